@@ -1,0 +1,50 @@
+"""Keys that every config has, each explained once. A config file copies this and changes what its method needs."""
+
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+    c = ConfigDict()
+    c.method = ""  # which file of jdistill/methods
+
+    # Sources: a path, a hub id, or pkg:import_name/sub/folder inside an installed package.
+    c.teacher = ""  # also vectors:FILE (texts with their embeddings) and st:SOURCE (whatever sentence-transformers loads; torch extra)
+    c.start = ""  # where the student's weights start; empty: the teacher itself
+    c.text = ""  # .txt .txt.gz .csv .tsv .jsonl .parquet, a folder of those, a datasets id, or python-docs; empty: a vectors: teacher's own texts
+    c.text_column = ""  # the column of a table or dataset; may be empty where there is only one of strings
+    c.max_texts = 0  # use the first so many training texts; 0: all
+    c.held_out = 1000  # texts kept from training to measure agreement with the teacher (at most a tenth of them)
+    c.max_length = 128  # tokens of a text, for teacher and student; 0: the model's own limit
+    c.cache_dir = ""  # teacher answers and tokens; empty: $XDG_CACHE_HOME/jdistill or ~/.cache/jdistill
+
+    # Evaluation.
+    c.senteval = ""  # a SentEval folder; empty: skip
+    c.beir = ""  # a folder of BEIR-layout collections; empty: skip
+    c.dev_pairs = ""  # scored sentence pairs that choose the best checkpoint; empty: agreement with the teacher on held-out text
+    c.evaluate_teacher = True  # score the teacher on the same sets, for the retention columns
+    c.latency_texts = 200  # held-out texts, one at a time, for the latency table; 0: skip
+
+    # Optimisation.
+    c.epochs = 1.0
+    c.max_steps = 0  # 0: by epochs
+    c.batch_size = 128  # of all devices together
+    c.learning_rate = 3e-4  # the highest
+    c.schedule = "cosine"  # cosine, linear or constant, after the warm-up
+    c.warmup = 0.05  # share of the steps over which the learning rate rises from 0
+    c.weight_decay = 0.01
+    c.adam_b1, c.adam_b2, c.adam_eps = 0.9, 0.999, 1e-8
+    c.clip_norm = 1.0  # of the whole gradient; 0: no clipping
+    c.dtype = "float32"  # compute type, float32 or bfloat16; parameters are float32
+    c.seed = 0
+
+    # Batches: a handful of lengths, each compiled once.
+    c.length_buckets = 10  # at most so many widths, chosen for the least padding in this text
+    c.length_multiple = 4  # of which each is a multiple; 8 or more suits GPUs
+
+    # The run.
+    c.log_every = 20  # steps between lines of metrics.jsonl
+    c.checkpoint_every = 500  # steps between checkpoints, each with a dev score
+    c.keep_last = 2  # checkpoints; the best is kept too
+    c.onnx = True  # add the ONNX graph to the export
+    c.index_texts = 200_000  # texts put into the FAISS index that jdistill.search answers from; 0: no index
+    return c

@@ -1,0 +1,68 @@
+"""SimTDE-128-L3(384) from all-MiniLM-L6-v2: 9.3 million parameters (9.5 with BERT's pooler, as the paper counts), 42 % of the teacher's.
+
+Paper: SimTDE: Simple Transformer Distillation for Sentence Embeddings, Xie et al., SIGIR 2023. Its figure for this pair: 78.09 of 78.87.
+
+    python -m jdistill.main --config configs/simtde.py --workdir runs/simtde \\
+        --config.teacher=FOLDER --config.text=sentences.txt.gz --config.senteval=SENTEVAL
+
+Cost: see BUILD_NOTES.md. The rows of the paper's Table 2 are variants, --config configs/simtde.py:NAME :
+
+    deep       no layer reduction: all of the teacher's layers behind the compact embedding
+    matched    the last K layers start at random and are matched to the teacher's hidden states instead of copied
+    no_token   no token embedding loss
+    lrn        layer-reduction KD: the teacher's own embedding table, two layers, sentence loss only
+    lmx        learnable-matrix KD: half as wide, all layers, one matrix a layer
+    random     the compact block starts at random, not from the SVD
+    kl, pair_mse, pair_mae    the other output losses it tries
+    normalized the sentence loss on unit vectors
+    table      the token loss on the whole vocabulary
+    tiny64, tiny32    two layers, 128 wide, compact 64 or 32: the entity-resolution students (teacher: a 128-wide BERT)
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config(variant: str = "") -> ConfigDict:
+    c = base.get_config()
+    c.method = "simtde"
+    c.teacher = "sentence-transformers/all-MiniLM-L6-v2"
+    c.text = "sentence-transformers/wikipedia-en-sentences"
+    c.text_column = "sentence"
+
+    c.student = ConfigDict()
+    c.student.embedding_size = 128  # compact width E; 0: the hidden size, no projection
+    c.student.layers = 3  # K; 0: all of the teacher's
+    c.student.hidden_size = 0  # 0: the teacher's
+    c.student.start = "svd"  # compact block: svd (fitted to the teacher's) or random
+    c.student.copy_layers = "last"  # which teacher layers the K start as: last, first, spread, none (random)
+    c.student.dropout = 0.0
+
+    c.loss = ConfigDict()
+    c.loss.alpha = 0.5  # eq. 5: weight of the token term
+    c.loss.token = "block"  # eq. 3 on the block's output for the batch's tokens (block), the whole vocabulary (table), or none
+    c.loss.sentence = "mse"  # eq. 4: mse, kl, pair_mse, pair_mae
+    c.loss.normalize = False  # sentence vectors to unit length first
+    c.loss.hidden = 0.0  # weight of matching the last K hidden states
+
+    changes = {
+        "": {},
+        "deep": {"student.layers": 0},
+        "matched": {"student.copy_layers": "none", "loss.hidden": 1.0},
+        "no_token": {"loss.token": "none"},
+        "lrn": {"student.embedding_size": 0, "student.layers": 2, "loss.token": "none"},
+        "lmx": {"student.embedding_size": 0, "student.layers": 0, "student.hidden_size": 192, "loss.token": "none", "loss.hidden": 1.0},
+        "random": {"student.start": "random"},
+        "kl": {"loss.sentence": "kl"},
+        "pair_mse": {"loss.sentence": "pair_mse"},
+        "pair_mae": {"loss.sentence": "pair_mae"},
+        "normalized": {"loss.normalize": True},
+        "table": {"loss.token": "table"},
+        "tiny64": {"student.embedding_size": 64, "student.layers": 2},
+        "tiny32": {"student.embedding_size": 32, "student.layers": 2},
+    }
+    if variant not in changes:
+        raise ValueError(f"configs/simtde.py has no variant {variant!r}; it has {', '.join(name for name in changes if name)}")
+    c.update_from_flattened_dict(changes[variant])
+    return c

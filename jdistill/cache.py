@@ -1,0 +1,128 @@
+"""The teacher's answers, kept once on disk and found again by content.
+
+An answer is a row of numbers for a text. Its key is a hash of the text; the folder's name is the teacher's fingerprint, so
+another batch size, order, corpus or number of devices finds the same answers. Layout of one folder:
+
+    about.json            what the answers are: readable, never needed to find them
+    part-00000.values     rows, raw little-endian, appended (one part per writing process)
+    part-00000.keys       16 bytes a row, appended after its values are on disk: a row counts once its key is there
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jdistill.errors import UserError
+from jdistill.progress import log, progress
+
+KEY = np.dtype("V16")
+
+
+def default_folder() -> Path:
+    """Where answers are kept when the config names no `cache_dir`: $XDG_CACHE_HOME/jdistill or ~/.cache/jdistill."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jdistill"
+
+
+def keys_of(texts: Sequence[str]) -> np.ndarray:
+    """The key of each text, [N] of 16 bytes."""
+    return np.frombuffer(b"".join(hashlib.blake2b(t.encode(), digest_size=16).digest() for t in texts), KEY)
+
+
+class AnswerCache:
+    """One kind of answer by one teacher: float rows of a fixed width.
+
+    folder: made if absent. width, dtype: of one row. about: written to about.json for a person who looks. writer: the
+    number of the process that appends (each process has a part of its own; all parts are read).
+    """
+
+    def __init__(self, folder: Path, width: int, dtype: str = "float32", about: dict[str, object] | None = None,
+                 writer: int = 0):
+        self.folder, self.width, self.dtype = folder, width, np.dtype(dtype)
+        self.row_bytes = width * self.dtype.itemsize
+        folder.mkdir(parents=True, exist_ok=True)
+        self.values_path = folder / f"part-{writer:05d}.values"
+        self.keys_path = folder / f"part-{writer:05d}.keys"
+        description = {"width": width, "dtype": self.dtype.name}
+        path = folder / "about.json"
+        if path.is_file():
+            found = {name: json.loads(path.read_text()).get(name) for name in description}
+            if found != description:
+                raise UserError(f"{folder} holds answers of another shape ({found}, not {description}); delete it or set cache_dir")
+        elif writer == 0:
+            beside = path.with_suffix(".tmp")
+            beside.write_text(json.dumps(description | (about or {}), indent=2) + "\n")
+            beside.replace(path)
+        self.reload()
+
+    def reload(self) -> None:
+        """Reads the keys of all parts afresh; values stay on disk, memory-mapped."""
+        self.parts: list[np.ndarray] = []
+        keys: list[np.ndarray] = []
+        for values in sorted(self.folder.glob("part-*.values")):
+            path = values.with_suffix(".keys")
+            n = path.stat().st_size // KEY.itemsize if path.exists() else 0
+            n = min(n, values.stat().st_size // self.row_bytes)
+            keys.append(np.fromfile(path, KEY, n) if n else np.empty(0, KEY))
+            self.parts.append(np.memmap(values, self.dtype, "r", shape=(n, self.width)) if n else np.empty((0, self.width), self.dtype))
+        self.starts = np.cumsum([0] + [len(k) for k in keys])
+        all_keys = np.concatenate(keys) if keys else np.empty(0, KEY)
+        self.row_of = {key: row for row, key in enumerate(all_keys.tolist())}
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+    def rows(self, texts: Sequence[str]) -> np.ndarray:
+        """The row of each text's answer, int64 [N]; -1 where there is none yet."""
+        return np.fromiter((self.row_of.get(key, -1) for key in keys_of(texts).tolist()), np.int64, len(texts))
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """The answers in these rows, [len(rows), width]."""
+        out = np.empty((len(rows), self.width), self.dtype)
+        for part, start in zip(self.parts, self.starts, strict=False):
+            here = (rows >= start) & (rows < start + len(part))
+            out[here] = part[rows[here] - start]
+        return out
+
+    def fill(self, texts: Sequence[str], answer: Callable[[list[str]], np.ndarray], chunk: int = 2048,
+             what: str = "teacher answers") -> int:
+        """Asks `answer` for the texts that have no row yet, appends what it says, and returns how many were asked.
+
+        answer: texts -> [n, width]. A killed fill loses at most one chunk. Raises UserError if an answer is not finite
+        or another process is filling the same part.
+        """
+        missing = list(dict.fromkeys(texts[i] for i in np.flatnonzero(self.rows(texts) < 0)))
+        if not missing:
+            return 0
+        with open(self.values_path, "ab") as values, open(self.keys_path, "ab") as keys:
+            try:
+                fcntl.flock(keys, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"another process is filling {self.folder}; wait for it, or set another cache_dir") from None
+            # What a killed writer left half-written behind the last whole row is cut off before anything is appended.
+            whole = min(keys.seek(0, os.SEEK_END) // KEY.itemsize, values.seek(0, os.SEEK_END) // self.row_bytes)
+            keys.truncate(whole * KEY.itemsize)
+            values.truncate(whole * self.row_bytes)
+            with progress(what, len(missing), "texts") as meter:
+                for start in range(0, len(missing), chunk):
+                    batch = missing[start:start + chunk]
+                    rows = np.ascontiguousarray(answer(batch), self.dtype)
+                    if rows.shape != (len(batch), self.width):
+                        raise ValueError(f"answer has shape {rows.shape}, not {(len(batch), self.width)}")
+                    bad = np.flatnonzero(~np.isfinite(rows).all(1))
+                    if len(bad):
+                        raise UserError(f"the teacher's answer to {batch[bad[0]][:80]!r} is not finite ({len(bad)} such in this chunk)")
+                    for file, data in ((values, rows.tobytes()), (keys, keys_of(batch).tobytes())):
+                        file.write(data)
+                        file.flush()
+                        os.fsync(file.fileno())
+                    meter.advance(len(batch))
+        self.reload()
+        log.info("%s: %d asked, %d found in %s", what, len(missing), len(texts) - len(missing), self.folder)
+        return len(missing)

@@ -1,0 +1,153 @@
+"""Batches: texts tokenised once and kept, bucketed by length, in a seeded order whose position is just the step number."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from jdistill.errors import UserError
+from jdistill.progress import log, progress
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """Token ids of N texts in one flat array: text i is ids[offsets[i]:offsets[i + 1]]."""
+
+    ids: np.ndarray  # uint16 or int32 [sum of lengths], memory-mapped
+    offsets: np.ndarray  # int64 [N + 1]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def padded(self, rows: np.ndarray, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+        """The token ids of these texts, int32 [len(rows), width], and their mask, bool of the same shape."""
+        columns = np.arange(width)
+        mask = columns < (self.offsets[rows + 1] - self.offsets[rows])[:, None]
+        places = np.where(mask, self.offsets[rows][:, None] + columns, 0)
+        return np.where(mask, self.ids[places], pad_id).astype(np.int32), mask
+
+
+def tokenize_once(texts: Sequence[str], tokenize: Callable[[list[str]], list[list[int]]], fingerprint: str,
+                  folder: Path, chunk: int = 20_000) -> TokenTable:
+    """The texts' token ids, from `folder` if the same texts were tokenised before.
+
+    fingerprint: names the tokenizer, prompt and maximum length. The files' name is a hash of it and of the texts.
+    """
+    digest = hashlib.blake2b(fingerprint.encode(), digest_size=16)
+    for text in texts:
+        digest.update(text.encode() + b"\n")
+    ids_path = folder / f"{digest.hexdigest()}.ids.npy"
+    offsets_path = folder / f"{digest.hexdigest()}.offsets.npy"
+    if not (ids_path.exists() and offsets_path.exists()):
+        folder.mkdir(parents=True, exist_ok=True)
+        parts: list[np.ndarray] = []
+        lengths: list[int] = []
+        with progress("tokenising", len(texts), "texts") as meter:
+            for start in range(0, len(texts), chunk):
+                rows = tokenize(list(texts[start:start + chunk]))
+                parts.append(np.fromiter((token for row in rows for token in row), np.int32))
+                lengths += [len(row) for row in rows]
+                meter.advance(len(rows))
+        ids = np.concatenate(parts)
+        _save(ids_path, ids.astype(np.uint16) if ids.max(initial=0) < 2**16 else ids)
+        _save(offsets_path, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+        log.info("tokenised %d texts: %.1f tokens a text", len(texts), len(ids) / max(len(texts), 1))
+    return TokenTable(np.load(ids_path, mmap_mode="r"), np.load(offsets_path))
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    beside = path.with_suffix(f".{os.getpid()}.tmp")
+    with open(beside, "wb") as file:
+        np.save(file, array)
+    beside.replace(path)
+
+
+def choose_buckets(lengths: np.ndarray, count: int, multiple: int) -> tuple[int, ...]:
+    """At most `count` widths, each a multiple of `multiple`, that make the padding of these lengths smallest.
+
+    Exact, by dynamic programming over the histogram: cost(i, j) = padding when widths i+1..j all become j.
+    """
+    units = -(-lengths // multiple)
+    texts = np.bincount(units)
+    n = len(texts) - 1
+    count = min(count, n)
+    total = np.concatenate([[0], np.cumsum(texts)])  # total[j + 1] - total[i + 1]: texts of i < units <= j
+    weighted = np.concatenate([[0], np.cumsum(texts * np.arange(n + 1))])
+    best = np.full((count + 1, n + 1), np.inf)
+    best[0, 0] = 0
+    previous = np.zeros((count + 1, n + 1), int)
+    for k in range(1, count + 1):
+        for j in range(1, n + 1):
+            i = np.arange(j)
+            cost = best[k - 1, :j] + j * (total[j + 1] - total[i + 1]) - (weighted[j + 1] - weighted[i + 1])
+            previous[k, j] = int(np.argmin(cost))
+            best[k, j] = cost[previous[k, j]]
+    k, j, widths = int(np.argmin(best[:, n])), n, []
+    while j > 0:
+        widths.append(j * multiple)
+        k, j = k - 1, previous[k, j]
+    return tuple(reversed(widths))
+
+
+@dataclass
+class Batches:
+    """An endless, seeded, random-access sequence of batches: the step number is the whole position.
+
+    Every epoch shuffles anew and cuts full batches of one width each. Texts that do not fill a batch of their width move up to the
+    next; the last fewer than batch_size texts of an epoch sit it out (others the next time).
+    """
+
+    lengths: np.ndarray  # int [N], in tokens
+    batch_size: int
+    widths: tuple[int, ...]
+    seed: int
+
+    def __post_init__(self) -> None:
+        if len(self.lengths) < self.batch_size:
+            raise UserError(f"{len(self.lengths)} training texts do not fill one batch of batch_size={self.batch_size}; "
+                            "lower --config.batch_size or bring more text")
+        self.bucket_of = np.searchsorted(np.asarray(self.widths), self.lengths)
+        self._epoch = -1
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.lengths) // self.batch_size
+
+    @property
+    def padding(self) -> float:
+        """The share of a batch's places that hold padding, over an epoch."""
+        plan = self._plan_of(0)
+        places = sum(width * len(rows) for width, rows in plan)
+        return 1.0 - sum(int(self.lengths[rows].sum()) for _, rows in plan) / places
+
+    def at(self, step: int) -> tuple[int, np.ndarray]:
+        """The batch of step 0, 1, …: its width in tokens and the rows of its texts, int64 [batch_size]."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._plan, self._epoch = self._plan_of(epoch), epoch
+        return self._plan[index]
+
+    def _plan_of(self, epoch: int) -> list[tuple[int, np.ndarray]]:
+        rng = np.random.default_rng([self.seed, epoch])
+        order = rng.permutation(len(self.lengths))
+        batches: list[tuple[int, np.ndarray]] = []
+        left = np.empty(0, np.int64)
+        for bucket, width in enumerate(self.widths):
+            rows = np.concatenate([order[self.bucket_of[order] == bucket], left])
+            full = len(rows) // self.batch_size * self.batch_size
+            batches += [(width, part) for part in rows[:full].reshape(-1, self.batch_size)]
+            left = rows[full:]
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def widths_used(self) -> Iterator[int]:
+        """The widths that some batch of the first epoch has, the commonest first: each is one compilation."""
+        counts: dict[int, int] = {}
+        for width, _ in self._plan_of(0):
+            counts[width] = counts.get(width, 0) + 1
+        return iter(sorted(counts, key=lambda width: -counts[width]))

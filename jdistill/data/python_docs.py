@@ -1,0 +1,216 @@
+"""python-docs: sentences from the documentation that every Python carries, its docstrings and help topics."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from jdistill.errors import UserError
+
+MIN_CHARS, MAX_CHARS = 15, 300
+# Not documentation, or (tkinter, turtle) in a package of its own on some systems: the same Python is to give the same text.
+SKIPPED = {"__phello__", "_vendor", "antigravity", "distutils", "ensurepip", "idlelib", "lib2to3", "msilib", "pydoc_data", "site-packages",
+           "test", "tests", "this", "tkinter", "turtle", "turtledemo"}
+# Written in C, so there is no source to parse; safe to import, and mostly imported already.
+COMPILED = ("builtins", "sys", "math", "itertools", "time", "gc", "marshal", "errno", "atexit", "faulthandler", "posix", "_thread", "_signal",
+            "_io", "_functools", "_collections", "_operator", "_string", "_sre", "_codecs", "_weakref", "_imp", "_warnings", "_abc", "_symtable",
+            "_tracemalloc", "array", "_bisect", "binascii", "cmath", "_csv", "_datetime", "_decimal", "_elementtree", "fcntl", "grp", "_hashlib",
+            "_heapq", "_json", "_lsprof", "mmap", "_pickle", "pwd", "pyexpat", "_queue", "_random", "resource", "select", "_socket", "_sqlite3",
+            "_ssl", "_statistics", "_struct", "syslog", "termios", "unicodedata", "zlib", "_bz2", "_lzma", "_ctypes", "_asyncio", "_contextvars",
+            "_posixsubprocess", "_multiprocessing", "_zoneinfo", "_uuid")
+
+DIRECTIVE = re.compile(r"\.\. ")
+KEPT_DIRECTIVE = re.compile(r"\.\. (note|warning|seealso|tip|important|caution|impl-detail)::\s*")
+BULLET = re.compile(r"(?:[*+•-]|\(?(?:\d{1,2}|[a-zA-Z])[.)])\s+(?=\S)")
+CELL = re.compile(r"\S+(?: \S+){0,2}(?<![.,:;!?])(?:\s{2,}|\s+--+\s+)(?=\S)")
+RULE = re.compile(r"[-=~*#^+_|.: ]{3,}$")
+CODE = re.compile(r">>>|::|->|==|[{}<>|\\]|\w\(.*=.*\)|\w = |^@|^\w[\w.]*\(.*\)$|__version__|\$\w")
+MARKUP = (
+    (re.compile(r":[a-zA-Z:]+:`~?!?([^`<]+?)(\s*<[^>`]*>)?`"), r"\1"),  # :func:`name`, :ref:`title <target>`
+    (re.compile(r"`([^`<>]+?)\s*<[^>`]*>`_{1,2}"), r"\1"),
+    (re.compile(r"``([^`]+)``"), r"\1"),
+    (re.compile(r"`([^`']+)[`']_{0,2}"), r"\1"),
+    (re.compile(r"(?<![\w*])\*{1,2}(?=[^\s*])([^*]*?[^\s*])\*{1,2}(?![\w*])"), r"\1"),  # *argument*, **strong**
+    (re.compile(r"\s*\[\d+\]_?"), ""),
+    (re.compile(r"[“”]"), '"'),
+    (re.compile(r"[‘’]"), "'"),
+)
+# A full stop ends a sentence where a capital, a quote or an identifier follows, but not after these.
+BOUNDARY = re.compile(r"""(?<=[.!?])(?:["')\]]{0,2})\s+(?=["'(\[]?[A-Z0-9_]|[a-z_]+(?:\(\)|\.\w|_\w)|--)""")
+ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|cf|viz|approx|resp|incl|Mr|Mrs|Dr|St|No|no|Fig|Sec|sec|Vol|vol|pp|ed|al|Inc|Jr|[A-Z])|\.\.)\.[)\"']?$")
+
+
+@cache
+def _sentences() -> tuple[str, ...]:
+    root = Path(sysconfig.get_path("stdlib"))
+    found: dict[str, None] = {}
+    for text in _documents(root):
+        for sentence in split_sentences(text):
+            found[sentence] = None
+    if not found:
+        raise UserError(f"python-docs: this Python has no readable standard library at {root}; name another --config.text")
+    return tuple(found)
+
+
+def python_docs() -> list[str]:
+    """Distinct sentences (15 to 300 characters) of the standard library's docstrings and of pydoc_data.topics, in a fixed order.
+
+    Modules are parsed, not imported, except for a fixed list of compiled ones. Raises UserError where there is no standard library.
+    """
+    return list(_sentences())
+
+
+def _documents(root: Path) -> Iterator[str]:
+    topics = root / "pydoc_data" / "topics.py"
+    if topics.is_file():
+        for node in ast.walk(ast.parse(topics.read_bytes())):
+            if isinstance(node, ast.Dict):
+                yield from (value.value for value in node.values if isinstance(value, ast.Constant) and isinstance(value.value, str))
+    for name in sorted(sys.stdlib_module_names - SKIPPED):
+        for path in [root / f"{name}.py", *sorted((root / name).rglob("*.py"))]:
+            inside = path.relative_to(root).with_suffix("").parts
+            if path.is_file() and not SKIPPED & set(inside) and not any(_is_private(part) for part in inside):
+                yield from _docstrings(path)
+    for name in COMPILED:
+        try:
+            module = importlib.import_module(name)
+        except ImportError:  # not built into this Python
+            continue
+        yield from _compiled_docs(module)
+
+
+def _docstrings(path: Path) -> Iterator[str]:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # invalid escapes in other people's docstrings
+            tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if not isinstance(node, ast.Module) and _is_private(node.name):
+                continue
+            yield ast.get_docstring(node) or ""
+        if not isinstance(node, ast.expr):
+            todo += reversed(list(ast.iter_child_nodes(node)))
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def _compiled_docs(module: object) -> Iterator[str]:
+    for holder in [module, *(value for _, value in sorted(vars(module).items()) if isinstance(value, type))]:
+        for name, value in sorted(vars(holder).items()):
+            text = value if name == "__doc__" else getattr(value, "__doc__", None)
+            # Instances show their class's docstring: int's on every constant.
+            if isinstance(text, str) and (name == "__doc__" or callable(value) or type(value).__name__.endswith("descriptor")):
+                yield inspect.cleandoc(text)
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a docstring: paragraphs unwrapped, code, tables, signatures and headings dropped, reST markup removed."""
+    found = []
+    for first, paragraph in enumerate(_paragraphs(text)):
+        sentences = list(_split(_plain(paragraph)))
+        found += [sentence for sentence in sentences if _reads_well(sentence, whole=first == 0 and len(sentences) == 1)]
+    return found
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Runs of prose lines, joined. Literal blocks (deeper than the line that ended in ::), doctests and dropped directives are left out."""
+    hidden: int | None = None  # what lies deeper than this indent is code
+    for block in re.split(r"\n[ \t]*\n", text.expandtabs()):
+        lines = [(len(line) - len(line.lstrip()), line.strip()) for line in block.split("\n") if line.strip()]
+        run = _Run()
+        for i, (depth, line) in enumerate(lines):
+            if hidden is not None and depth > hidden:
+                continue
+            hidden = None
+            if line.startswith((">>>", "$ ")) or "::=" in line:
+                break  # a doctest or grammar goes on to the blank line
+            if DIRECTIVE.match(line):
+                yield from run.ended()
+                kept = KEPT_DIRECTIVE.match(line)
+                if not kept:
+                    hidden = depth
+                    continue
+                line = line[kept.end():]
+            heading = i + 1 < len(lines) and RULE.match(lines[i + 1][1]) and lines[i + 1][0] == depth
+            if heading or RULE.match(line):
+                yield from run.ended()
+                continue
+            marker = BULLET.match(line)
+            cell = None if marker else CELL.match(line)
+            if cell and not run.holds(depth):  # a row of a list in two columns: the right one says something
+                marker = cell
+            if marker or not run.continues(depth):
+                yield from run.ended()
+                run = _Run(depth + marker.end() if marker else depth)
+                line = line[marker.end():] if marker else line
+            if line.endswith("::"):
+                hidden, line = depth, line[:-1]
+            run.add(depth, line)
+        yield from run.ended()
+
+
+class _Run:
+    """Lines of one paragraph so far. depth: the indent that its next lines are expected to have."""
+
+    def __init__(self, depth: int = 0) -> None:
+        self.depth = depth
+        self.lines: list[str] = []
+
+    def holds(self, depth: int) -> bool:
+        return len(self.lines) > 1 and depth == self.depth
+
+    def continues(self, depth: int) -> bool:
+        if not self.lines or depth == self.depth:
+            return bool(self.lines)
+        # A hanging indent after one full line; after a short one it is a term with its explanation below.
+        return len(self.lines) == 1 and depth > self.depth and len(self.lines[0]) > 45 and not self.lines[0].endswith((".", ":"))
+
+    def add(self, depth: int, line: str) -> None:
+        if len(self.lines) == 1 and depth > self.depth:
+            self.depth = depth
+        self.lines.append(line)
+
+    def ended(self) -> Iterator[str]:
+        if self.lines:
+            yield " ".join(self.lines)
+        self.lines = []
+
+
+def _plain(paragraph: str) -> str:
+    for pattern, text in MARKUP:
+        paragraph = pattern.sub(text, paragraph)
+    return " ".join(paragraph.split())
+
+
+def _split(paragraph: str) -> Iterator[str]:
+    start = 0
+    for match in BOUNDARY.finditer(paragraph):
+        if not ABBREVIATION.search(paragraph, start, match.start()):
+            yield paragraph[start:match.start()]
+            start = match.end()
+    yield paragraph[start:]
+
+
+def _reads_well(sentence: str, whole: bool) -> bool:
+    """Whether this reads like a sentence: of fitting length, mostly letters, begun with a capital or a name, of four words or more."""
+    if not MIN_CHARS <= len(sentence) <= MAX_CHARS or CODE.search(sentence):
+        return False
+    words = re.findall(r"[A-Za-z][a-z']+", sentence)
+    letters = len(re.sub(r"[^A-Za-z ]", "", sentence))
+    ended = sentence.rstrip("\"')]").endswith((".", "!", "?"))
+    # Only a summary line may lack its full stop; elsewhere that is a cut or a heading.
+    return len(words) >= 4 and letters >= 0.85 * len(sentence) and sentence[0].isupper() and (ended or whole and sentence[-1].isalnum())

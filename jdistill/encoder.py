@@ -1,0 +1,276 @@
+"""Encoder: a text-embedding model with everything that decides its vectors, and the one way to load and run it.
+
+Teachers, students, evaluation and export all speak this contract: architecture, parameters, tokenizer, prompts, maximum
+length, pooling, dense projections and normalisation travel together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from jdistill import convert, sharding
+from jdistill.data.sources import resolve
+from jdistill.errors import UserError
+from jdistill.models.bert import Bert, BertConfig
+from jdistill.models.pooling import POOLERS
+from jdistill.progress import progress
+
+DENSE_ACTIVATIONS = {"Identity": lambda x: x, "Tanh": jnp.tanh}
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A model that turns texts into vectors. Immutable; `replace` gives a changed copy.
+
+    params: Flax parameters of models.bert.Bert, float32. dense: projections after pooling, each {"kernel" [in, out],
+    "bias" [out] (optional)} with its activation's name in dense_activations. normalize: unit length at the end.
+    prompts: name -> text put before the input. max_length: in tokens, special tokens included.
+    """
+
+    config: BertConfig
+    params: dict[str, Any]
+    tokenizer: PreTrainedTokenizerFast
+    pooling: str = "mean"
+    normalize: bool = False
+    dense: tuple[dict[str, Any], ...] = ()
+    dense_activations: tuple[str, ...] = ()
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    max_length: int = 512
+    dtype: str = "float32"
+    source: str = ""
+
+    @property
+    def dim(self) -> int:
+        """Width of the vectors."""
+        return int(self.dense[-1]["kernel"].shape[1]) if self.dense else self.config.hidden_size
+
+    @property
+    def num_params(self) -> int:
+        return sum(int(np.prod(np.shape(x))) for x in jax.tree.leaves((self.params, self.dense)))
+
+    def tokenize(self, texts: Sequence[str], prompt: str | None = None) -> list[list[int]]:
+        """Token ids of each text, special tokens included, cut at max_length.
+
+        prompt: a name in `prompts`, or None for the model's default. Raises UserError naming the row of a text that is
+        not a string or cannot be written in UTF-8.
+        """
+        name = self.default_prompt if prompt is None else prompt
+        if name is not None and name not in self.prompts:
+            raise UserError(f"prompt {name!r} is not one of this model's prompts: {sorted(self.prompts) or 'it has none'}")
+        prefix = self.prompts[name] if name is not None else ""
+        for row, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise UserError(f"text {row} is {type(text).__name__}, not a string")
+            if not text.isascii():
+                try:
+                    text.encode()
+                except UnicodeEncodeError:
+                    raise UserError(f"text {row} holds a lone surrogate (broken Unicode): {text[:60]!r}") from None
+        if not len(texts):
+            return []
+        return self.tokenizer([prefix + text for text in texts], truncation=True, max_length=self.max_length,
+                              return_attention_mask=False, return_token_type_ids=False)["input_ids"]
+
+    def encode(self, texts: Sequence[str], *, batch_size: int = 64, prompt: str | None = None,
+               normalize: bool | None = None, show_progress: bool = False) -> np.ndarray:
+        """Embeds texts: float32 [N, dim], in the order given. normalize=False gives the vectors before Normalize."""
+        return self.encode_ids(self.tokenize(texts, prompt), batch_size=batch_size, normalize=normalize,
+                               show_progress=show_progress)
+
+    def encode_ids(self, ids: Sequence[Sequence[int]], *, batch_size: int = 64, normalize: bool | None = None,
+                   show_progress: bool = False) -> np.ndarray:
+        """As encode, from token ids. Texts of like length share a batch; lengths are padded to a few fixed buckets."""
+        out = np.empty((len(ids), self.dim), np.float32)
+        if not len(ids):
+            return out
+        mesh = sharding.local_mesh()
+        params, dense = sharding.replicate((self.params, self.dense), mesh) if mesh.size > 1 else self._on_device()
+        embed = partial(_embed, params, dense, config=self.config, pooling=self.pooling, dtype=self.dtype,
+                        activations=self.dense_activations,
+                        normalize=self.normalize if normalize is None else normalize)
+        order = np.argsort([-len(row) for row in ids], kind="stable")
+        with progress("encoding", len(ids), "texts") if show_progress else _silent() as meter:
+            for start in range(0, len(ids), batch_size):
+                rows = order[start:start + batch_size]
+                tokens, mask = pad([ids[i] for i in rows], self.config.pad_token_id, self.max_length, batch_size)
+                out[rows] = np.asarray(embed(*sharding.shard_rows((tokens, mask), mesh)))[:len(rows)]
+                meter.advance(len(rows))
+        return out
+
+    def _on_device(self) -> tuple[Any, Any]:
+        # Moved once and remembered: a copy of 90 MB per call would dwarf the encoding of one sentence.
+        if "_device" not in self.__dict__:
+            object.__setattr__(self, "_device", jax.device_put((self.params, self.dense)))
+        return self.__dict__["_device"]
+
+    def fingerprint(self, normalize: bool | None = None) -> str:
+        """A hash of everything that decides the vectors: weights, tokenizer, prompt, pooling, dense, normalisation, length."""
+        digest = hashlib.blake2b(digest_size=16)
+        prompt = self.prompts.get(self.default_prompt, "") if self.default_prompt else ""
+        normalized = self.normalize if normalize is None else normalize
+        digest.update(repr((self.config, self.pooling, self.dense_activations, normalized, prompt, self.max_length,
+                            self.dtype)).encode())
+        digest.update(self.tokenizer_fingerprint().encode())
+        for path, leaf in sorted(jax.tree_util.tree_leaves_with_path((self.params, self.dense)), key=lambda item: str(item[0])):
+            digest.update(jax.tree_util.keystr(path).encode())
+            digest.update(np.ascontiguousarray(leaf).tobytes())
+        return digest.hexdigest()
+
+    def tokenizer_fingerprint(self) -> str:
+        return hashlib.blake2b(self.tokenizer.backend_tokenizer.to_str().encode(), digest_size=16).hexdigest()
+
+    def weights(self) -> dict[str, Any]:
+        """What training changes, as one tree: {"bert": Flax parameters, "dense": {"0": …}}. The inverse of with_weights."""
+        return {"bert": self.params} | ({"dense": {str(i): layer for i, layer in enumerate(self.dense)}} if self.dense else {})
+
+    def with_weights(self, weights: dict[str, Any]) -> Encoder:
+        """The same encoder with other weights, taken to the host."""
+        host = jax.tree.map(np.asarray, weights)
+        dense = host.get("dense", {})
+        return replace(self, params=host["bert"], dense=tuple(dense[str(i)] for i in range(len(dense))))
+
+
+@partial(jax.jit, static_argnames=("config", "pooling", "dtype", "activations", "normalize"))
+def _embed(params: Any, dense: Any, ids_BxL: jax.Array, mask_BxL: jax.Array, *, config: BertConfig, pooling: str,
+           dtype: str, activations: tuple[str, ...], normalize: bool) -> jax.Array:
+    tokens_BxLxD = Bert(config, jnp.dtype(dtype)).apply({"params": params}, ids_BxL, mask_BxL)[-1]
+    x_BxD = POOLERS[pooling](tokens_BxLxD, mask_BxL)
+    for layer, activation in zip(dense, activations, strict=True):
+        x_BxD = DENSE_ACTIVATIONS[activation](x_BxD @ layer["kernel"] + layer.get("bias", 0.0))
+    return unit(x_BxD) if normalize else x_BxD
+
+
+def unit(x_BxD: jax.Array) -> jax.Array:
+    """Rows of length one; a zero row stays zero (as torch's normalize, eps 1e-12)."""
+    return x_BxD / jnp.maximum(jnp.linalg.norm(x_BxD, axis=-1, keepdims=True), 1e-12)
+
+
+def pad(rows: Sequence[Sequence[int]], pad_id: int, max_length: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids int32 [R, L] and mask bool [R, L]; L and R are rounded up so that few shapes are ever compiled.
+
+    L is a multiple of 4 up to 32, then of 8, 16, ... (at most an eighth over); R is batch_size or a power of two under it.
+    """
+    longest = max(1, max(map(len, rows)))
+    step = max(4, 1 << max(0, (longest - 1).bit_length() - 3))
+    width = min(max(-(-longest // step) * step, 4), max(max_length, longest))
+    height = min(batch_size, 1 << (len(rows) - 1).bit_length())
+    ids = np.full((height, width), pad_id, np.int32)
+    mask = np.zeros((height, width), bool)
+    for r, row in enumerate(rows):
+        ids[r, :len(row)] = row
+        mask[r, :len(row)] = True
+    return ids, mask
+
+
+class _silent:
+    """Stands where a progress bar would."""
+
+    def __enter__(self) -> _silent:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def advance(self, n: int) -> None: ...
+
+
+def load(source: str, *, key: str = "model", dtype: str = "float32", weights: dict[str, Any] | None = None) -> Encoder:
+    """Loads an encoder from a path, a hub id or `pkg:import_name/sub/folder`.
+
+    Understands Hugging Face folders (mean pooling is assumed, as sentence-transformers does) and sentence-transformers
+    folders with Transformer, Pooling, Dense and Normalize modules, prompts and maximum length. `key` is what error
+    messages call this source. weights: taken instead of the folder's own safetensors. Raises UserError for whatever is missing, damaged or does not fit together.
+    """
+    folder = resolve(source, key, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*_Pooling/*", "*_Dense/*"])
+    modules = _read_json(folder / "modules.json", [{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": ""}])
+    kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
+    if kinds[0] != "Transformer" or len(kinds) < 2 or kinds[1] != "Pooling" or set(kinds[2:]) - {"Dense", "Normalize"}:
+        raise UserError(f"{folder}/modules.json lists {kinds}; jdistill reads Transformer, Pooling, then Dense and Normalize. "
+                        "Any other model can teach through st:SOURCE (torch extra) or vectors:FILE")
+    if "Normalize" in kinds[:-1]:
+        raise UserError(f"{folder}/modules.json puts Normalize before {kinds[-1]}; jdistill reads it only as the last module")
+    root = folder / modules[0]["path"]
+    config = convert.read_config(root)
+    tokenizer = _load_tokenizer(root, config)
+    dense_folders = [folder / module["path"] for module, kind in zip(modules, kinds, strict=True) if kind == "Dense"]
+    bert = _read_json(root / "sentence_bert_config.json", {})
+    limits = [config.usable_positions, bert.get("max_seq_length"), tokenizer.model_max_length]
+    st = _read_json(folder / "config_sentence_transformers.json", {})
+    prompts = {name: text for name, text in (st.get("prompts") or {}).items() if text}
+    default = st.get("default_prompt_name")
+    if weights is None:
+        weights = {"bert": convert.from_hf(config, convert.read_tensors(root), str(root)),
+                   "dense": {str(i): _read_dense(path) for i, path in enumerate(dense_folders)}}
+    return Encoder(
+        config=config, params={}, tokenizer=tokenizer, pooling=_read_pooling(folder / modules[1]["path"]),
+        normalize=kinds[-1] == "Normalize", dense_activations=tuple(_read_activation(path) for path in dense_folders),
+        prompts=prompts, default_prompt=default if default in prompts else None,
+        max_length=int(min(limit for limit in limits if limit)), dtype=dtype, source=source).with_weights(weights)
+
+
+def _read_json(path: Path, default: Any) -> Any:
+    if not path.is_file():
+        return default
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is not valid JSON: {error}") from None
+
+
+def _load_tokenizer(folder: Path, config: BertConfig) -> PreTrainedTokenizerFast:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder}: its tokenizer cannot be read ({str(error).splitlines()[0]})") from None
+    if not tokenizer.is_fast:
+        raise UserError(f"{folder}: only fast tokenizers (tokenizer.json) are supported")
+    highest = max(tokenizer.get_vocab().values())
+    if highest >= config.vocab_size:
+        raise UserError(f"{folder}: the tokenizer has ids up to {highest}, but the embedding only {config.vocab_size} rows; "
+                        "they do not belong together")
+    return tokenizer
+
+
+def _read_pooling(folder: Path) -> str:
+    config = _read_json(folder / "config.json", {})
+    if "pooling_mode" in config:
+        modes = [config["pooling_mode"]] if isinstance(config["pooling_mode"], str) else list(config["pooling_mode"])
+    else:
+        modes = [key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
+                 for key, on in config.items() if key.startswith("pooling_mode_") and on]
+    modes = modes or ["mean"]
+    if len(modes) != 1 or modes[0] not in POOLERS:
+        raise UserError(f"{folder}/config.json asks for pooling {modes}; supported is one of {sorted(POOLERS)}")
+    return modes[0]
+
+
+def _read_activation(folder: Path) -> str:
+    config = _read_json(folder / "config.json", {})
+    activation = config.get("activation_function", "torch.nn.modules.linear.Identity").rsplit(".", 1)[-1]
+    if activation not in DENSE_ACTIVATIONS:
+        raise UserError(f"{folder}/config.json: activation {activation} is not supported, only {sorted(DENSE_ACTIVATIONS)}")
+    return activation
+
+
+def _read_dense(folder: Path) -> dict[str, np.ndarray]:
+    try:
+        tensors = load_file(folder / "model.safetensors")
+    except (SafetensorError, ValueError, OSError) as error:
+        raise UserError(f"{folder}/model.safetensors cannot be read ({error})") from None
+    weights = {"kernel": np.ascontiguousarray(tensors["linear.weight"].T, np.float32)}
+    if "linear.bias" in tensors:
+        weights["bias"] = tensors["linear.bias"].astype(np.float32)
+    return weights

@@ -1,0 +1,154 @@
+"""Export: a run's student as a folder that transformers, sentence-transformers and ONNX Runtime load with no extra code.
+
+    python -m jdistill.export --workdir runs/simtde --out student [--format=onnx]
+
+The folder is written beside its place, encodes a fixed set of texts in every framework at hand, and takes its place only if those agree with
+Flax.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from jdistill import convert, encoder, onnx_graph
+from jdistill.checkpoint import Checkpoints
+from jdistill.encoder import Encoder
+from jdistill.errors import UserError, exits_cleanly
+from jdistill.model_card import write_card
+from jdistill.probe_texts import PROBE_TEXTS
+from jdistill.progress import log, setup_logging
+
+TOLERANCE = 1e-4  # max abs, float32, between Flax and each other framework
+
+
+def write_files(model: Encoder, folder: Path) -> None:
+    """The encode contract in sentence-transformers' layout, weights excepted: architecture, tokenizer, pooling, prompts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _json(folder / "config.json", convert.write_config(model.config))
+    model.tokenizer.save_pretrained(folder)
+    pooling = {f"pooling_mode_{name}": mode == model.pooling
+               for name, mode in (("cls_token", "cls"), ("mean_tokens", "mean"), ("max_tokens", "max"))}
+    kinds: list[tuple[str, dict[str, Any] | None]] = [("Pooling", {"word_embedding_dimension": model.config.hidden_size} | pooling)]
+    widths = [model.config.hidden_size] + [int(layer["kernel"].shape[1]) for layer in model.dense]
+    for i, activation in enumerate(model.dense_activations):
+        torch_name = {"Identity": "torch.nn.modules.linear.Identity", "Tanh": "torch.nn.modules.activation.Tanh"}[activation]
+        kinds.append(("Dense", {"in_features": widths[i], "out_features": widths[i + 1], "bias": "bias" in model.dense[i],
+                                "activation_function": torch_name}))
+    if model.normalize:
+        kinds.append(("Normalize", None))
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    for idx, (kind, settings) in enumerate(kinds, 1):
+        path = f"{idx}_{kind}"
+        modules.append({"idx": idx, "name": str(idx), "path": path, "type": f"sentence_transformers.models.{kind}"})
+        (folder / path).mkdir(exist_ok=True)
+        if settings is not None:
+            _json(folder / path / "config.json", settings)
+    _json(folder / "modules.json", modules)
+    _json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
+    _json(folder / "config_sentence_transformers.json",
+          {"prompts": model.prompts, "default_prompt_name": model.default_prompt, "similarity_fn_name": "cosine"})
+
+
+def write_weights(model: Encoder, folder: Path) -> None:
+    """model.safetensors of the encoder and of each Dense module."""
+    save_file(convert.to_hf(model.config, model.params), folder / "model.safetensors", metadata={"format": "pt"})
+    for path, layer in zip(sorted(folder.glob("*_Dense")), model.dense, strict=True):
+        tensors = {"linear.weight": np.ascontiguousarray(np.asarray(layer["kernel"], np.float32).T)}
+        if "bias" in layer:
+            tensors["linear.bias"] = np.asarray(layer["bias"], np.float32)
+        save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+
+
+def export(model: Encoder, out: Path, onnx: bool = False) -> dict[str, float]:
+    """Writes `model` to the folder `out`, replacing it, and returns the checks: framework -> max abs difference from Flax.
+
+    onnx: leave the graph (pooling and normalisation included) in out/onnx/model.onnx. Raises UserError, and leaves `out` as it was, if a check
+    differs by more than 1e-4.
+    """
+    beside = out.with_name(out.name + ".partial")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        write_files(model, beside)
+        write_weights(model, beside)
+        checks = check(model, beside, keep_onnx=onnx)
+        for framework, difference in checks.items():
+            if not difference <= TOLERANCE:
+                raise UserError(f"the export encodes the {len(PROBE_TEXTS)} probe texts differently in {framework} than in Flax: max abs {difference:.2e}, "
+                                f"more than {TOLERANCE:.0e}; nothing was written to {out}")
+        if out.exists():
+            old = out.with_name(out.name + ".old")
+            shutil.rmtree(old, ignore_errors=True)
+            out.rename(old)
+            beside.rename(out)
+            shutil.rmtree(old)
+        else:
+            beside.rename(out)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    log.info("exported to %s; max abs difference from Flax: %s", out, ", ".join(f"{name} {value:.1e}" for name, value in checks.items()))
+    if "sentence-transformers" not in checks:
+        log.info("torch and sentence-transformers are not installed, so the folder was checked through its ONNX graph alone")
+    return checks
+
+
+def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
+    """Encodes the probe texts from the files of `folder` with each framework at hand: name -> max abs difference from Flax."""
+    texts = list(PROBE_TEXTS)
+    expected = model.encode(texts)
+    graph = onnx_graph.save(folder)
+    tokens = model.tokenizer([model.prompts.get(model.default_prompt or "", "") + text for text in texts], truncation=True,
+                             max_length=model.max_length, padding=True, return_tensors="np")
+    checks = {"ONNX Runtime": _max_abs(onnx_graph.run(graph, dict(tokens)), expected)}
+    if not keep_onnx:
+        shutil.rmtree(graph.parent)
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        return checks
+    loaded = SentenceTransformer(str(folder), device="cpu")
+    checks["sentence-transformers"] = _max_abs(loaded.encode(texts, show_progress_bar=False), expected)
+    return checks
+
+
+def load_student(workdir: Path, stage: str = "distil") -> Encoder:
+    """The best student of a stage, from its Orbax checkpoints and the encode contract beside them; the teacher is not needed."""
+    folder = workdir / stage
+    if not (folder / "student" / "config.json").is_file():
+        raise UserError(f"{workdir} holds no stage {stage!r} with a student; is it the --workdir of a run?")
+    checkpoints = Checkpoints(folder / "checkpoints", keep_last=1_000_000)
+    step = checkpoints.best_step()
+    _, state, _ = checkpoints.restore(None, step)
+    checkpoints.close()
+    return encoder.load(str(folder / "student"), key="workdir", weights=state["params"]["student"])
+
+
+def _max_abs(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.abs(np.asarray(a, np.float32) - b).max())
+
+
+def _json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+@exits_cleanly
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m jdistill.export", description=__doc__)
+    parser.add_argument("--workdir", type=Path, required=True, help="of the run whose best checkpoint is exported")
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--format", choices=("safetensors", "onnx"), default="safetensors", help="onnx adds onnx/model.onnx")
+    flags = parser.parse_args(argv)
+    setup_logging()
+    export(load_student(flags.workdir), flags.out, onnx=flags.format == "onnx")
+    write_card(flags.workdir, flags.out)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,119 @@
+"""FAISS: an exact cosine index over vectors that is built, saved with its texts, loaded and searched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import faiss
+import numpy as np
+
+from jdistill.errors import UserError
+
+VECTORS, TEXTS, ABOUT = "vectors.faiss", "texts.jsonl", "index.json"
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """Rows scaled to length one, float32 [N, D], so that inner products are cosines; a zero row stays zero.
+
+    Raises UserError naming the first row that holds NaN or infinity.
+    """
+    rows = np.ascontiguousarray(vectors, np.float32)
+    if rows.ndim != 2:
+        raise ValueError(f"vectors of shape {rows.shape} instead of [rows, width]")
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.all():
+        raise UserError(f"the model's vector of text {int(np.argmin(finite))} holds NaN or infinity ({int((~finite).sum())} of "
+                        f"{len(rows)} vectors do): its weights are damaged or its training diverged")
+    # The largest entry goes first: the squares of very small or very large entries leave float32's range.
+    rows = rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), np.finfo(np.float32).tiny)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True)
+class Index:
+    """An exact index. `faiss_index` holds unit rows, and compares by inner product: every score is a cosine."""
+
+    faiss_index: faiss.IndexFlatIP
+
+    @property
+    def rows(self) -> int:
+        return int(self.faiss_index.ntotal)
+
+    @property
+    def dim(self) -> int:
+        return int(self.faiss_index.d)
+
+    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The k nearest rows of each query, best first: cosines float32 [Q, k] and row numbers int64 [Q, k].
+
+        queries: [Q, D]. k is cut to the number of rows. Raises UserError where k < 1 or the widths differ.
+        """
+        if k < 1:
+            raise UserError(f"k is {k}; ask for at least 1 result")
+        if queries.ndim != 2 or queries.shape[1] != self.dim:
+            raise UserError(f"queries of shape {queries.shape} do not fit an index of width {self.dim}: "
+                            "another model made the index")
+        return self.faiss_index.search(unit_rows(queries), min(k, self.rows))
+
+    def save(self, folder: Path, texts: Sequence[str], fingerprint: str) -> None:
+        """Writes the vectors, their texts and the fingerprint of the encoder that made them; replaces an older index whole."""
+        if len(texts) != self.rows:
+            raise ValueError(f"{len(texts)} texts for {self.rows} vectors")
+        beside, old = folder.with_name(folder.name + ".part"), folder.with_name(folder.name + ".old")
+        for left_over in (beside, old):
+            shutil.rmtree(left_over, ignore_errors=True)
+        beside.mkdir(parents=True)
+        faiss.write_index(self.faiss_index, str(beside / VECTORS))
+        with (beside / TEXTS).open("w") as out:
+            out.writelines(json.dumps(text) + "\n" for text in texts)
+        about = {"encoder_fingerprint": fingerprint, "rows": self.rows, "dim": self.dim}
+        (beside / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
+        if folder.exists():
+            os.replace(folder, old)
+        os.replace(beside, folder)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class SavedIndex:
+    """What a folder holds: the index, the text of each row, and the fingerprint of the encoder that made the vectors."""
+
+    index: Index
+    texts: list[str]
+    fingerprint: str
+
+
+def build(vectors: np.ndarray) -> Index:
+    """An exact index over vectors [N, D]; the rows are scaled to length one. Raises UserError where there are none, or NaN."""
+    if not len(vectors):
+        raise UserError("there are no texts to index")
+    rows = unit_rows(vectors)
+    flat = faiss.IndexFlatIP(rows.shape[1])
+    flat.add(rows)
+    return Index(flat)
+
+
+def load(folder: Path) -> SavedIndex:
+    """Reads what Index.save wrote. Raises UserError where a file is missing, damaged, or they do not belong together."""
+    try:
+        about = json.loads((folder / ABOUT).read_text())
+        texts = [json.loads(line) for line in (folder / TEXTS).read_text().split("\n") if line]
+        found = Index(faiss.read_index(str(folder / VECTORS)))
+        expected, fingerprint = (about["rows"], about["dim"]), str(about["encoder_fingerprint"])
+    except FileNotFoundError as error:
+        raise UserError(f"{error.filename} is missing; {_remake(folder)}") from None
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # faiss raises RuntimeError
+        raise UserError(f"the index in {folder} cannot be read ({str(error).splitlines()[0]}); {_remake(folder)}") from None
+    if (found.rows, found.dim) != expected or len(texts) != found.rows:
+        raise UserError(f"the index in {folder} is damaged: {ABOUT} tells of {expected[0]} rows of width {expected[1]}, "
+                        f"{VECTORS} holds {found.rows} of width {found.dim}, {TEXTS} {len(texts)}; {_remake(folder)}")
+    return SavedIndex(found, texts, fingerprint)
+
+
+def _remake(folder: Path) -> str:
+    return f"remove {folder} and make it again"

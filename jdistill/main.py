@@ -1,0 +1,205 @@
+"""The command: python -m jdistill.main --config configs/simtde.py --workdir runs/simtde [--config.key=value …]
+
+Trains, exports, evaluates, reports; the same command again resumes where it stopped. --dry_run prints the plan instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+from ml_collections import ConfigDict, config_flags
+
+from jdistill import corpus as text
+from jdistill import encoder, index, plan, sharding
+from jdistill.encoder import Encoder
+from jdistill.errors import UserError, exits_cleanly
+from jdistill.evals import agreement, speed, sts
+from jdistill.evaluate import evaluate
+from jdistill.export import export, write_files
+from jdistill.methods import METHODS
+from jdistill.methods.contract import Method
+from jdistill.model_card import write_card
+from jdistill.progress import clock, log, setup_logging
+from jdistill.report import write_report
+from jdistill.teacher import Teacher, open_teacher
+from jdistill.train import Data, Interrupted, total_steps, train
+
+CONFIG = config_flags.DEFINE_config_file("config", help_string="configs/NAME.py or configs/NAME.py:VARIANT; keys as --config.key=value")
+WORKDIR = flags.DEFINE_string("workdir", None, "the run's folder: config, checkpoints, metrics, export, results, report")
+DRY_RUN = flags.DEFINE_bool("dry_run", False, "print the plan (parameters, steps, memory, disk, time) and stop")
+COORDINATOR = flags.DEFINE_string("coordinator", "", "HOST:PORT of process 0 where a run has several processes; auto: from Slurm, Kubernetes or MPI")
+NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "how many processes the run has, with --coordinator")
+PROCESS_ID = flags.DEFINE_integer("process_id", 0, "which of them this one is, from 0")
+
+MAY_CHANGE = {"cache_dir", "log_every"}  # keys that change neither the student nor its figures
+
+
+def settle_config(cfg: ConfigDict, workdir: Path) -> None:
+    """Writes workdir/config.json, or refuses a workdir that belongs to another config, with the keys that differ."""
+    path = workdir / "config.json"
+    mine = json.loads(cfg.to_json())
+    if path.is_file():
+        theirs = json.loads(path.read_text())
+        flat_mine, flat_theirs = _flat(mine), _flat(theirs)
+        differ = [key for key in sorted(flat_mine.keys() | flat_theirs.keys()) if flat_mine.get(key) != flat_theirs.get(key) and key not in MAY_CHANGE]
+        if differ:
+            rows = "\n".join(f"  {key}: {flat_theirs.get(key)!r} there, {flat_mine.get(key)!r} now" for key in differ)
+            raise UserError(f"{workdir} belongs to a run with another config:\n{rows}\nChoose another --workdir, or give the same keys")
+        return
+    workdir.mkdir(parents=True, exist_ok=True)
+    if sharding.is_first_process():
+        write_json(path, mine)
+
+
+def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
+    """One run from its config to its report; every part that is already in `workdir` is taken from there."""
+    started = time.monotonic()
+    if cfg.method not in METHODS:
+        raise UserError(f"--config.method={cfg.method!r} is not one of {', '.join(METHODS)}")
+    if not dry_run:
+        settle_config(cfg, workdir)
+        if (workdir / "results.json").is_file():
+            log.info("%s is complete: see %s and %s", workdir, workdir / "results.json", workdir / "report.html")
+            return
+    log.info("devices: %s", sharding.describe())
+    teacher = open_teacher(cfg.teacher, cfg.max_length, "float32")
+    start = teacher.encoder if not cfg.start and teacher.encoder else encoder.load(_start_source(cfg), key="config.start")
+    if cfg.max_length:
+        start = replace(start, max_length=min(cfg.max_length, start.max_length))
+    words = text.read_corpus(cfg, teacher)
+    tokens = text.tokenize(cfg, words, start)
+    method = METHODS[cfg.method](cfg, start, teacher.width, tokens, teacher.encoder is start)
+    if dry_run:
+        print(plan.describe(cfg, method, tokens, teacher, words))
+        return
+    held_out = text.answered(cfg, words, teacher)
+    data = text.training_data(cfg, words, tokens, teacher, start.config.pad_token_id)
+    stage = workdir / "distil"
+    if sharding.is_first_process():
+        write_files(method.student, stage / "student")
+        log.info("student: %d parameters, %.0f %% of the teacher's", method.student.num_params, 100 * share(method, teacher))
+    sharding.wait_for_all("stage folder")
+
+    student = train(cfg, method, data, stage, dev_score(cfg, words.held_out, held_out))
+    if sharding.is_first_process():
+        finish(cfg, workdir, student, teacher, words, held_out, data, time.monotonic() - started)
+    sharding.wait_for_all("results")
+
+
+def finish(cfg: ConfigDict, workdir: Path, student: Encoder, teacher: Teacher, words: text.Corpus, held_out: np.ndarray, data: Data, seconds: float) -> None:
+    """Exports, evaluates what was exported, indexes, and writes results.json (last: it marks the run complete) and the report."""
+    checks = export(student, workdir / "export", onnx=cfg.onnx)
+    model = encoder.load(str(workdir / "export"))
+    results: dict[str, Any] = {
+        "student": {"name": workdir.name, "num_params": model.num_params, "bytes": 4 * model.num_params},
+        "export_max_abs_difference": checks,
+        "training": {"seconds": seconds, "steps": total_steps(cfg, data.batches.steps_per_epoch), "devices": sharding.describe(),
+                     "sentences": total_steps(cfg, data.batches.steps_per_epoch) * cfg.batch_size, "texts": len(words.train),
+                     "removed_evaluation_texts": words.removed}}
+    results |= evaluate(model, senteval=cfg.senteval, beir=cfg.beir, pairs=cfg.dev_pairs)
+    if teacher.encoder is not None:
+        results["teacher"] = {"name": cfg.teacher, "num_params": teacher.encoder.num_params, "bytes": 4 * teacher.encoder.num_params}
+        if cfg.evaluate_teacher and (cfg.senteval or cfg.beir or cfg.dev_pairs):
+            results |= {f"teacher_{name}": value for name, value in
+                        evaluate(teacher.encoder, senteval=cfg.senteval, beir=cfg.beir, pairs=cfg.dev_pairs).items()}
+    if words.held_out:
+        results["agreement"] = agreement.agreement(model.encode(words.held_out), held_out)
+        if cfg.latency_texts:
+            pair = {"teacher": teacher.encoder, "student": model} if teacher.encoder else {"student": model}
+            results["speed"] = speed.compare(pair, words.held_out[:cfg.latency_texts], repeats=3)
+    if cfg.index_texts:
+        texts = (words.train + words.held_out)[:cfg.index_texts]
+        index.build(model.encode(texts, show_progress=True)).save(workdir / "index", texts, model.fingerprint())
+    write_json(workdir / "results.json", results)
+    write_card(workdir, workdir / "export")
+    write_report(workdir)
+    for line in headline(results):
+        log.info(line)
+    log.info("done in %s: %s", clock(seconds), workdir / "report.html")
+
+
+def dev_score(cfg: ConfigDict, texts: list[str], teacher_vectors: np.ndarray) -> Any:
+    """Encoder -> figures at a checkpoint; "score" selects: Spearman on cfg.dev_pairs, or agreement with the teacher."""
+    def score(model: Encoder) -> dict[str, float]:
+        figures: dict[str, float] = {}
+        if texts:
+            agrees = agreement.agreement(model.encode(texts), teacher_vectors)
+            figures = {name: agrees[name] for name in ("spearman", "mean_cosine") if agrees.get(name) is not None}
+        if cfg.dev_pairs:
+            figures["pairs"] = sts.evaluate_pairs(model, Path(cfg.dev_pairs))
+        return figures | ({"score": figures.get("pairs", figures.get("spearman", 0.0))} if figures else {})
+
+    return score
+
+
+def headline(results: dict[str, Any]) -> list[str]:
+    """The result a reader wants first, as log lines."""
+    lines = []
+    if "Avg" in results.get("sts", {}):
+        teacher = results.get("teacher_sts", {}).get("Avg")
+        lines.append(f"STS average {results['sts']['Avg']:.2f}" + (f" of the teacher's {teacher:.2f}" if teacher else ""))
+    if "agreement" in results:
+        lines.append(f"agreement with the teacher on held-out text: Spearman of pair cosines {results['agreement']['spearman']:.2f}")
+    return lines
+
+
+def share(method: Method, teacher: Teacher) -> float:
+    return method.student.num_params / teacher.encoder.num_params if teacher.encoder else float("nan")
+
+
+def _start_source(cfg: ConfigDict) -> str:
+    if not cfg.start:
+        raise UserError(f"--config.teacher={cfg.teacher} is known by its answers only; name the encoder that the student starts as in --config.start")
+    return cfg.start
+
+
+def write_json(path: Path, content: Any) -> None:
+    beside = path.with_suffix(".tmp")
+    beside.write_text(json.dumps(content, indent=2) + "\n")
+    beside.replace(path)
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+@exits_cleanly
+def command(_: list[str]) -> int:
+    setup_logging()
+    if not WORKDIR.value and not DRY_RUN.value:
+        raise UserError("--workdir is missing: the folder for this run's checkpoints and results")
+    sharding.connect(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
+    try:
+        run(CONFIG.value, Path(WORKDIR.value or "."), DRY_RUN.value)
+    except Interrupted as stop:
+        log.info("stopped by %s at step %d, which is saved; resume with: %s", stop.name, stop.step,
+                 shlex.join([os.path.basename(sys.executable), "-m", "jdistill.main", *sys.argv[1:]]))
+    return 0
+
+
+def cli() -> None:
+    app.run(command, flags_parser=_parse)
+
+
+def _parse(argv: list[str]) -> list[str]:
+    try:
+        return flags.FLAGS(argv)
+    except (flags.Error, AttributeError, KeyError, ValueError, TypeError, FileNotFoundError) as error:
+        print(f"error: {str(error).strip()}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    cli()

@@ -1,0 +1,82 @@
+"""SimTDE's start: a compact embedding block and projection fitted to a teacher's embedding block before any training step.
+
+Truncated SVD of the teacher's block output gives each token its compact code; a ridge fit gives the projection back. Both are weighted
+by how often tokens occur in the text, because that is how often the loss will see them. numpy only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Tree = dict[str, Any]
+
+
+def layer_norm(x: np.ndarray, norm: Tree, eps: float) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + eps) * norm["scale"] + norm["bias"]
+
+
+def block_output(block: Tree, ids: np.ndarray, positions: np.ndarray, eps: float) -> np.ndarray:
+    """Output of an embedding block for tokens at positions (rows of the position table): [N, E] float32."""
+    x = block["word"]["embedding"][ids] + block["position"]["embedding"][positions]
+    if "type" in block:
+        x = x + block["type"]["embedding"][0]
+    return layer_norm(x, block["norm"], eps)
+
+
+def compact_start(block: Tree, width: int, ids: np.ndarray, positions: np.ndarray, eps: float,
+                  ridge: float = 1e-3) -> tuple[Tree, Tree, float]:
+    """A compact block, its projection to the teacher's width D, and the share of variance they explain.
+
+    block: the teacher's embedding block (word, position, norm and maybe type). width: E of the student. ids, positions:
+    int [N], a sample of tokens of the training text with the rows of the position table where they stood. Returns
+    (block of width E, {"kernel" [E, D], "bias" [D]}, 1 - residual / variance over the sample).
+    """
+    target_NxD = block_output(block, ids, positions, eps)
+    mean_D = target_NxD.mean(0)
+    centred = target_NxD - mean_D
+    covariance = centred.T @ centred / len(ids)
+    _, vectors = np.linalg.eigh(covariance.astype(np.float64))
+    basis_DxE = vectors[:, ::-1][:, :width].astype(np.float32)
+
+    # The code of a token is its block output at its mean position, projected on the principal axes: tokens that the sample
+    # lacks get one too. The code of a position is what it adds on average to the codes of the tokens that stand there.
+    table = block["word"]["embedding"]
+    counts = np.bincount(positions, minlength=len(block["position"]["embedding"]))
+    usual = block | {"position": {"embedding": (counts @ block["position"]["embedding"] / counts.sum())[None]}}
+    words = (block_output(usual, np.arange(len(table)), np.zeros(len(table), int), eps) - mean_D) @ basis_DxE
+    extra_NxE = centred @ basis_DxE - words[ids]
+    shift = np.stack([np.bincount(positions, extra, len(counts)) for extra in extra_NxE.T], 1).astype(np.float32)
+    shift /= np.maximum(counts, 1)[:, None]
+    last = int(np.flatnonzero(counts)[-1])
+    shift[last + 1:] = shift[max(0, last - 8):last + 1].mean(0)  # positions the sample never reaches
+
+    # LayerNorm would make every code as long as every other; the ridge fit then explains what is left of the variance.
+    scale = np.float32(1.0 / max(float(words.std()), 1e-6))
+    start: Tree = {"word": {"embedding": words.astype(np.float32) * scale}, "position": {"embedding": shift * scale},
+                   "norm": {"scale": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}}
+    if "type" in block:
+        start["type"] = {"embedding": np.zeros((len(block["type"]["embedding"]), width), np.float32)}
+    codes = block_output(start, ids, positions, eps)
+    centre = codes.mean(0)
+    gram = (codes - centre).T @ (codes - centre) / len(ids) + ridge * np.eye(width, dtype=np.float32)
+    kernel = np.linalg.solve(gram, (codes - centre).T @ centred / len(ids)).astype(np.float32)
+    bias = (mean_D - centre @ kernel).astype(np.float32)
+    residual = target_NxD - (codes @ kernel + bias)
+    explained = 1.0 - float(np.square(residual).sum() / np.square(centred).sum())
+    return start, {"kernel": kernel, "bias": bias}, explained
+
+
+def random_start(block: Tree, width: int, hidden: int, seed: int) -> tuple[Tree, Tree]:
+    """The ablation: a block and projection of the same shapes, normal(0.02) as BERT starts."""
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> np.ndarray:
+        return (0.02 * rng.standard_normal(shape)).astype(np.float32)
+
+    start: Tree = {name: {"embedding": normal(len(block[name]["embedding"]), width)}
+                   for name in ("word", "position", "type") if name in block}
+    start["norm"] = {"scale": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}
+    return start, {"kernel": normal(width, hidden), "bias": np.zeros(hidden, np.float32)}

@@ -1,0 +1,227 @@
+"""SimTDE: Simple Transformer Distillation for Sentence Embeddings (Xie et al., SIGIR 2023), section 3.
+
+The student is a compact token-embedding block, a projection to the teacher's width and K encoder layers that start as the
+teacher's last K: ELECTRA's layout. Two terms are distilled, the token embeddings and the sentence embedding. The rows of the paper's
+Table 2 are switches of `cfg.student` and `cfg.loss`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill import losses
+from jdistill.data.batches import TokenTable
+from jdistill.encoder import Encoder
+from jdistill.errors import UserError
+from jdistill.methods.compact_start import compact_start, random_start
+from jdistill.methods.contract import Array, Method, Tree
+from jdistill.models.bert import Bert, BertConfig, EmbeddingBlock
+from jdistill.models.pooling import POOLERS
+from jdistill.progress import log
+
+SENTENCE_LOSSES = ("mse", "kl", "pair_mse", "pair_mae")
+TOKEN_LOSSES = ("block", "table", "none")
+SAMPLE_TOKENS = 120_000  # tokens of the text that the compact start is fitted to: its covariances no longer move
+
+
+def student_config(teacher: BertConfig, student: ConfigDict) -> BertConfig:
+    """The student's architecture, an ELECTRA: embedding_size, layers (0: the teacher's) and hidden_size (0: the teacher's)."""
+    hidden = student.hidden_size or teacher.hidden_size
+    layers = student.layers or teacher.num_layers
+    if not 1 <= layers <= teacher.num_layers:
+        raise UserError(f"--config.student.layers={layers} must lie in 1..{teacher.num_layers}, the teacher's layers")
+    if hidden % teacher.num_heads:
+        raise UserError(f"--config.student.hidden_size={hidden} does not divide into the teacher's {teacher.num_heads} heads")
+    return dataclasses.replace(
+        teacher, model_type="electra", embedding_size=student.embedding_size or hidden, hidden_size=hidden, num_layers=layers,
+        intermediate_size=hidden * teacher.intermediate_size // teacher.hidden_size,
+        max_positions=teacher.usable_positions, type_vocab_size=max(1, teacher.type_vocab_size),
+        hidden_dropout=student.dropout, attention_dropout=student.dropout)
+
+
+def build(cfg: ConfigDict, start: Encoder, teacher_width: int, tokens: TokenTable, has_teacher_block: bool) -> Method:
+    """Binds SimTDE to its start, the encoder whose last layers the student copies: as a rule the teacher itself.
+
+    teacher_width: of the cached answers. tokens: the training text, for the compact start. has_teacher_block: `start` is the teacher,
+    so its token embeddings and hidden states may be distilled too. Raises UserError for switches that do not fit together.
+    """
+    student, loss = cfg.student, cfg.loss
+    config = student_config(start.config, student)
+    _check(cfg, config, start, teacher_width, has_teacher_block)
+    rng = np.random.default_rng([cfg.seed, 1])
+    encoder = dataclasses.replace(start, config=config, params=_start(cfg, config, start, tokens, rng), source="")
+    teacher_layers = _matched_layers(loss, config, start.config)
+    match: Tree = {}
+    if config.hidden_size != start.config.hidden_size:
+        # LMX-KD: a learnable matrix per matched layer, dropped at export, and one for the sentence, which the student keeps.
+        d, D = config.hidden_size, start.config.hidden_size
+        matrices = [rng.normal(0, d**-0.5, (d, D)).astype(np.float32) for _ in range(len(teacher_layers) + 1)]
+        encoder = dataclasses.replace(encoder, dense=({"kernel": matrices[0]},), dense_activations=("Identity",))
+        match = {"match": {str(k): matrix for k, matrix in enumerate(matrices[1:])}}
+    params = {"student": encoder.weights()} | match
+    frozen: Tree = {}
+    if loss.token != "none" or teacher_layers:
+        needed = start.params if teacher_layers else {name: start.params[name] for name in ("embeddings", "project") if name in start.params}
+        frozen["teacher"] = needed
+
+    dtype = jnp.dtype(cfg.dtype)
+    model, teacher_model = Bert(config, dtype), Bert(start.config, dtype)
+
+    def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
+        rngs = {} if rng is None else {"dropout": rng}
+        states = model.apply({"params": params["student"]["bert"]}, batch["ids"], batch["mask"], deterministic=rng is None, rngs=rngs)
+        sentence_BxD = POOLERS[start.pooling](states[-1], batch["mask"])
+        if "dense" in params["student"]:
+            sentence_BxD = sentence_BxD @ params["student"]["dense"]["0"]["kernel"]
+        out = {"sentence": sentence_BxD}
+        if loss.token == "block":
+            out["tokens"] = states[0]  # eq. 2: TokenEmb_S^proj
+        for k, _ in enumerate(teacher_layers):
+            h_BxLxd = states[len(states) - len(teacher_layers) + k]
+            out[f"hidden_{k}"] = h_BxLxd @ params["match"][str(k)] if match else h_BxLxd
+        return out
+
+    def objective(params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+        sentence = _sentence_loss(reps["sentence"], batch["teacher"], loss)  # eq. 4: L_SE
+        metrics = {"sentence_loss": sentence}
+        total = sentence
+        if loss.token != "none":
+            token = _token_loss(params, frozen["teacher"], reps, batch)  # eq. 3: L_TE
+            metrics["token_loss"] = token
+            total = loss.alpha * token + (1.0 - loss.alpha) * sentence  # eq. 5: L_KD
+        if teacher_layers:
+            targets = jax.lax.stop_gradient(teacher_model.apply({"params": frozen["teacher"]}, batch["ids"], batch["mask"]))
+            hidden = sum(losses.masked_mse(reps[f"hidden_{k}"], targets[layer], batch["mask"]) for k, layer in enumerate(teacher_layers))
+            metrics["hidden_loss"] = hidden / len(teacher_layers)
+            total = total + loss.hidden * metrics["hidden_loss"]
+        return total, metrics | {"loss": total}
+
+    def _token_loss(params: Tree, teacher: Tree, reps: dict[str, Array], batch: dict[str, Array]) -> Array:
+        if loss.token == "block":
+            target = _teacher_block(teacher, batch["ids"], start.config)
+            return losses.masked_mse(reps["tokens"], target, batch["mask"])
+        # The whole table: every entry of the vocabulary at the first position, through both blocks (eq. 1 with I = the vocabulary).
+        every_Vx1 = jnp.arange(config.vocab_size)[:, None]
+        compact = EmbeddingBlock(config, dtype).apply({"params": params["student"]["bert"]["embeddings"]}, every_Vx1)
+        project = params["student"]["bert"].get("project")
+        mine = compact if project is None else compact @ project["kernel"].astype(dtype) + project["bias"].astype(dtype)
+        return losses.mse(mine, _teacher_block(teacher, every_Vx1, start.config))
+
+    return Method(params, encoder, frozen, represent, objective)
+
+
+def _check(cfg: ConfigDict, config: BertConfig, start: Encoder, teacher_width: int, has_teacher_block: bool) -> None:
+    loss = cfg.loss
+    if loss.sentence not in SENTENCE_LOSSES:
+        raise UserError(f"--config.loss.sentence={loss.sentence!r} is not one of {SENTENCE_LOSSES}")
+    if loss.token not in TOKEN_LOSSES:
+        raise UserError(f"--config.loss.token={loss.token!r} is not one of {TOKEN_LOSSES}")
+    if not 0.0 <= loss.alpha <= 1.0:
+        raise UserError(f"--config.loss.alpha={loss.alpha} must lie in 0..1")
+    if start.dense:
+        raise UserError("SimTDE distils the pooled token vectors, and this teacher projects them further (a Dense module); "
+                        "use it through vectors: or st: with another --config.start")
+    if teacher_width != start.config.hidden_size:
+        raise UserError(f"the teacher's vectors are {teacher_width} wide, but the student's layers, started from "
+                        f"{start.source or 'the teacher'}, are {start.config.hidden_size}: SimTDE needs the same width; "
+                        "choose another --config.start or --config.teacher")
+    if not has_teacher_block and (loss.token != "none" or loss.hidden):
+        raise UserError("a teacher given as vectors: or st: has no token embeddings or hidden states to distil; "
+                        "set --config.loss.token=none and --config.loss.hidden=0")
+    if config.hidden_size != start.config.hidden_size and loss.token != "none":
+        raise UserError("the token term needs student.hidden_size equal to the teacher's; set --config.loss.token=none")
+
+
+def _matched_layers(loss: ConfigDict, config: BertConfig, teacher: BertConfig) -> list[int]:
+    """The teacher's hidden states (1 = output of its first layer) that the student's last layers are matched to."""
+    return list(range(teacher.num_layers - config.num_layers + 1, teacher.num_layers + 1)) if loss.hidden else []
+
+
+def _start(cfg: ConfigDict, config: BertConfig, start: Encoder, tokens: TokenTable, rng: np.random.Generator) -> Tree:
+    """The student's parameters before training."""
+    student, teacher = cfg.student, start.config
+    block = start.params["embeddings"]
+    offset = teacher.position_offset
+    block = block | {"position": {"embedding": block["position"]["embedding"][offset:]}}  # RoBERTa's unused first rows
+    if config.embedding_size == config.hidden_size == teacher.embedding_size:
+        embeddings, project = block, {}
+    elif student.start == "svd" and config.hidden_size == teacher.hidden_size == teacher.embedding_size:
+        ids, positions = _sample_tokens(tokens, rng)
+        embeddings, project, explained = compact_start(block, config.embedding_size, ids, positions, teacher.layer_norm_eps)
+        log.info("compact start: %d of %d dimensions explain %.1f %% of the token embeddings' variance in this text",
+                 config.embedding_size, teacher.embedding_size, 100 * explained)
+    elif student.start in ("svd", "random"):
+        embeddings, project = random_start(block, config.embedding_size, config.hidden_size, cfg.seed)
+    else:
+        raise UserError(f"--config.student.start={student.start!r} is not one of svd, random")
+    if config.embedding_size == config.hidden_size:
+        project = {}
+    if "type" not in embeddings:
+        embeddings = embeddings | {"type": {"embedding": np.zeros((1, config.embedding_size), np.float32)}}
+    tree: Tree = {"embeddings": embeddings} | ({"project": project} if project else {})
+    for k, layer in enumerate(_copied_layers(cfg, config, teacher)):
+        tree[f"layer_{k}"] = start.params[f"layer_{layer}"] if layer is not None else _random_layer(config, rng)
+    return jax.tree.map(np.array, tree)
+
+
+def _copied_layers(cfg: ConfigDict, config: BertConfig, teacher: BertConfig) -> list[int | None]:
+    """For each student layer the teacher's layer that it starts as, or None for a random start."""
+    K, N, which = config.num_layers, teacher.num_layers, cfg.student.copy_layers
+    if which == "none" or config.hidden_size != teacher.hidden_size:
+        return [None] * K
+    if which == "last":
+        return list(range(N - K, N))
+    if which == "first":
+        return list(range(K))
+    if which == "spread":  # evenly, the last layer included
+        return [round((k + 1) * N / K) - 1 for k in range(K)]
+    raise UserError(f"--config.student.copy_layers={which!r} is not one of last, first, spread, none")
+
+
+def _random_layer(config: BertConfig, rng: np.random.Generator) -> Tree:
+    D, F = config.hidden_size, config.intermediate_size
+
+    def dense(rows: int, columns: int) -> Tree:
+        return {"kernel": (0.02 * rng.standard_normal((rows, columns))).astype(np.float32), "bias": np.zeros(columns, np.float32)}
+
+    def norm() -> Tree:
+        return {"scale": np.ones(D, np.float32), "bias": np.zeros(D, np.float32)}
+
+    return {"attention": {name: dense(D, D) for name in ("query", "key", "value", "out")}, "attention_norm": norm(),
+            "up": dense(D, F), "down": dense(F, D), "output_norm": norm()}
+
+
+def _sample_tokens(tokens: TokenTable, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids and their positions, int [N] each, of texts drawn at random until SAMPLE_TOKENS are there."""
+    lengths = tokens.lengths
+    order = rng.permutation(len(lengths))
+    texts = order[:int(np.searchsorted(np.cumsum(lengths[order]), SAMPLE_TOKENS)) + 1]
+    ids = np.concatenate([tokens.ids[tokens.offsets[i]:tokens.offsets[i + 1]] for i in texts]).astype(np.int64)
+    return ids, np.concatenate([np.arange(lengths[i]) for i in texts])
+
+
+def _teacher_block(teacher: Tree, ids_BxL: Array, config: BertConfig) -> Array:
+    """The teacher's embedding output (projected, where the teacher is an ELECTRA): eq. 1, TokenEmb_T."""
+    x = EmbeddingBlock(config).apply({"params": teacher["embeddings"]}, ids_BxL)
+    if "project" in teacher:
+        x = x @ teacher["project"]["kernel"] + teacher["project"]["bias"]
+    return jax.lax.stop_gradient(x)
+
+
+def _sentence_loss(student_BxD: Array, teacher_BxD: Array, loss: ConfigDict) -> Array:
+    """L_SE (eq. 4) in the four forms the paper tries; loss.normalize puts both sides on the unit sphere first."""
+    if loss.normalize:
+        # Times the width: elements of unit vectors are about 1/sqrt(D), and alpha weighs terms of like size.
+        student_BxD, teacher_BxD = losses.unit(student_BxD), losses.unit(teacher_BxD)
+    if loss.sentence == "mse":
+        return losses.mse(student_BxD, teacher_BxD)
+    if loss.sentence == "kl":
+        return losses.kl_divergence(student_BxD, teacher_BxD)
+    difference_BxB = losses.pair_cosines(student_BxD) - losses.pair_cosines(teacher_BxD)
+    return jnp.square(difference_BxB).mean() if loss.sentence == "pair_mse" else jnp.abs(difference_BxB).mean()
+

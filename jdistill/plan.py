@@ -1,0 +1,83 @@
+"""--dry_run: what a run would take, from its config and a few measured steps."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill import sharding
+from jdistill.corpus import Corpus, cache_folder, make_batches
+from jdistill.data.batches import TokenTable
+from jdistill.methods.contract import Method
+from jdistill.progress import clock
+from jdistill.teacher import Teacher
+from jdistill.train import Data, init_state, jit_step, make_optimizer, make_step, total_steps
+
+TIMED_STEPS = 3  # of each of the two commonest widths
+
+
+def describe(cfg: ConfigDict, method: Method, tokens: TokenTable, teacher: Teacher, corpus: Corpus) -> str:
+    """The plan as lines of text. Compiles and runs a few steps on made-up teacher vectors; writes nothing."""
+    batches = make_batches(cfg, tokens)
+    steps = total_steps(cfg, batches.steps_per_epoch)
+    pad_id = method.student.config.pad_token_id
+    random = np.random.default_rng(0)
+    data = Data(tokens, batches, lambda rows: random.standard_normal((len(rows), teacher.width), np.float32), "", pad_id)
+    per_token, memory = _measure(cfg, method, data)
+    step_tokens = float(np.mean([width * cfg.batch_size for width, _ in (batches.at(i) for i in range(min(steps, batches.steps_per_epoch)))]))
+    missing = int((teacher.cache(cache_folder(cfg)).rows(corpus.train + corpus.held_out) < 0).sum())
+    fill_rate = _teacher_rate(teacher, corpus.train[:256]) if missing and teacher.encoder is not None else 0.0
+    checkpoint = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
+    answers = missing * (4 * teacher.width + 16)
+    free = shutil.disk_usage(cache_folder(cfg) if cache_folder(cfg).exists() else ".").free
+    lines = [
+        ("method", cfg.method),
+        ("devices", sharding.describe()),
+        ("student", f"{method.student.num_params:,} parameters" + (f", {100 * method.student.num_params / teacher.encoder.num_params:.0f} % of the teacher's"
+                                                                  if teacher.encoder else "")),
+        ("text", f"{len(corpus.train):,} training texts, {len(corpus.held_out):,} held out, {corpus.removed:,} removed as evaluation text, "
+                 f"{tokens.lengths.mean():.1f} tokens a text, padding {100 * batches.padding:.1f} %"),
+        ("widths", f"{', '.join(map(str, batches.widths))} tokens, each compiled once"),
+        ("steps", f"{steps:,} of {cfg.batch_size} texts, {steps / batches.steps_per_epoch:.2f} epochs"),
+        ("memory", f"{memory / 2**20:,.0f} MiB a device for the step, parameters and optimiser included"),
+        ("disk", f"{answers / 2**20:,.0f} MiB of teacher answers, {(cfg.keep_last + 1) * checkpoint / 2**20:,.0f} MiB of checkpoints; {free / 2**30:,.0f} GiB free"),
+        ("teacher", f"{missing:,} texts to answer" + (f", about {clock(missing / fill_rate)}" if fill_rate else "")),
+        ("training", f"about {clock(steps * step_tokens * per_token)} at {cfg.batch_size / (step_tokens * per_token):,.0f} sentences/s"),
+    ]
+    return "\n".join(f"{name:<9} {value}" for name, value in lines)
+
+
+def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
+    """(seconds a token of a batch, bytes a device) of the real step, from the two commonest widths after compiling."""
+    mesh = sharding.global_mesh()
+    optimizer = make_optimizer(cfg, 1000)
+    step = jit_step(make_step(method, optimizer, cfg.seed, dropout=cfg.student.dropout > 0), mesh)
+    state = init_state(method, optimizer, mesh)
+    frozen = sharding.replicate(method.frozen, mesh)
+    plan = [data.batches.at(i) for i in range(data.batches.steps_per_epoch)]
+    seconds, tokens, memory = 0.0, 0, 0
+    for width in list(data.batches.widths_used())[:2]:
+        number = next(i for i, (w, _) in enumerate(plan) if w == width)
+        batch = sharding.shard_rows(data.batch(number), mesh)
+        usage = step.lower(state, frozen, batch).compile().memory_analysis()
+        memory = max(memory, usage.argument_size_in_bytes + usage.temp_size_in_bytes + usage.output_size_in_bytes - usage.alias_size_in_bytes)
+        state, _ = jax.block_until_ready(step(state, frozen, batch))
+        began = time.perf_counter()
+        for _ in range(TIMED_STEPS):
+            state, _ = step(state, frozen, batch)
+        jax.block_until_ready(state)
+        seconds += time.perf_counter() - began
+        tokens += TIMED_STEPS * width * cfg.batch_size
+    return seconds / tokens, memory
+
+
+def _teacher_rate(teacher: Teacher, texts: list[str]) -> float:
+    """Texts a second that the teacher answers, compiling left out."""
+    teacher.answer(texts)
+    began = time.perf_counter()
+    teacher.answer(texts)
+    return len(texts) / (time.perf_counter() - began)

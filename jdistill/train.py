@@ -1,0 +1,270 @@
+"""THE training loop: one jitted step over a mesh, checkpoints that resume exactly, metrics. There is no second one."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+from tensorboardX import SummaryWriter
+
+from jdistill import sharding
+from jdistill.checkpoint import Checkpoints, abstract
+from jdistill.data.batches import Batches, TokenTable
+from jdistill.encoder import Encoder
+from jdistill.errors import UserError
+from jdistill.methods.contract import Array, Method, Tree
+from jdistill.progress import Progress, log
+
+LAG = 2  # steps that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt
+
+
+class TrainState(NamedTuple):
+    """What a step changes: all of it is in a checkpoint."""
+
+    step: Array  # int32 scalar: steps done, hence also the position in the data and the dropout key
+    params: Tree
+    opt_state: Tree
+
+
+@dataclass(frozen=True)
+class Data:
+    """The training text of a stage: tokens, the order of batches, and the teacher's answer to the texts in some rows."""
+
+    tokens: TokenTable
+    batches: Batches
+    answers: Callable[[np.ndarray], np.ndarray]  # rows int64 [n] -> float32 [n, D]
+    fingerprint: str  # of the texts and their order
+    pad_id: int
+
+    def batch(self, step: int) -> dict[str, np.ndarray]:
+        """This process's rows of the global batch of a step."""
+        width, rows = self.batches.at(step)
+        share = len(rows) // sharding.process_count()
+        rows = rows[sharding.process_index() * share:][:share]
+        ids, mask = self.tokens.padded(rows, width, self.pad_id)
+        return {"ids": ids, "mask": mask, "teacher": self.answers(rows)}
+
+
+def total_steps(cfg: ConfigDict, steps_per_epoch: int) -> int:
+    return cfg.max_steps or max(1, math.ceil(cfg.epochs * steps_per_epoch))
+
+
+def make_schedule(cfg: ConfigDict, steps: int) -> optax.Schedule:
+    """Linear warm-up over cfg.warmup (a share of the steps), then cosine or linear decay to zero, or constant."""
+    warmup = int(round(cfg.warmup * steps))
+    decay = {"cosine": lambda: optax.cosine_decay_schedule(cfg.learning_rate, max(1, steps - warmup)),
+             "linear": lambda: optax.linear_schedule(cfg.learning_rate, 0.0, max(1, steps - warmup)),
+             "constant": lambda: optax.constant_schedule(cfg.learning_rate)}
+    if cfg.schedule not in decay:
+        raise UserError(f"--config.schedule={cfg.schedule!r} is not one of {', '.join(decay)}")
+    if not warmup:
+        return decay[cfg.schedule]()
+    return optax.join_schedules([optax.linear_schedule(0.0, cfg.learning_rate, warmup), decay[cfg.schedule]()], [warmup])
+
+
+def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
+    """AdamW; biases and LayerNorm parameters do not decay. cfg.clip_norm 0: no clipping."""
+    def decays(params: Tree) -> Tree:
+        return jax.tree.map(lambda x: x.ndim > 1, params)
+
+    adamw = optax.adamw(make_schedule(cfg, steps), b1=cfg.adam_b1, b2=cfg.adam_b2, eps=cfg.adam_eps, weight_decay=cfg.weight_decay, mask=decays)
+    return optax.chain(optax.clip_by_global_norm(cfg.clip_norm), adamw) if cfg.clip_norm else adamw
+
+
+def make_gradient(method: Method, seed: int, dropout: bool) -> Callable[..., tuple[Tree, dict[str, Array]]]:
+    """(params, frozen, batch, step) -> (gradient of the global batch's loss, metrics)."""
+    def gradient(params: Tree, frozen: Tree, batch: dict[str, Array], step: Array) -> tuple[Tree, dict[str, Array]]:
+        rng = jax.random.fold_in(jax.random.key(seed), step) if dropout else None
+
+        def loss(params: Tree) -> tuple[Array, dict[str, Array]]:
+            return method.objective(params, frozen, method.represent(params, frozen, batch, rng), batch)
+
+        return jax.grad(loss, has_aux=True)(params)
+
+    return gradient
+
+
+def make_step(method: Method, optimizer: optax.GradientTransformation, seed: int, dropout: bool) -> Callable[..., Any]:
+    """The training step, a pure function (state, frozen, batch) -> (state, metrics); `jit_step` compiles it."""
+    gradient = make_gradient(method, seed, dropout)
+
+    def step(state: TrainState, frozen: Tree, batch: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
+        grads, metrics = gradient(state.params, frozen, batch, state.step)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return TrainState(state.step + 1, params, opt_state), metrics | {"grad_norm": optax.global_norm(grads)}
+
+    return step
+
+
+def jit_step(step: Callable[..., Any], mesh: jax.sharding.Mesh) -> Callable[..., Any]:
+    """Compiled for a mesh: the batch is split by rows, the state replicated and its buffers used again."""
+    whole, rows = sharding.replicated(mesh), sharding.by_rows(mesh)
+    return jax.jit(step, in_shardings=(whole, whole, rows), out_shardings=(whole, whole), donate_argnums=0)
+
+
+def init_state(method: Method, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> TrainState:
+    params = sharding.replicate(method.params, mesh)
+    opt_state = jax.jit(optimizer.init, out_shardings=sharding.replicated(mesh))(params)
+    return TrainState(sharding.replicate(np.zeros((), np.int32), mesh), params, opt_state)
+
+
+class Interrupted(Exception):
+    """A signal asked the run to stop; its state is saved."""
+
+    def __init__(self, name: str, step: int):
+        super().__init__(f"{name} at step {step}")
+        self.name, self.step = name, step
+
+
+@contextmanager
+def catch_signals() -> Iterator[list[str]]:
+    """Collects SIGTERM and SIGINT as names in a list instead of dying; a second SIGINT interrupts at once."""
+    caught: list[str] = []
+
+    def handle(number: int, _: Any) -> None:
+        if signal.Signals(number) is signal.SIGINT and caught:
+            raise KeyboardInterrupt
+        caught.append(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def train(cfg: ConfigDict, method: Method, data: Data, folder: Path, score: Callable[[Encoder], dict[str, float]]) -> Encoder:
+    """Trains a stage to its end in `folder`, from its newest checkpoint if there is one, and returns the best student.
+
+    score: an encoder's dev figures; "score" among them, higher is better, decides which checkpoint is best. Raises Interrupted after a signal (state saved),
+    UserError for a loss that is not finite, a full disk, or data that changed since the stage began.
+    """
+    steps = total_steps(cfg, data.batches.steps_per_epoch)
+    mesh = sharding.global_mesh()
+    if cfg.batch_size % mesh.size:
+        raise UserError(f"--config.batch_size={cfg.batch_size} does not divide by the {mesh.size} devices")
+    optimizer = make_optimizer(cfg, steps)
+    step_fn = jit_step(make_step(method, optimizer, cfg.seed, dropout=cfg.student.dropout > 0), mesh)
+    state = init_state(method, optimizer, mesh)
+    frozen = sharding.replicate(method.frozen, mesh)
+    checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last)
+    about = {"texts": len(data.tokens.lengths), "data": data.fingerprint, "steps": steps}
+    done = 0
+    if checkpoints.steps():
+        done, restored, was = checkpoints.restore(abstract(state)._asdict())
+        _same_data(was, about, folder)
+        state = TrainState(**restored)
+        checkpoints.drop_after(done)
+        log.info("resuming %s at step %d of %d", folder.name, done, steps)
+    else:
+        log.info("training %s: %d steps of %d texts, %.2f epochs of %d texts, padding %.1f %%", folder.name, steps, cfg.batch_size,
+                 steps / data.batches.steps_per_epoch, len(data.tokens.lengths), 100 * data.batches.padding)
+    writer = MetricsWriter(folder) if sharding.is_first_process() else None
+    schedule, meter = make_schedule(cfg, steps), Progress(f"training {folder.name}", steps, "steps", done)
+    waiting: list[tuple[int, dict[str, Array]]] = []
+    window: list[dict[str, float]] = []
+    window_start = time.monotonic()
+
+    def settle(keep: int) -> None:
+        """Looks at the metrics of all but the newest `keep` steps, in order, and stops at the first that is not finite."""
+        while len(waiting) > keep:
+            number, metrics = waiting.pop(0)
+            values = {name: float(value) for name, value in metrics.items()}
+            if not all(map(math.isfinite, values.values())):
+                checkpoints.wait()
+                raise UserError(f"the loss is not finite at step {number}: {values}. The last good checkpoint is that of step "
+                                f"{max(checkpoints.steps(), default=0)}; lower --config.learning_rate or set --config.clip_norm and start in a new workdir")
+            window.append(values)
+
+    def save(at: int, with_score: bool) -> None:
+        settle(0)
+        figures = score(method.student.with_weights(host_params(state)["student"])) if with_score else {}
+        if figures:
+            log.info("step %d of %d: %s", at, steps, ", ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+            if writer:
+                writer.write(at, {f"dev/{name}": value for name, value in figures.items()})
+        checkpoints.save(at, state._asdict(), about, figures.get("score"))
+
+    with catch_signals() as caught:
+        try:
+            while done < steps:
+                batch = sharding.shard_rows(data.batch(done), mesh)
+                state, metrics = step_fn(state, frozen, batch)
+                done += 1
+                waiting.append((done, metrics))
+                settle(LAG)
+                meter.advance(1, f"loss {window[-1]['loss']:.5f}" if window else "")
+                if done % cfg.log_every == 0:
+                    settle(0)
+                    now = time.monotonic()
+                    line = {name: float(np.mean([m[name] for m in window])) for name in window[0]}
+                    line |= {"lr": float(schedule(done - 1)), "epoch": done / data.batches.steps_per_epoch,
+                             "sentences_per_s": len(window) * cfg.batch_size / (now - window_start)}
+                    if writer:
+                        writer.write(done, line)
+                    window, window_start = [], now
+                if done % cfg.checkpoint_every == 0 or done == steps:
+                    save(done, with_score=True)
+                    window_start = time.monotonic()
+                if (sharding.process_count() == 1 or done % 10 == 0) and sharding.any_process(bool(caught)) and done < steps:
+                    if done not in checkpoints.steps():
+                        save(done, with_score=False)
+                    checkpoints.wait()
+                    raise Interrupted(caught[0] if caught else "a signal in another process", done)
+            checkpoints.wait()
+        finally:
+            meter.close()
+            if writer:
+                writer.close()
+    best = checkpoints.best_step()
+    if best is not None and best != steps:
+        log.info("the best dev score is that of step %d, which is exported", best)
+        _, restored, _ = checkpoints.restore(abstract(state)._asdict(), best)
+        state = TrainState(**restored)
+    checkpoints.close()
+    return method.student.with_weights(host_params(state)["student"])
+
+
+def host_params(state: TrainState) -> Tree:
+    return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), state.params)
+
+
+def _same_data(was: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+    if was["data"] != now["data"]:
+        raise UserError(f"the training text has changed since {folder} began: it was {was['texts']} texts and is now {now['texts']}"
+                        f"{' (of other content or order)' if was['texts'] == now['texts'] else ''}. Bring the old text back, or choose a new --workdir")
+    if was["steps"] != now["steps"]:
+        raise UserError(f"{folder} began as a run of {was['steps']} steps and this config asks for {now['steps']}; choose a new --workdir")
+
+
+class MetricsWriter:
+    """metrics.jsonl and TensorBoard events of a stage, one line a log interval."""
+
+    def __init__(self, folder: Path):
+        self.lines = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 - open as long as the stage runs
+        self.events = SummaryWriter(str(folder / "events"))
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        self.lines.write(json.dumps({"step": step} | values) + "\n")
+        self.lines.flush()
+        for name, value in values.items():
+            self.events.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self.lines.close()
+        self.events.close()
+
+

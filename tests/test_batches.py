@@ -1,0 +1,89 @@
+"""Batches: exact buckets, every text, a position that is the step number, tokens kept on disk."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jdistill.data.batches import Batches, TokenTable, choose_buckets, tokenize_once
+from jdistill.errors import UserError
+
+
+def padding(lengths: np.ndarray, widths: tuple[int, ...]) -> int:
+    return int(sum(min(w for w in widths if w >= n) - n for n in lengths))
+
+
+@pytest.mark.parametrize("multiple", [1, 4])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_buckets_are_the_best_there_are(count: int, multiple: int) -> None:
+    lengths = np.random.default_rng(0).gamma(3.0, 4.0, 400).astype(int) + 2
+    top = -(-lengths.max() // multiple) * multiple
+    candidates = [w for w in range(multiple, top, multiple)]
+    best = min(padding(lengths, (*some, top)) for k in range(count) for some in combinations(candidates, k))
+    widths = choose_buckets(lengths, count, multiple)
+    assert len(widths) <= count and all(w % multiple == 0 for w in widths)
+    assert padding(lengths, widths) == best
+
+
+def batches(count: int = 1000, batch_size: int = 16, seed: int = 3) -> Batches:
+    lengths = np.random.default_rng(1).gamma(4.0, 5.0, count).astype(int) + 3
+    return Batches(lengths, batch_size, choose_buckets(lengths, 10, 4), seed)
+
+
+def test_an_epoch_holds_every_text_once_but_for_the_last_partial_batch() -> None:
+    b = batches(1003)
+    rows = np.concatenate([b.at(step)[1] for step in range(b.steps_per_epoch)])
+    assert b.steps_per_epoch == 62 and len(rows) == len(set(rows.tolist())) == 992
+    later = np.concatenate([b.at(step)[1] for step in range(62, 124)])
+    assert set(rows.tolist()) | set(later.tolist()) > set(rows.tolist())
+    assert rows.tolist() != later.tolist()
+
+
+def test_every_text_fits_its_batch_and_padding_is_below_a_tenth() -> None:
+    b = batches(20_000, 32)
+    for step in range(b.steps_per_epoch):
+        width, rows = b.at(step)
+        assert b.lengths[rows].max() <= width
+    assert b.padding < 0.10
+
+
+def test_a_position_is_a_step_number() -> None:
+    forward, jumping = batches(), batches()
+    seen = [forward.at(step) for step in range(150)]
+    for step in (149, 3, 70, 3):
+        width, rows = jumping.at(step)
+        assert width == seen[step][0]
+        np.testing.assert_array_equal(rows, seen[step][1])
+    assert any((batches(seed=4).at(s)[1] != seen[s][1]).any() for s in range(5))
+
+
+def test_fewer_texts_than_a_batch_is_an_error() -> None:
+    with pytest.raises(UserError, match="3 training texts do not fill one batch of batch_size=16"):
+        Batches(np.array([3, 4, 5]), 16, (8,), 0)
+
+
+def test_tokens_are_kept_and_found_by_content(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def tokenize(texts: list[str]) -> list[list[int]]:
+        calls.append(len(texts))
+        return [[1, *map(len, text.split()), 2] for text in texts]
+
+    texts = ["one three five", "two", "a bb ccc dddd"]
+    table = tokenize_once(texts, tokenize, "tokenizer A", tmp_path, chunk=2)
+    assert calls == [2, 1]
+    again = tokenize_once(texts, tokenize, "tokenizer A", tmp_path)
+    assert calls == [2, 1] and again.ids.tolist() == table.ids.tolist() == [1, 3, 5, 4, 2, 1, 3, 2, 1, 1, 2, 3, 4, 2]
+    tokenize_once(texts, tokenize, "tokenizer B", tmp_path)
+    tokenize_once([*texts, "more"], tokenize, "tokenizer A", tmp_path)
+    assert calls == [2, 1, 3, 4]
+
+
+def test_padded_rows() -> None:
+    table = TokenTable(np.array([7, 8, 9, 5, 6], np.uint16), np.array([0, 3, 3, 5]))
+    ids, mask = table.padded(np.array([2, 0, 1]), 4, 99)
+    assert ids.tolist() == [[5, 6, 99, 99], [7, 8, 9, 99], [99, 99, 99, 99]]
+    assert mask.sum(1).tolist() == [2, 3, 0] and ids.dtype == np.int32

@@ -1,0 +1,142 @@
+"""The Flax encoders against transformers (torch), weights both ways, and the sizes the SimTDE paper states."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import make_encoder, random_params, real_teacher_folder, save_encoder, tiny_config
+
+import jdistill
+from jdistill import convert
+from jdistill.errors import UserError
+from jdistill.models.bert import Bert
+
+
+def torch_model(kind: str, folder: Path):
+    torch = pytest.importorskip("torch", reason="parity needs the torch extra")
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    small = dict(vocab_size=120, max_position_embeddings=40)
+    wide = dict(hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96)
+    model = {
+        "bert": lambda: transformers.BertModel(transformers.BertConfig(**small, **wide)),
+        "roberta": lambda: transformers.RobertaModel(transformers.RobertaConfig(**small, **wide, pad_token_id=1)),
+        "electra": lambda: transformers.ElectraModel(transformers.ElectraConfig(**small, **wide, embedding_size=16)),
+        "distilbert": lambda: transformers.DistilBertModel(transformers.DistilBertConfig(**small, dim=48, n_layers=3, n_heads=4, hidden_dim=96)),
+    }[kind]().eval()
+    model.save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "electra"])
+def test_every_hidden_state_equals_transformers(kind: str, tmp_path: Path) -> None:
+    model = torch_model(kind, tmp_path)
+    import torch
+
+    config = convert.read_config(tmp_path)
+    params = convert.from_hf(config, convert.read_tensors(tmp_path), kind)
+    rng = np.random.default_rng(1)
+    ids, mask = rng.integers(3, 120, (5, 17)), np.ones((5, 17), int)
+    for row, length in enumerate((17, 9, 1, 16, 4)):
+        ids[row, length:], mask[row, length:] = config.pad_token_id, 0
+    theirs = model(torch.tensor(ids), attention_mask=torch.tensor(mask), output_hidden_states=True).hidden_states
+    ours = Bert(config).apply({"params": params}, ids, mask)
+    assert len(ours) == len(theirs) == config.num_layers + 1
+    for a, b in zip(ours, theirs, strict=True):
+        assert np.abs(np.asarray(a) - b.detach().numpy())[mask == 1].max() < 1e-5
+
+
+def test_every_hidden_state_of_the_real_teacher() -> None:
+    torch = pytest.importorskip("torch", reason="parity needs the torch extra")
+    from transformers import AutoModel
+
+    folder = real_teacher_folder()
+    model = jdistill.load(str(folder))
+    texts = ["A man is playing a guitar.", "Short", "The quick brown fox jumps over the lazy dog near the river bank, again and again."]
+    tokens = model.tokenizer(texts, padding=True, return_tensors="np")
+    with torch.no_grad():
+        theirs = AutoModel.from_pretrained(folder)(**{k: torch.tensor(v) for k, v in tokens.items()}, output_hidden_states=True).hidden_states
+    ours = Bert(model.config).apply({"params": model.params}, tokens["input_ids"], tokens["attention_mask"])
+    for a, b in zip(ours, theirs, strict=True):
+        assert np.abs(np.asarray(a) - b.numpy())[tokens["attention_mask"] == 1].max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "electra"])
+def test_weights_go_to_hugging_face_and_back_exactly(kind: str) -> None:
+    config = tiny_config(model_type=kind, embedding_size=16 if kind == "electra" else 32, type_vocab_size=0 if kind == "distilbert" else 2)
+    params = random_params(config)
+    again = convert.from_hf(config, convert.to_hf(config, params), "memory")
+    flat = {"/".join(map(str, k)): v for k, v in convert.flatten_dict(params).items()}
+    assert flat.keys() == convert.parameter_shapes(config).keys()
+    for key, value in convert.flatten_dict(again, sep="/").items():
+        np.testing.assert_array_equal(value, flat[key])
+
+
+def test_padding_and_batch_mates_change_nothing() -> None:
+    config = tiny_config(model_type="electra", embedding_size=16)
+    params = {"params": random_params(config)}
+    ids = np.random.default_rng(0).integers(5, 1000, (1, 6))
+    alone = Bert(config).apply(params, ids, np.ones((1, 6), bool))[-1]
+    padded = np.pad(np.repeat(ids, 3, 0), ((0, 0), (0, 5)), constant_values=777)
+    mask = np.arange(11)[None] < np.array([[6], [11], [2]])
+    together = Bert(config).apply(params, padded, mask)[-1]
+    assert np.abs(np.asarray(alone[0]) - np.asarray(together[0, :6])).max() < 2e-6
+
+
+def test_bfloat16_computes_near_float32_and_keeps_float32_parameters() -> None:
+    config = tiny_config()
+    params = random_params(config)
+    ids, mask = np.arange(10, 26).reshape(2, 8), np.ones((2, 8), bool)
+    exact = np.asarray(Bert(config).apply({"params": params}, ids, mask)[-1])
+    rough = Bert(config, jnp.bfloat16).apply({"params": params}, ids, mask)[-1]
+    assert rough.dtype == jnp.bfloat16
+    assert 1e-4 < np.abs(exact - np.asarray(rough, np.float32)).max() < 0.15
+
+
+# (embedding, layers, width of layers, feed-forward) -> parameters with a pooler, SimTDE tables 2 and 3.
+@pytest.mark.parametrize(("embedding", "layers", "hidden", "stated"), [
+    (384, 3, 768, 34.1e6), (128, 3, 384, 9_493_632), (64, 2, 128, 2.4e6), (32, 2, 128, 1.4e6)])
+def test_sizes_of_the_paper(embedding: int, layers: int, hidden: int, stated: float) -> None:
+    config = tiny_config(model_type="electra", embedding_size=embedding, num_layers=layers, hidden_size=hidden, intermediate_size=4 * hidden,
+                         num_heads=hidden // 32, max_positions=512)
+    count = convert.count_parameters(config, pooler=True)
+    assert count == stated if stated == 9_493_632 else round(count / 1e6, 1) == stated / 1e6
+
+
+def test_truncated_safetensors_is_named(tmp_path: Path) -> None:
+    folder = save_encoder(make_encoder(), tmp_path / "m")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    with pytest.raises(UserError, match="model.safetensors cannot be read.*truncated"):
+        jdistill.load(str(folder))
+
+
+def test_missing_or_misshapen_tensor_is_named(tmp_path: Path) -> None:
+    folder = save_encoder(make_encoder(), tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 65}))
+    with pytest.raises(UserError, match=r"encoder.layer.0.intermediate.dense.weight has shape \(64, 32\)"):
+        jdistill.load(str(folder))
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 9}))
+    with pytest.raises(UserError, match="encoder.layer.4.attention.self.query.weight is missing"):
+        jdistill.load(str(folder))
+
+
+def test_a_tokenizer_with_more_ids_than_the_embedding_is_refused(tmp_path: Path) -> None:
+    folder = save_encoder(make_encoder(vocab_size=2000), tmp_path / "m")
+    with pytest.raises(UserError, match="ids up to 30521, but the embedding only 2000 rows"):
+        jdistill.load(str(folder))
+
+
+@pytest.mark.parametrize(("change", "message"), [({"model_type": "t5"}, "model_type is 't5'"), ({"hidden_act": "swish9"}, "activation 'swish9'"),
+                                                 ({"position_embedding_type": "relative_key"}, "relative_key")])
+def test_an_unknown_architecture_is_refused(change: dict, message: str, tmp_path: Path) -> None:
+    folder = save_encoder(make_encoder(), tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(UserError, match=message):
+        jdistill.load(str(folder))

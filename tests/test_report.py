@@ -1,0 +1,191 @@
+"""Checks a run's page: complete, with parts missing or spoilt, escaped, and with the right figures."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jdistill.errors import UserError
+from jdistill.report import best_point, main, read_metrics, retention, smooth, write_report
+
+PNG = b"\x89PNG\r\n\x1a\n"
+CONFIG = {"method": "simtde", "teacher": "pkg:some teacher/model", "batch_size": 64, "loss": {"alpha": 0.5}}
+RESULTS: dict[str, Any] = {
+    "student": {"name": "small", "num_params": 9_493_632, "bytes": 37_974_528},
+    "teacher": {"name": "large", "num_params": 22_713_216, "bytes": 90_852_864},
+    "sts": {"STS12": 72.0, "Avg": 78.4}, "teacher_sts": {"STS12": 80.0, "SICK-R": 77.091, "Avg": 78.87},
+    "retrieval": {"scifact": {"ndcg@10": 0.6}}, "teacher_retrieval": {"scifact": {"ndcg@10": 0.64}},
+    "agreement": {"mean_cosine": 0.9651, "spearman": 0.97, "pairs": [[0.1, 0.2], [0.5, 0.4], [0.9, float("nan")]]},
+    "speed": [{"model": "large", "framework": "flax", "num_params": 22_713_216, "bytes": 90_852_864,
+               "latency_ms": 9.1, "ratio": 1.0},
+              {"model": "small", "framework": "flax", "num_params": 9_493_632, "bytes": 37_974_528,
+               "latency_ms": 4.9, "ratio": 1.857}],
+    "training": {"seconds": 2710.0, "sentences": 365_012, "steps": 2852, "devices": 1},
+}
+
+
+class Cells(HTMLParser):
+    """Collects the page's table rows, tags and image attributes."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.tags: list[str] = []
+        self.images: list[dict[str, str | None]] = []
+        self.inside = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.inside = tag in ("td", "th")
+        if tag == "tr":
+            self.rows.append([])
+        if tag == "img":
+            self.images.append(dict(attrs))
+        if self.inside:
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.rows[-1][-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = False
+
+
+def line(step: int, **values: float) -> str:
+    return json.dumps({"step": step, "loss": 1 / step, "token_mse": 0.5 / step, "lr": 1e-4, "sentences_per_s": 120.0,
+                       "epoch": 0.1, **values}) + "\n"
+
+
+def make_run(folder: Path, metrics: str | None = None, results: dict[str, Any] | None = None) -> Path:
+    (folder / "distil").mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    if metrics is not None:
+        (folder / "distil" / "metrics.jsonl").write_text(metrics)
+    if results is not None:
+        (folder / "results.json").write_text(json.dumps(results))
+    return folder
+
+
+def test_full_run(tmp_path: Path) -> None:
+    metrics = "".join(line(s) for s in range(10, 500, 10)) + '{"step": 100, "dev/spearman": 0.8}\n' \
+        '{"step": 200, "dev/spearman": 0.84}\n{"step": 300, "dev/spearman": 0.83}\n'
+    run = make_run(tmp_path / "my run", metrics, RESULTS)
+    assert write_report(run) == run / "report.html"
+    html = (run / "report.html").read_text("utf-8")
+    page = Cells(html)
+    assert "<h1>Run my run</h1>" in html
+    assert ("small has 9,493,632 parameters (41.8 % of its teacher&#x27;s 22,713,216), scores 78.40 on average on STS "
+            "(99.4 % of its teacher&#x27;s 78.87) and is 1.86 (flax) times as fast.") in html
+    assert ["STS12", "80.00", "72.00", "90.0 %"] in page.rows
+    assert ["SICK-R", "77.09", "–", "–"] in page.rows
+    assert ["Avg", "78.87", "78.40", "99.4 %"] in page.rows
+    assert ["scifact ndcg@10", "0.6400", "0.6000", "93.8 %"] in page.rows
+    assert ["Size", "90.9 MB", "38.0 MB", "41.8 %"] in page.rows
+    assert ["small", "flax", "4.90 ms", "1.86 x", "38.0 MB", "9,493,632"] in page.rows
+    assert ["Time", "45 min 10 s"] in page.rows and ["Sentences", "365,012"] in page.rows
+    assert "best 0.84 at step 200" in html and "2 pairs of texts" in html
+    assert "'--config.teacher=pkg:some teacher/model'" in html.replace("&#x27;", "'")
+    names = {path.name for path in (run / "report").iterdir()}
+    assert names == {"agreement.png", "distil-loss.png", "distil-token_mse.png", "distil-lr.png",
+                     "distil-sentences_per_s.png", "distil-dev_spearman.png"}
+    assert all((run / "report" / name).read_bytes().startswith(PNG) for name in names)
+    assert len(page.images) == len(names)
+    assert all(image["alt"] and str(image["src"]).startswith("data:image/png;base64,") for image in page.images)
+    assert "script" not in page.tags and "link" not in page.tags and "http" not in html.replace("base64,", "")[:6000]
+
+
+def test_only_a_config(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    html = write_report(run).read_text("utf-8")
+    for said in ("This run has no result yet.", "No results.json", "No stage has written metrics.jsonl",
+                 "Not measured"):
+        assert said in html
+    assert not Cells(html).rows and "--config.batch_size=64" in html
+
+
+def test_an_empty_folder_and_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "No config.json" in write_report(tmp_path).read_text("utf-8")
+    with pytest.raises(UserError, match="no such folder"):
+        write_report(tmp_path / "absent")
+    assert main(["--workdir", str(tmp_path / "absent")]) == 2
+    assert "absent" in capsys.readouterr().err
+
+
+def test_truncated_last_line(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", line(10) + line(20) + line(30)[:25])
+    curves, bad = read_metrics(run / "distil" / "metrics.jsonl")
+    assert bad == 1 and curves["loss"][0].tolist() == [10, 20]
+    assert "Unreadable lines skipped in distil/metrics.jsonl: 1." in write_report(run).read_text("utf-8")
+
+
+def test_spoilt_lines_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'7\n[1]\nnull\n{"loss": 1}\n{"step": 1.5, "loss": 1}\n\xff\xfe\n\n{"step": 5, "loss": "high"}\n'
+                     + b'{"step": 6, "loss": 1' + b"0" * 400 + b'}\n{"step": 7, "loss": 2, "lr": true}\n')
+    curves, bad = read_metrics(path)
+    assert bad == 7 and list(curves) == ["loss"]
+    assert curves["loss"][0].tolist() == [7] and curves["loss"][1].tolist() == [2.0]
+
+
+def test_a_repeated_step_takes_the_later_value(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line(10) + line(20) + line(30) + '{"step": 20, "dev/x": 0.7}\n' + line(20, loss=7.0) + line(5))
+    curves, bad = read_metrics(path)
+    steps, values = curves["loss"]
+    assert bad == 0 and steps.tolist() == [5, 10, 20, 30] and values.tolist() == [0.2, 0.1, 7.0, 1 / 30]
+    assert curves["dev/x"][1].tolist() == [0.7]  # the evaluation of that step stays
+
+
+def test_hostile_text_is_escaped(tmp_path: Path) -> None:
+    bad = '<script>alert("1")</script>'
+    run = make_run(tmp_path / "a<b>&", line(10, **{bad: 1.0, "a$b_{": 2.0, "../../up": 3.0, "\ud800": 4.0}))
+    (run / "config.json").write_text(json.dumps({"method": bad, "teacher": bad, "note": {bad: [bad, "\ud800"]}}))
+    results = {"student": {"name": bad, "num_params": 5}, "sts": {bad: 1.0}, "retrieval": {bad: {bad: 0.5}},
+               "speed": [{"model": bad, "framework": bad}], "agreement": {bad: 0.1}, "training": {bad: 3}}
+    (run / "results.json").write_text(json.dumps(results))
+    html = write_report(run).read_bytes().decode("utf-8")
+    page = Cells(html)
+    assert "script" not in page.tags and "b" not in page.tags and html.count("&lt;script&gt;") >= 10
+    assert any(str(image["alt"]).startswith(bad) for image in page.images)
+    assert not (tmp_path / "up.png").exists() and len(list((run / "report").glob("*.png"))) == len(page.images)
+
+
+def test_nan_everywhere_does_not_break_the_page(tmp_path: Path) -> None:
+    nan = float("nan")
+    metrics = line(10, loss=nan) + line(20) + line(30, loss=float("inf")) + line(40) + '{"step": 40, "dev/s": NaN}\n'
+    results = {"sts": {"STS12": nan, "Avg": 70.0}, "teacher_sts": {"Avg": nan}, "training": {"seconds": nan},
+               "speed": [{"model": None, "ratio": nan}, 3], "student": [], "agreement": {"pairs": [["x", 1], 4]},
+               "retrieval": None}
+    run = make_run(tmp_path / "run", metrics, results)
+    html = write_report(run).read_text("utf-8")
+    assert "loss: 0.05 at first, 0.025 at last. NaN or infinite, not drawn: 2." in html
+    assert "dev/s: no finite value." in html and ["Avg", "–", "70.00", "–"] in Cells(html).rows
+    assert "nan" not in "".join(cell for row in Cells(html).rows for cell in row)
+
+
+def test_spoilt_results_and_config_are_said(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "results.json").write_text('{"sts": {"Avg": 7')
+    (run / "config.json").write_text("[1]")
+    html = write_report(run).read_text("utf-8")
+    assert "results.json is not valid JSON" in html and "config.json holds no JSON object" in html
+
+
+def test_retention_smooth_and_best() -> None:
+    assert retention(78.4, 78.87) == pytest.approx(99.40408)
+    assert retention(1.0, 0.0) is None and retention(float("nan"), 1.0) is None and retention("3", 1.0) is None
+    noisy = np.full(400, 3.0)
+    noisy[50], noisy[200:210] = np.nan, np.tile([1.0, 5.0], 5)
+    smoothed = smooth(noisy)
+    assert smoothed.shape == (400,) and np.abs(smoothed - 3).max() < 0.2 and smoothed[50] == 3
+    assert np.isnan(smooth(np.array([np.nan]))).all() and smooth(np.array([2.0])).tolist() == [2.0]
+    steps, values = np.array([1, 2, 3, 4]), np.array([0.2, 0.5, np.nan, np.inf])
+    assert best_point("dev/spearman", steps, values) == (2, 0.5)
+    assert best_point("dev/token_mse", steps, values) == (1, 0.2)
