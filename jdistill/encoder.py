@@ -131,7 +131,9 @@ class Encoder:
         return digest.hexdigest()
 
     def tokenizer_fingerprint(self) -> str:
-        return hashlib.blake2b(self.tokenizer.backend_tokenizer.to_str().encode(), digest_size=16).hexdigest()
+        # Truncation and padding are left out: they are the state of the last call, not of the tokenizer.
+        state = json.loads(self.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+        return hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def weights(self) -> dict[str, Any]:
         """What training changes, as one tree: {"bert": Flax parameters, "dense": {"0": …}}. The inverse of with_weights."""

@@ -27,8 +27,8 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
         raise ValueError(f"vectors of shape {rows.shape} instead of [rows, width]")
     finite = np.isfinite(rows).all(axis=1)
     if not finite.all():
-        raise UserError(f"the model's vector of text {int(np.argmin(finite))} holds NaN or infinity ({int((~finite).sum())} of "
-                        f"{len(rows)} vectors do): its weights are damaged or its training diverged")
+        raise UserError(f"the model's vector of text {int(np.argmin(finite))} holds NaN or infinity, as do "
+                        f"{int((~finite).sum())} of {len(rows)}: its weights are damaged or its training diverged")
     # The largest entry goes first: the squares of very small or very large entries leave float32's range.
     rows = rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), np.finfo(np.float32).tiny)
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
@@ -38,7 +38,7 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
 class Index:
     """An exact index. `faiss_index` holds unit rows, and compares by inner product: every score is a cosine."""
 
-    faiss_index: faiss.IndexFlatIP
+    faiss_index: faiss.Index
 
     @property
     def rows(self) -> int:
@@ -61,7 +61,7 @@ class Index:
         return self.faiss_index.search(unit_rows(queries), min(k, self.rows))
 
     def save(self, folder: Path, texts: Sequence[str], fingerprint: str) -> None:
-        """Writes the vectors, their texts and the fingerprint of the encoder that made them; replaces an older index whole."""
+        """Writes the vectors, their texts and the fingerprint of their encoder; replaces an older index whole."""
         if len(texts) != self.rows:
             raise ValueError(f"{len(texts)} texts for {self.rows} vectors")
         beside, old = folder.with_name(folder.name + ".part"), folder.with_name(folder.name + ".old")
@@ -81,7 +81,7 @@ class Index:
 
 @dataclass(frozen=True)
 class SavedIndex:
-    """What a folder holds: the index, the text of each row, and the fingerprint of the encoder that made the vectors."""
+    """What a folder holds: the index, the text of each row, and the fingerprint of the vectors' encoder."""
 
     index: Index
     texts: list[str]
@@ -89,7 +89,7 @@ class SavedIndex:
 
 
 def build(vectors: np.ndarray) -> Index:
-    """An exact index over vectors [N, D]; the rows are scaled to length one. Raises UserError where there are none, or NaN."""
+    """An exact index over vectors [N, D], rows scaled to length one. Raises UserError where there are none, or NaN."""
     if not len(vectors):
         raise UserError("there are no texts to index")
     rows = unit_rows(vectors)
@@ -99,7 +99,7 @@ def build(vectors: np.ndarray) -> Index:
 
 
 def load(folder: Path) -> SavedIndex:
-    """Reads what Index.save wrote. Raises UserError where a file is missing, damaged, or they do not belong together."""
+    """Reads what Index.save wrote. Raises UserError where a file is missing or damaged, or they do not fit together."""
     try:
         about = json.loads((folder / ABOUT).read_text())
         texts = [json.loads(line) for line in (folder / TEXTS).read_text().split("\n") if line]
@@ -108,10 +108,11 @@ def load(folder: Path) -> SavedIndex:
     except FileNotFoundError as error:
         raise UserError(f"{error.filename} is missing; {_remake(folder)}") from None
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # faiss raises RuntimeError
-        raise UserError(f"the index in {folder} cannot be read ({str(error).splitlines()[0]}); {_remake(folder)}") from None
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(f"the index in {folder} cannot be read ({first}); {_remake(folder)}") from None
     if (found.rows, found.dim) != expected or len(texts) != found.rows:
-        raise UserError(f"the index in {folder} is damaged: {ABOUT} tells of {expected[0]} rows of width {expected[1]}, "
-                        f"{VECTORS} holds {found.rows} of width {found.dim}, {TEXTS} {len(texts)}; {_remake(folder)}")
+        raise UserError(f"the index in {folder} is damaged: {ABOUT} tells of {expected[0]} rows, width {expected[1]}; "
+                        f"{VECTORS} holds {found.rows} of width {found.dim}, {TEXTS} {len(texts)}. {_remake(folder)}")
     return SavedIndex(found, texts, fingerprint)
 
 

@@ -189,7 +189,8 @@ def _config(root: Path) -> Any:
 def _tokens(graph: _Graph, config: Any, weights: _Weights) -> str:
     """The encoder itself: adds `mask`, float32 [batch, sequence], and returns token_embeddings."""
     op, width, hidden, inner = graph.op, config.embedding_size, config.hidden_size, config.intermediate_size
-    table, heads, head = LAYERS[config.model_type], config.num_attention_heads, config.hidden_size // config.num_attention_heads
+    table, heads = LAYERS[config.model_type], config.num_attention_heads
+    head = hidden // heads
 
     def linear(x: str, name: str, out: int, into: int) -> str:
         return graph.gemm(x, name, weights.take(f"{name}.weight", out, into), weights.take(f"{name}.bias", out))

@@ -111,7 +111,8 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, seed: int
 def jit_step(step: Callable[..., Any], mesh: jax.sharding.Mesh) -> Callable[..., Any]:
     """Compiled for a mesh: the batch is split by rows, the state replicated and its buffers used again."""
     whole, rows = sharding.replicated(mesh), sharding.by_rows(mesh)
-    return jax.jit(step, in_shardings=(whole, whole, rows), out_shardings=(whole, whole), donate_argnums=0)
+    return jax.jit(step, in_shardings=(whole, whole, rows), out_shardings=(whole, whole), donate_argnums=0,
+                   compiler_options=sharding.compiler_options())
 
 
 def init_state(method: Method, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> TrainState:

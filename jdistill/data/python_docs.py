@@ -16,54 +16,59 @@ from pathlib import Path
 from jdistill.errors import UserError
 
 MIN_CHARS, MAX_CHARS = 15, 300
-# Not documentation, or (tkinter, turtle) in a package of its own on some systems: the same Python is to give the same text.
-SKIPPED = {"__phello__", "_vendor", "antigravity", "distutils", "ensurepip", "idlelib", "lib2to3", "msilib", "pydoc_data", "site-packages",
-           "test", "tests", "this", "tkinter", "turtle", "turtledemo"}
+# Not documentation, or (tkinter, turtle) a package of its own on some systems: one Python version is to give one text.
+SKIPPED = {
+    "__phello__", "_vendor", "antigravity", "distutils", "ensurepip", "idlelib", "lib2to3", "msilib", "pydoc_data",
+    "site-packages", "test", "tests", "this", "tkinter", "turtle", "turtledemo",
+}
 # Written in C, so there is no source to parse; safe to import, and mostly imported already.
-COMPILED = ("builtins", "sys", "math", "itertools", "time", "gc", "marshal", "errno", "atexit", "faulthandler", "posix", "_thread", "_signal",
-            "_io", "_functools", "_collections", "_operator", "_string", "_sre", "_codecs", "_weakref", "_imp", "_warnings", "_abc", "_symtable",
-            "_tracemalloc", "array", "_bisect", "binascii", "cmath", "_csv", "_datetime", "_decimal", "_elementtree", "fcntl", "grp", "_hashlib",
-            "_heapq", "_json", "_lsprof", "mmap", "_pickle", "pwd", "pyexpat", "_queue", "_random", "resource", "select", "_socket", "_sqlite3",
-            "_ssl", "_statistics", "_struct", "syslog", "termios", "unicodedata", "zlib", "_bz2", "_lzma", "_ctypes", "_asyncio", "_contextvars",
-            "_posixsubprocess", "_multiprocessing", "_zoneinfo", "_uuid")
+COMPILED = (
+    "builtins", "sys", "math", "itertools", "time", "gc", "marshal", "errno", "atexit", "faulthandler", "posix",
+    "_thread", "_signal", "_io", "_functools", "_collections", "_operator", "_string", "_sre", "_codecs", "_weakref",
+    "_imp", "_warnings", "_abc", "_symtable", "_tracemalloc", "array", "_bisect", "binascii", "cmath", "_csv",
+    "_datetime", "_decimal", "_elementtree", "fcntl", "grp", "_hashlib", "_heapq", "_json", "_lsprof", "mmap",
+    "_pickle", "pwd", "pyexpat", "_queue", "_random", "resource", "select", "_socket", "_sqlite3", "_ssl",
+    "_statistics", "_struct", "syslog", "termios", "unicodedata", "zlib", "_bz2", "_lzma", "_ctypes", "_asyncio",
+    "_contextvars", "_posixsubprocess", "_multiprocessing", "_zoneinfo", "_uuid",
+)
 
 DIRECTIVE = re.compile(r"\.\. ")
 KEPT_DIRECTIVE = re.compile(r"\.\. (note|warning|seealso|tip|important|caution|impl-detail)::\s*")
 BULLET = re.compile(r"(?:[*+•-]|\(?(?:\d{1,2}|[a-zA-Z])[.)])\s+(?=\S)")
 CELL = re.compile(r"\S+(?: \S+){0,2}(?<![.,:;!?])(?:\s{2,}|\s+--+\s+)(?=\S)")
 RULE = re.compile(r"[-=~*#^+_|.: ]{3,}$")
-CODE = re.compile(r">>>|::|->|==|[{}<>|\\]|\w\(.*=.*\)|\w = |^@|^\w[\w.]*\(.*\)$|__version__|\$\w")
+CODE = re.compile(r">>>|::|->|==|[{}<>|\\]|\w\(.*=.*\)|\w = |^@|^\w[\w.]*\(.*\)$|\$\w|^Source code:")
 MARKUP = (
     (re.compile(r":[a-zA-Z:]+:`~?!?([^`<]+?)(\s*<[^>`]*>)?`"), r"\1"),  # :func:`name`, :ref:`title <target>`
     (re.compile(r"`([^`<>]+?)\s*<[^>`]*>`_{1,2}"), r"\1"),
     (re.compile(r"``([^`]+)``"), r"\1"),
     (re.compile(r"`([^`']+)[`']_{0,2}"), r"\1"),
     (re.compile(r"(?<![\w*])\*{1,2}(?=[^\s*])([^*]*?[^\s*])\*{1,2}(?![\w*])"), r"\1"),  # *argument*, **strong**
+    (re.compile(r'""(?! )([^"]+)""'), r'"\1"'),
     (re.compile(r"\s*\[\d+\]_?"), ""),
     (re.compile(r"[“”]"), '"'),
     (re.compile(r"[‘’]"), "'"),
 )
 # A full stop ends a sentence where a capital, a quote or an identifier follows, but not after these.
-BOUNDARY = re.compile(r"""(?<=[.!?])(?:["')\]]{0,2})\s+(?=["'(\[]?[A-Z0-9_]|[a-z_]+(?:\(\)|\.\w|_\w)|--)""")
-ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|cf|viz|approx|resp|incl|Mr|Mrs|Dr|St|No|no|Fig|Sec|sec|Vol|vol|pp|ed|al|Inc|Jr|[A-Z])|\.\.)\.[)\"']?$")
+BOUNDARY = re.compile(r"""(?<=[.!?])(?:["')\]]{0,2})\s+(?=["'(\[]?[A-Z0-9_]|["'][a-z]|[a-z_]+(?:\(\)|\.\w|_\w)|--)""")
+ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|cf|viz|approx|resp|incl|Mr|Mrs|Dr|St|No|no|Fig|Sec|sec|Vol|vol|"
+                          r"pp|ed|al|Inc|Jr|[A-Z])|\.\.)\.[)\"']?$")
 
 
 @cache
 def _sentences() -> tuple[str, ...]:
     root = Path(sysconfig.get_path("stdlib"))
-    found: dict[str, None] = {}
-    for text in _documents(root):
-        for sentence in split_sentences(text):
-            found[sentence] = None
+    found = dict.fromkeys(sentence for text in _documents(root) for sentence in split_sentences(text))
     if not found:
-        raise UserError(f"python-docs: this Python has no readable standard library at {root}; name another --config.text")
+        raise UserError(f"python-docs: no standard library can be read at {root}; name another --config.text")
     return tuple(found)
 
 
 def python_docs() -> list[str]:
-    """Distinct sentences (15 to 300 characters) of the standard library's docstrings and of pydoc_data.topics, in a fixed order.
+    """Distinct sentences (15 to 300 characters) of the standard library's docstrings and of pydoc_data.topics.
 
-    Modules are parsed, not imported, except for a fixed list of compiled ones. Raises UserError where there is no standard library.
+    In a fixed order; about 12,700 with Python 3.11 to 3.13, in a few seconds. Modules are parsed, not imported, but
+    for a fixed list of compiled ones. Raises UserError where there is no standard library.
     """
     return list(_sentences())
 
@@ -73,7 +78,8 @@ def _documents(root: Path) -> Iterator[str]:
     if topics.is_file():
         for node in ast.walk(ast.parse(topics.read_bytes())):
             if isinstance(node, ast.Dict):
-                yield from (value.value for value in node.values if isinstance(value, ast.Constant) and isinstance(value.value, str))
+                texts = (value.value for value in node.values if isinstance(value, ast.Constant))
+                yield from (text for text in texts if isinstance(text, str))
     for name in sorted(sys.stdlib_module_names - SKIPPED):
         for path in [root / f"{name}.py", *sorted((root / name).rglob("*.py"))]:
             inside = path.relative_to(root).with_suffix("").parts
@@ -112,13 +118,14 @@ def _compiled_docs(module: object) -> Iterator[str]:
     for holder in [module, *(value for _, value in sorted(vars(module).items()) if isinstance(value, type))]:
         for name, value in sorted(vars(holder).items()):
             text = value if name == "__doc__" else getattr(value, "__doc__", None)
-            # Instances show their class's docstring: int's on every constant.
-            if isinstance(text, str) and (name == "__doc__" or callable(value) or type(value).__name__.endswith("descriptor")):
+            # A plain value shows the docstring of its class: int's on every constant.
+            own = name == "__doc__" or callable(value) or type(value).__name__.endswith("descriptor")
+            if own and isinstance(text, str):
                 yield inspect.cleandoc(text)
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a docstring: paragraphs unwrapped, code, tables, signatures and headings dropped, reST markup removed."""
+    """The sentences of a docstring: lines unwrapped, without code, tables, signatures, headings and reST markup."""
     found = []
     for first, paragraph in enumerate(_paragraphs(text)):
         sentences = list(_split(_plain(paragraph)))
@@ -127,7 +134,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Runs of prose lines, joined. Literal blocks (deeper than the line that ended in ::), doctests and dropped directives are left out."""
+    """Runs of prose lines, joined, without doctests, directives and what lies deeper than a line ending in ::"""
     hidden: int | None = None  # what lies deeper than this indent is code
     for block in re.split(r"\n[ \t]*\n", text.expandtabs()):
         lines = [(len(line) - len(line.lstrip()), line.strip()) for line in block.split("\n") if line.strip()]
@@ -176,8 +183,9 @@ class _Run:
     def continues(self, depth: int) -> bool:
         if not self.lines or depth == self.depth:
             return bool(self.lines)
-        # A hanging indent after one full line; after a short one it is a term with its explanation below.
-        return len(self.lines) == 1 and depth > self.depth and len(self.lines[0]) > 45 and not self.lines[0].endswith((".", ":"))
+        # A hanging indent after one full line; a short line is a term with its explanation below.
+        first = self.lines[0]
+        return len(self.lines) == 1 and depth > self.depth and len(first) > 45 and not first.endswith((".", ":"))
 
     def add(self, depth: int, line: str) -> None:
         if len(self.lines) == 1 and depth > self.depth:
@@ -186,7 +194,7 @@ class _Run:
 
     def ended(self) -> Iterator[str]:
         if self.lines:
-            yield " ".join(self.lines)
+            yield re.sub(r"(?<=\w-)\n(?=\w)", "", "\n".join(self.lines))  # a compound word broken at its hyphen
         self.lines = []
 
 
@@ -206,11 +214,14 @@ def _split(paragraph: str) -> Iterator[str]:
 
 
 def _reads_well(sentence: str, whole: bool) -> bool:
-    """Whether this reads like a sentence: of fitting length, mostly letters, begun with a capital or a name, of four words or more."""
-    if not MIN_CHARS <= len(sentence) <= MAX_CHARS or CODE.search(sentence):
+    """Whether this reads like a sentence: begun with a capital, ended, mostly letters, four words or more.
+
+    whole: it is all of a docstring's first paragraph; only such a summary may lack its full stop.
+    """
+    if not MIN_CHARS <= len(sentence) <= MAX_CHARS or CODE.search(sentence) or sentence.endswith(("e.g.", "i.e.")):
         return False
     words = re.findall(r"[A-Za-z][a-z']+", sentence)
     letters = len(re.sub(r"[^A-Za-z ]", "", sentence))
     ended = sentence.rstrip("\"')]").endswith((".", "!", "?"))
-    # Only a summary line may lack its full stop; elsewhere that is a cut or a heading.
-    return len(words) >= 4 and letters >= 0.85 * len(sentence) and sentence[0].isupper() and (ended or whole and sentence[-1].isalnum())
+    prose = len(words) >= 4 and letters >= 0.85 * len(sentence) and sentence[0].isupper()
+    return prose and (ended or (whole and sentence[-1].isalnum()))

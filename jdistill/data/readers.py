@@ -1,4 +1,4 @@
-"""Readers: the text column of a .txt, .csv, .tsv, .jsonl or .parquet file as (row number, cell) pairs, in bounded memory."""
+"""Readers: the text of a .txt, .csv, .tsv, .jsonl or .parquet file as (row number, cell) pairs, in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLE_LINE_BYTES = 1 << 26  # a row of .csv or .jsonl may carry more than its te
 BLOCK_BYTES = 1 << 20
 KINDS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
 
-Row = tuple[int, str | bytes | None]  # number from 1; cell: bytes still to be decoded, a string, or None for one too long to hold
+Row = tuple[int, str | bytes | None]  # number from 1; a string, bytes to be decoded, or None: too long to hold
 
 
 def kind(path: Path) -> str:
@@ -33,8 +33,8 @@ def kind(path: Path) -> str:
 def rows_of(path: Path, column: str, key: str) -> Iterator[Row]:
     """The lines of a .txt, or the cells of a table's text column (column may be empty where one alone holds strings).
 
-    Cells are not checked, except that in .jsonl they are strings or null. key: the config key of the source, for messages. Raises
-    UserError for a damaged file, a missing column, and a row that is not valid CSV or JSON.
+    Cells are not checked here, but in .jsonl they must be strings or null. key: the config key of the source, for
+    messages. Raises UserError for a damaged file, a missing column, and a row that is not valid CSV or JSON.
     """
     match kind(path):
         case ".txt":
@@ -60,7 +60,7 @@ def string_columns(schema: pa.Schema) -> list[str]:
 
 
 def cells(columns: Iterable[pa.ChunkedArray | pa.Array]) -> Iterator[tuple[int, bytes | None]]:
-    """The cells of a string column that comes in batches, as bytes: Arrow does not promise that they are valid UTF-8."""
+    """The cells of a string column in batches, as bytes: Arrow does not promise valid UTF-8. Null is empty."""
     row = 0
     for cut in columns:
         if pa.types.is_dictionary(cut.type):
@@ -101,23 +101,28 @@ def _csv_rows(path: Path, column: str, key: str) -> Iterator[Row]:
         for number, line in enumerate(_lines(path, TABLE_LINE_BYTES), 1):
             if line is None:
                 raise UserError(f"{path} line {number}: longer than {TABLE_LINE_BYTES >> 20} MB")
-            # Bytes that are not UTF-8 pass through as surrogates: csv works on strings, and only the text's own cell matters.
+            # Bytes that are not UTF-8 pass as surrogates: csv works on strings, and only the text's own cell matters.
             yield line.decode("utf-8", "surrogateescape") + "\n"
 
     csv.field_size_limit(TABLE_LINE_BYTES)
     quoted = kind(path) == ".csv"
-    reader = csv.reader(decoded(), delimiter="," if quoted else "\t", quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=quoted)
+    reader = (csv.reader(decoded(), strict=True) if quoted else
+              csv.reader(decoded(), delimiter="\t", quoting=csv.QUOTE_NONE))
     try:
         header, first = next(reader, None), next(reader, None)
         if header is None or first is None:
             return
+        if quoted and len(header) == 1 and ("\t" in header[0] or ";" in header[0]):
+            raise UserError(f"{path} line 1: no comma, but tabs or semicolons, between the columns; "
+                            "name a tab-separated file .tsv, or separate the columns with commas")
         words = [name for name, cell in zip(header, first, strict=False) if not _is_number(cell)]
         place = header.index(pick_column(column, words, header, str(path), key))
         for row in chain([first], reader):
             cell = row[place] if place < len(row) else ""
             yield reader.line_num, cell if cell.isascii() else cell.encode("utf-8", "surrogateescape")
     except csv.Error as error:
-        raise UserError(f"{path} line {reader.line_num}: not valid CSV ({error}); a quote may stand open since an earlier line") from None
+        raise UserError(f"{path} line {reader.line_num}: not valid CSV ({error}); "
+                        "a quote may stand open since an earlier line") from None
 
 
 def _is_number(cell: str) -> bool:
@@ -143,9 +148,10 @@ def _jsonl_rows(path: Path, column: str, key: str) -> Iterator[Row]:
             raise UserError(f"{path} line {row}: not valid JSON ({error})") from None
         where = f"{path} line {row}"
         if not isinstance(record, dict):
-            raise UserError(f"{where}: a row must be an object such as {{\"text\": \"…\"}}, not {type(record).__name__}")
+            raise UserError(f"{where}: a row must be an object like {{\"text\": \"…\"}}, not {type(record).__name__}")
         if not name or name not in record:
-            name = pick_column(name or column, [k for k, v in record.items() if isinstance(v, str)], list(record), where, key)
+            strings = [field for field, value in record.items() if isinstance(value, str)]
+            name = pick_column(name or column, strings, list(record), where, key)
         if not isinstance(record[name], str | None):
             raise UserError(f"{where}: {name!r} holds {type(record[name]).__name__}, not text")
         yield row, record[name] or ""

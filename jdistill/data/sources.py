@@ -1,18 +1,18 @@
-"""Sources: turns a path, a hub id, pkg:import_name/sub/folder or python-docs into a folder or into clean, distinct texts."""
+"""Sources: a path, a hub id, pkg:import_name/sub/folder or python-docs becomes a folder, or clean, distinct texts."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from jdistill.data.python_docs import python_docs
 from jdistill.data.readers import KINDS, MAX_CHARS, cells, kind, pick_column, rows_of, string_columns
 from jdistill.errors import UserError
-from jdistill.progress import log, progress
+from jdistill.progress import log
 
 HUB_TIMEOUT_S = 5.0
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[\w.-]+)?")
@@ -20,7 +20,7 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[\w.-]+)?")
 
 @dataclass(frozen=True)
 class TextRows:
-    """texts: distinct, stripped, valid UTF-8, in the source's order. skipped: rows left out, by reason. source: as it was given."""
+    """texts: distinct, stripped, valid, in the source's order. skipped: rows left out, by reason. source: as given."""
 
     texts: list[str]
     skipped: dict[str, int]
@@ -28,10 +28,10 @@ class TextRows:
 
 
 def resolve(source: str, key: str, allow_patterns: list[str] | None = None) -> Path:
-    """The local path of a model source: a path, `pkg:import_name/sub/folder`, or a hub id `owner/name`, which is downloaded once.
+    """Where a model lies: a path, `pkg:import_name/sub/folder`, or a hub id `owner/name`, downloaded into its cache.
 
-    key: the config key or flag that named it (config.teacher, model), for messages. allow_patterns: the files wanted of a hub
-    repository; None: all. Raises UserError where nothing is found; at once where the hub does not answer and holds no cached copy.
+    key: the config key or flag that named it (config.teacher, model), for messages. allow_patterns: the files wanted
+    of a hub repository; None: all. Raises UserError where there is none; at once where the hub does not answer.
     """
     path = local_path(source, key)
     if path is not None:
@@ -60,13 +60,15 @@ def local_path(source: str, key: str) -> Path | None:
     # runs/simtde where runs/ exists is a mistyped path; where it does not, owner/name can only be meant for the hub.
     if HUB_ID.fullmatch(source) and not looks_like_file and not path.parent.is_dir():
         return None
-    beside = sorted(p.name for p in path.parent.iterdir())[:8] if path.parent.is_dir() else []
-    there = f"; {path.parent} holds {', '.join(beside) or 'nothing'}" if path.parent.is_dir() else f"; nor is there a folder {path.parent}"
-    raise UserError(f"--{key}={source}: there is no such file or folder{there}. A hub id is written owner/name")
+    there = f"nor is there a folder {path.parent}"
+    if path.parent.is_dir():
+        there = f"{path.parent} holds {', '.join(sorted(p.name for p in path.parent.iterdir())[:8]) or 'nothing'}"
+    raise UserError(f"--{key}={source}: there is no such file or folder; {there}. A hub id is written owner/name")
 
 
 def _in_package(source: str, key: str) -> Path:
     package, _, inside = source.removeprefix("pkg:").partition("/")
+    inside = inside.strip("/")
     if not package.isidentifier():
         raise UserError(f"--{key}={source}: after pkg: comes a package's import name, then /sub/folder")
     try:
@@ -85,15 +87,23 @@ def _in_package(source: str, key: str) -> Path:
 
 
 def _hub_answers() -> bool:
-    """Whether the hub answers at all. snapshot_download and load_dataset alone would retry for minutes where it does not."""
+    """Whether the hub answers at all; where it does not, snapshot_download and load_dataset alone retry for minutes."""
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session
 
-    try:
-        return cast(int, get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT_S).status_code) < 500
-    except Exception as error:  # requests' before huggingface_hub 1.0, httpx's since
-        log.info("the hub at %s does not answer: %s", constants.ENDPOINT, error)
-        return False
+    answers: list[bool] = []
+
+    def ask() -> None:
+        try:
+            answers.append(get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT_S).status_code < 500)
+        except Exception as error:  # requests' before huggingface_hub 1.0, httpx's since
+            log.info("the hub at %s does not answer: %s", constants.ENDPOINT, error)
+
+    # In a thread because looking up a name has no timeout of its own, and takes half a minute behind some firewalls.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(2 * HUB_TIMEOUT_S)
+    return answers == [True]
 
 
 def _hub_error(source: str, key: str, offline: bool, error: Exception | None) -> UserError:
@@ -101,43 +111,47 @@ def _hub_error(source: str, key: str, offline: bool, error: Exception | None) ->
 
     if not offline:
         first = next(iter(str(error).splitlines()), "")
-        return UserError(f"--{key}={source}: the hub at {constants.ENDPOINT} did not give it ({type(error).__name__}: {first}). Check the "
-                         "name; a private or gated repository needs a login (hf auth login)")
+        return UserError(f"--{key}={source}: the hub at {constants.ENDPOINT} did not give it ({type(error).__name__}: "
+                         f"{first}). Check the name; a private or gated repository needs a login (hf auth login)")
     keys = "--config.teacher and --config.text" if key.startswith("config.") else f"--{key}"
     why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"the hub at {constants.ENDPOINT} cannot be reached"
-    return UserError(f"--{key}={source}: there is no such path, and as a hub id it cannot be had: {why}, and no copy of it was found in "
-                     f"the cache. Point {keys} at local files or at pkg:import_name/sub/folder")
+    return UserError(f"--{key}={source}: there is no such path here, and as a hub id it cannot be had: {why}"
+                     f"{' and no copy is cached' if error else ' (HF_HUB_OFFLINE=1 reads a copy cached before)'}. "
+                     f"Point {keys} at local files or at pkg:import_name/sub/folder")
 
 
 def read_texts(source: str, column: str = "", key: str = "config.text") -> TextRows:
-    """Reads text: a .txt .csv .tsv .jsonl (each also .gz) or .parquet file, a folder of those, `pkg:` to one, a datasets id, python-docs.
+    """Reads text from a file, a folder of files, `pkg:` to either, a datasets id, or python-docs.
 
-    A .txt file has one text a line. column: the column of a table; it may be empty where one column alone holds strings. A folder is
-    read through, its files in the order of their names. A datasets id is owner/name or owner/name:subset; its train split is read.
-    .tsv has no quoting. Texts are stripped. Empty, blank, broken, over-long (MAX_CHARS) and repeated ones are skipped and counted, with
-    the first place of each reason in the log. Raises UserError for a file that is damaged, a column that is missing, or no text at all.
+    Files: .txt (one text a line), .csv, .tsv (no quoting) and .jsonl, each also as .gz, and .parquet. A folder is read
+    through, in the order of the names. A datasets id is owner/name or owner/name:subset; its train split is read.
+    column: of a table; it may be empty where one column alone holds strings. Texts are stripped. Empty, blank, broken,
+    over-long (MAX_CHARS) and repeated ones are skipped and counted, the first place of each reason is logged. Raises
+    UserError for a damaged file, a missing column, or no usable text at all.
     """
     if source == "python-docs":
         return TextRows(python_docs(), {}, source)
     gathered = _Gathered()
     path = local_path(source, key)
     if path is None:
-        gathered.add_all(source, _dataset_rows(source, column, key))
+        gathered.add_all(f"{source} row", _dataset_rows(source, column, key))
     else:
         for file in _text_files(path, key):
-            gathered.add_all(str(file), rows_of(file, column, key))
-    counts = ", ".join(f"{count} {reason} (first: {gathered.first[reason]})" for reason, count in gathered.skipped.items())
+            gathered.add_all(f"{file} {'row' if kind(file) == '.parquet' else 'line'}", rows_of(file, column, key))
+    first = gathered.first
+    skipped = ", ".join(f"{count} {reason} (first: {first[reason]})" for reason, count in gathered.skipped.items())
     if not gathered.texts:
-        raise UserError(f"--{key}={source} holds no text that can be used" + (f"; skipped {counts}" if counts else ": it is empty"))
-    if counts:
-        log.warning("%s: skipped %s", source, counts)
+        raise UserError(f"--{key}={source} holds no usable text: {f'skipped {skipped}' if skipped else 'it is empty'}")
+    if skipped:
+        log.warning("%s: skipped %s", source, skipped)
     return TextRows(list(gathered.texts), gathered.skipped, source)
 
 
 def _text_files(path: Path, key: str) -> list[Path]:
     found = sorted(p for p in path.rglob("*") if p.is_file() and kind(p) in KINDS) if path.is_dir() else [path]
     if not found or kind(found[0]) not in KINDS:
-        raise UserError(f"--{key}: {path} {'holds no file that is' if path.is_dir() else 'is not'} one of {' '.join(KINDS)}")
+        fault = "holds no file that is" if path.is_dir() else "is not"
+        raise UserError(f"--{key}: {path} {fault} one of {' '.join(KINDS)} (all but .parquet also .gz)")
     return found
 
 
@@ -188,10 +202,10 @@ class _Gathered:
         for row, text in rows:
             if reason := self._add(text):
                 self.skipped[reason] = self.skipped.get(reason, 0) + 1
-                self.first.setdefault(reason, f"{where} line {row}")
+                self.first.setdefault(reason, f"{where} {row}")
 
     def _add(self, text: str | bytes | None) -> str:
-        """Takes a text in, or says why not. text: bytes to be decoded, or a string; None: longer than the reader would hold."""
+        """Takes a text in, or says why not. text: a string, bytes to be decoded, or None: too long for the reader."""
         if text is None or len(text) > 4 * MAX_CHARS:
             return "too long"
         if not text:

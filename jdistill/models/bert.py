@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jdistill.models.matmul import dense_dot
+
 Array = jax.Array
+Dense = partial(nn.Dense, dot_general=dense_dot)
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": lambda x: nn.gelu(x, approximate=False),
@@ -89,15 +93,16 @@ class SelfAttention(nn.Module):
         H, K = c.num_heads, c.hidden_size // c.num_heads
 
         def heads(name: str) -> Array:
-            return nn.Dense(D, dtype=self.dtype, name=name)(x_BxLxD).reshape(B, L, H, K)
+            # Heads before tokens: the batched products below then read rows in order, which is 2 to 3 times as fast on CPU.
+            return Dense(D, dtype=self.dtype, name=name)(x_BxLxD).reshape(B, L, H, K).transpose(0, 2, 1, 3)
 
-        query_BxLxHxK, key_BxLxHxK, value_BxLxHxK = heads("query"), heads("key"), heads("value")
-        scores_BxHxLxL = jnp.einsum("bqhk,bthk->bhqt", query_BxLxHxK, key_BxLxHxK).astype(jnp.float32) * K**-0.5
+        query_BxHxLxK, key_BxHxLxK, value_BxHxLxK = heads("query"), heads("key"), heads("value")
+        scores_BxHxLxL = jnp.einsum("bhqk,bhtk->bhqt", query_BxHxLxK, key_BxHxLxK).astype(jnp.float32) * K**-0.5
         scores_BxHxLxL += jnp.where(mask_BxL, 0.0, jnp.finfo(jnp.float32).min)[:, None, None, :]
         weights_BxHxLxL = nn.softmax(scores_BxHxLxL, axis=-1).astype(self.dtype)
         weights_BxHxLxL = nn.Dropout(c.attention_dropout)(weights_BxHxLxL, deterministic=deterministic)
-        out_BxLxHxK = jnp.einsum("bhqt,bthk->bqhk", weights_BxHxLxL, value_BxLxHxK)
-        return nn.Dense(D, dtype=self.dtype, name="out")(out_BxLxHxK.reshape(B, L, D))
+        out_BxHxLxK = jnp.einsum("bhqt,bhtk->bhqk", weights_BxHxLxL, value_BxHxLxK)
+        return Dense(D, dtype=self.dtype, name="out")(out_BxHxLxK.transpose(0, 2, 1, 3).reshape(B, L, D))
 
 
 class Layer(nn.Module):
@@ -117,8 +122,8 @@ class Layer(nn.Module):
 
         attended = SelfAttention(c, self.dtype, name="attention")(x_BxLxD, mask_BxL, deterministic)
         x_BxLxD = add_and_norm("attention_norm", x_BxLxD, attended)
-        inner_BxLxF = ACTIVATIONS[c.activation](nn.Dense(c.intermediate_size, dtype=self.dtype, name="up")(x_BxLxD))
-        return add_and_norm("output_norm", x_BxLxD, nn.Dense(c.hidden_size, dtype=self.dtype, name="down")(inner_BxLxF))
+        inner_BxLxF = ACTIVATIONS[c.activation](Dense(c.intermediate_size, dtype=self.dtype, name="up")(x_BxLxD))
+        return add_and_norm("output_norm", x_BxLxD, Dense(c.hidden_size, dtype=self.dtype, name="down")(inner_BxLxF))
 
 
 class Bert(nn.Module):
@@ -137,7 +142,7 @@ class Bert(nn.Module):
         c = self.config
         x = EmbeddingBlock(c, self.dtype, name="embeddings")(ids_BxL, deterministic)
         if c.embedding_size != c.hidden_size:
-            x = nn.Dense(c.hidden_size, dtype=self.dtype, name="project")(x)
+            x = Dense(c.hidden_size, dtype=self.dtype, name="project")(x)
         mask_BxL = mask_BxL.astype(bool)
         states = [x]
         for i in range(c.num_layers):

@@ -1,0 +1,79 @@
+"""How far a student agrees with its teacher on held-out texts: the same cosines, order and neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jdistill.evals.sts import spearman
+from jdistill.index import unit_rows
+from jdistill.progress import log
+
+NEIGHBOURS = 10
+NEAR_PAIRS = 3  # of each text; as many random pairs are drawn
+SCATTER = 1000  # pairs listed for the plot
+BLOCK = 1000  # texts whose cosines with all others are held at once
+SEED = 0  # one set of pairs for all checkpoints, so that their figures compare
+
+
+def agreement(student: np.ndarray, teacher: np.ndarray) -> dict[str, Any]:
+    """Figures of two models' vectors, [N, D_s] and [N, D_t], of the same N texts in the same order, of any length.
+
+    "mean_cosine": of a text's two vectors; only where D_s = D_t. "spearman", "pearson": x 100, of the two models'
+    cosines over fixed pairs: each text with its 3 nearest by the teacher, and as many random ones, since almost all
+    random pairs are unrelated; 0 where undefined. "top10_overlap": percent of a text's 10 nearest that both models
+    share. "pairs": at most 1,000 of those pairs as [teacher's cosine, student's cosine]. O(N^2) time. Raises UserError
+    for NaN in a vector.
+    """
+    if len(student) != len(teacher):
+        raise ValueError(f"{len(student)} student vectors for {len(teacher)} teacher vectors")
+    u_NxS, v_NxT = unit_rows(student), unit_rows(teacher)
+    texts = len(u_NxS)
+    found: dict[str, Any] = {}
+    if u_NxS.shape[1] == v_NxT.shape[1]:
+        found["mean_cosine"] = float(np.mean(_cosines(u_NxS, v_NxT)))
+    if texts < 3:
+        log.warning("agreement with the teacher is measured on %d held-out texts: too few to mean anything", texts)
+        return found | {"spearman": 0.0, "pearson": 0.0, "top10_overlap": 0.0, "pairs": []}
+    near = nearest(v_NxT, NEIGHBOURS)
+    left, right = _pairs(near)
+    mine, theirs = _cosines(u_NxS[left], u_NxS[right]), _cosines(v_NxT[left], v_NxT[right])
+    shared = (nearest(u_NxS, NEIGHBOURS)[:, :, None] == near[:, None, :]).any(axis=2)
+    listed = np.random.default_rng(SEED).permutation(len(left))[:SCATTER]
+    varies = np.ptp(mine) > 0 and np.ptp(theirs) > 0
+    return found | {
+        "spearman": spearman(mine, theirs),
+        "pearson": 100 * float(np.corrcoef(mine, theirs, dtype=np.float64)[0, 1]) if varies else 0.0,
+        "top10_overlap": 100 * float(shared.mean()),
+        "pairs": [[round(float(theirs[i]), 4), round(float(mine[i]), 4)] for i in listed],
+    }
+
+
+def nearest(unit_NxD: np.ndarray, k: int) -> np.ndarray:
+    """The k rows nearest to each of N unit rows by cosine, itself left out, nearest first: int64 [N, min(k, N - 1)]."""
+    k = min(k, len(unit_NxD) - 1)
+    found = np.empty((len(unit_NxD), k), np.int64)
+    for start in range(0, len(unit_NxD), BLOCK):
+        cosines = unit_NxD[start:start + BLOCK] @ unit_NxD.T
+        rows = np.arange(len(cosines))
+        cosines[rows, start + rows] = -np.inf
+        part = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
+        order = np.argsort(-np.take_along_axis(cosines, part, axis=1), axis=1, kind="stable")
+        found[start:start + BLOCK] = np.take_along_axis(part, order, axis=1)
+    return found
+
+
+def _pairs(near_NxK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct pairs left < right, int64 [P] each: each text's nearest, and as many drawn at random."""
+    texts, k = len(near_NxK), min(NEAR_PAIRS, near_NxK.shape[1])
+    rng = np.random.default_rng(SEED)
+    drawn = rng.integers(0, texts, (texts * k, 2))
+    close = np.stack([np.repeat(np.arange(texts), k), near_NxK[:, :k].ravel()], axis=1)
+    both = np.concatenate([close, drawn[drawn[:, 0] != drawn[:, 1]]])
+    distinct = np.unique(np.sort(both, axis=1), axis=0)
+    return distinct[:, 0], distinct[:, 1]
+
+
+def _cosines(u_NxD: np.ndarray, v_NxD: np.ndarray) -> np.ndarray:
+    return np.einsum("nd,nd->n", u_NxD, v_NxD)
