@@ -1,6 +1,8 @@
-"""SimTDE-128-L3(384) from all-MiniLM-L6-v2: 9.3 million parameters (9.5 with BERT's pooler, as the paper counts), 42 % of the teacher's.
+"""SimTDE-128-L3(384) from all-MiniLM-L6-v2: 9.3 million parameters (9.5 with BERT's pooler, as the paper counts), 42
+% of the teacher's.
 
-Paper: SimTDE: Simple Transformer Distillation for Sentence Embeddings, Xie et al., SIGIR 2023. Its figure for this pair: 78.09 of 78.87.
+Paper: SimTDE: Simple Transformer Distillation for Sentence Embeddings, Xie et al., SIGIR 2023. Its figure for this
+pair: 78.09 of 78.87.
 
     python -m jdistill.main --config configs/simtde.py --workdir runs/simtde \\
         --config.teacher=FOLDER --config.text=sentences.txt.gz --config.senteval=SENTEVAL
@@ -41,7 +43,9 @@ def get_config(variant: str = "") -> ConfigDict:
 
     c.loss = ConfigDict()
     c.loss.alpha = 0.5  # eq. 5: weight of the token term
-    c.loss.token = "block"  # eq. 3 on the block's output for the batch's tokens (block), the whole vocabulary (table), or none
+    c.loss.token = (
+        "block"  # eq. 3 on the block's output for the batch's tokens (block), the whole vocabulary (table), or none
+    )
     c.loss.sentence = "mse"  # eq. 4: mse, kl, pair_mse, pair_mae
     c.loss.normalize = False  # sentence vectors to unit length first
     c.loss.hidden = 0.0  # weight of matching the last K hidden states
@@ -52,7 +56,13 @@ def get_config(variant: str = "") -> ConfigDict:
         "matched": {"student.copy_layers": "none", "loss.hidden": 1.0},
         "no_token": {"loss.token": "none"},
         "lrn": {"student.embedding_size": 0, "student.layers": 2, "loss.token": "none"},
-        "lmx": {"student.embedding_size": 0, "student.layers": 0, "student.hidden_size": 192, "loss.token": "none", "loss.hidden": 1.0},
+        "lmx": {
+            "student.embedding_size": 0,
+            "student.layers": 0,
+            "student.hidden_size": 192,
+            "loss.token": "none",
+            "loss.hidden": 1.0,
+        },
         "random": {"student.start": "random"},
         "kl": {"loss.sentence": "kl"},
         "pair_mse": {"loss.sentence": "pair_mse"},
@@ -63,6 +73,8 @@ def get_config(variant: str = "") -> ConfigDict:
         "tiny32": {"student.embedding_size": 32, "student.layers": 2},
     }
     if variant not in changes:
-        raise ValueError(f"configs/simtde.py has no variant {variant!r}; it has {', '.join(name for name in changes if name)}")
+        raise ValueError(
+            f"configs/simtde.py has no variant {variant!r}; it has {', '.join(name for name in changes if name)}"
+        )
     c.update_from_flattened_dict(changes[variant])
     return c

@@ -1,7 +1,7 @@
 """The teacher's answers, kept once on disk and found again by content.
 
-An answer is a row of numbers for a text. Its key is a hash of the text; the folder's name is the teacher's fingerprint, so
-another batch size, order, corpus or number of devices finds the same answers. Layout of one folder:
+An answer is a row of numbers for a text. Its key is a hash of the text; the folder's name is the teacher's
+fingerprint, so another batch size, order, corpus or number of devices finds the same answers. Layout of one folder:
 
     about.json            what the answers are: readable, never needed to find them
     part-00000.values     rows, raw little-endian, appended (one part per writing process)
@@ -42,8 +42,9 @@ class AnswerCache:
     number of the process that appends (each process has a part of its own; all parts are read).
     """
 
-    def __init__(self, folder: Path, width: int, dtype: str = "float32", about: dict[str, object] | None = None,
-                 writer: int = 0):
+    def __init__(
+        self, folder: Path, width: int, dtype: str = "float32", about: dict[str, object] | None = None, writer: int = 0
+    ):
         self.folder, self.width, self.dtype = folder, width, np.dtype(dtype)
         self.row_bytes = width * self.dtype.itemsize
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +55,9 @@ class AnswerCache:
         if path.is_file():
             found = {name: json.loads(path.read_text()).get(name) for name in description}
             if found != description:
-                raise UserError(f"{folder} holds answers of another shape ({found}, not {description}); delete it or set cache_dir")
+                raise UserError(
+                    f"{folder} holds answers of another shape ({found}, not {description}); delete it or set cache_dir"
+                )
         elif writer == 0:
             beside = path.with_suffix(".tmp")
             beside.write_text(json.dumps(description | (about or {}), indent=2) + "\n")
@@ -70,7 +73,11 @@ class AnswerCache:
             n = path.stat().st_size // KEY.itemsize if path.exists() else 0
             n = min(n, values.stat().st_size // self.row_bytes)
             keys.append(np.fromfile(path, KEY, n) if n else np.empty(0, KEY))
-            self.parts.append(np.memmap(values, self.dtype, "r", shape=(n, self.width)) if n else np.empty((0, self.width), self.dtype))
+            self.parts.append(
+                np.memmap(values, self.dtype, "r", shape=(n, self.width))
+                if n
+                else np.empty((0, self.width), self.dtype)
+            )
         self.starts = np.cumsum([0] + [len(k) for k in keys])
         all_keys = np.concatenate(keys) if keys else np.empty(0, KEY)
         self.row_of = {key: row for row, key in enumerate(all_keys.tolist())}
@@ -90,34 +97,43 @@ class AnswerCache:
             out[here] = part[rows[here] - start]
         return out
 
-    def fill(self, texts: Sequence[str], answer: Callable[[list[str]], np.ndarray], chunk: int = 2048,
-             what: str = "teacher answers") -> int:
+    def fill(
+        self,
+        texts: Sequence[str],
+        answer: Callable[[list[str]], np.ndarray],
+        chunk: int = 2048,
+        what: str = "teacher answers",
+    ) -> int:
         """Asks `answer` for the texts that have no row yet, appends what it says, and returns how many were asked.
 
         answer: texts -> [n, width]. A killed fill loses at most one chunk. Raises UserError if an answer is not finite
         or another process is filling the same part.
         """
-        missing = list(dict.fromkeys(texts[i] for i in np.flatnonzero(self.rows(texts) < 0)))
+        missing = list(dict.fromkeys(texts[int(i)] for i in np.flatnonzero(self.rows(texts) < 0)))
         if not missing:
             return 0
         with open(self.values_path, "ab") as values, open(self.keys_path, "ab") as keys:
             try:
                 fcntl.flock(keys, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise UserError(f"another process is filling {self.folder}; wait for it, or set another cache_dir") from None
+                raise UserError(
+                    f"another process is filling {self.folder}; wait for it, or set another cache_dir"
+                ) from None
             # What a killed writer left half-written behind the last whole row is cut off before anything is appended.
             whole = min(keys.seek(0, os.SEEK_END) // KEY.itemsize, values.seek(0, os.SEEK_END) // self.row_bytes)
             keys.truncate(whole * KEY.itemsize)
             values.truncate(whole * self.row_bytes)
             with progress(what, len(missing), "texts") as meter:
                 for start in range(0, len(missing), chunk):
-                    batch = missing[start:start + chunk]
+                    batch = missing[start : start + chunk]
                     rows = np.ascontiguousarray(answer(batch), self.dtype)
                     if rows.shape != (len(batch), self.width):
                         raise ValueError(f"answer has shape {rows.shape}, not {(len(batch), self.width)}")
                     bad = np.flatnonzero(~np.isfinite(rows).all(1))
                     if len(bad):
-                        raise UserError(f"the teacher's answer to {batch[bad[0]][:80]!r} is not finite ({len(bad)} such in this chunk)")
+                        raise UserError(
+                            f"the teacher's answer to {batch[bad[0]][:80]!r} is not finite ({len(bad)} such in this chunk)"
+                        )
                     for file, data in ((values, rows.tobytes()), (keys, keys_of(batch).tobytes())):
                         file.write(data)
                         file.flush()

@@ -1,7 +1,8 @@
 """Checkpoints of a training stage with Orbax; nothing else in jdistill knows Orbax.
 
-A checkpoint holds the train state (arrays) and a small JSON (what run it belongs to and its dev score). The last N and the best are kept.
-Saving is asynchronous and atomic: a checkpoint whose writing was cut off is never taken for whole.
+A checkpoint holds the train state (arrays) and a small JSON (what run it belongs to and its dev score). The last N
+and the best are kept. Saving is asynchronous and atomic: a checkpoint whose writing was cut off is never taken for
+whole.
 """
 
 from __future__ import annotations
@@ -24,11 +25,19 @@ class Checkpoints:
 
     def __init__(self, folder: Path, keep_last: int):
         self.folder = folder
-        keep = [preservation.LatestN(n=keep_last),
-                preservation.BestN(get_metric_fn=lambda metrics: metrics["score"], n=1, keep_checkpoints_without_metrics=False)]
+        keep = [
+            preservation.LatestN(n=keep_last),
+            preservation.BestN(
+                get_metric_fn=lambda metrics: metrics["score"], n=1, keep_checkpoints_without_metrics=False
+            ),
+        ]
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=preservation.AnyPreservationPolicy(keep), create=True, enable_async_checkpointing=True,
-            best_fn=lambda metrics: metrics["score"], best_mode="max")
+            preservation_policy=preservation.AnyPreservationPolicy(keep),
+            create=True,
+            enable_async_checkpointing=True,
+            best_fn=lambda metrics: metrics["score"],
+            best_mode="max",
+        )
         self.manager = ocp.CheckpointManager(folder.absolute(), options=options)
 
     def steps(self) -> list[int]:
@@ -38,8 +47,11 @@ class Checkpoints:
         """Starts saving; an error of an earlier save, such as a full disk, is raised here as UserError."""
         try:
             metrics = None if score is None else {"score": float(score)}
-            self.manager.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about)),
-                              metrics=metrics)
+            self.manager.save(
+                step,
+                args=ocp.args.Composite(state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about)),
+                metrics=metrics,
+            )
         except (OSError, ValueError, RuntimeError) as error:
             raise self._failed(step, error) from error
 
@@ -52,27 +64,37 @@ class Checkpoints:
 
     def _failed(self, step: int | None, error: Exception) -> UserError:
         which = "a checkpoint" if step is None else f"the checkpoint of step {step}"
-        return UserError(f"{which} could not be written to {self.folder} ({_first_line(error)}). Is the disk full? The earlier checkpoints "
-                         f"{self.steps()} are whole; make room and run the same command again")
+        return UserError(
+            f"{which} could not be written to {self.folder} ({_first_line(error)}). Is the disk full? The earlier checkpoints "
+            f"{self.steps()} are whole; make room and run the same command again"
+        )
 
     def restore(self, like: Tree, step: int | None = None) -> tuple[int, Tree, dict[str, Any]]:
         """(step, state, about) of the newest readable checkpoint, or of `step`.
 
-        like: a tree of jax.ShapeDtypeStruct with shardings. A damaged newest checkpoint is set aside with a warning and the one before it
-        is read; UserError when none can be.
+        like: a tree of jax.ShapeDtypeStruct with shardings. A damaged newest checkpoint is set aside with a warning
+        and the one before it is read; UserError when none can be.
         """
         steps = self.steps() if step is None else [step]
         for candidate in reversed(steps):
             try:
-                restored = self.manager.restore(candidate, args=ocp.args.Composite(
-                    state=ocp.args.StandardRestore(like), about=ocp.args.JsonRestore()))
+                restored = self.manager.restore(
+                    candidate,
+                    args=ocp.args.Composite(state=ocp.args.StandardRestore(like), about=ocp.args.JsonRestore()),
+                )
                 return candidate, restored.state, restored.about
             except Exception as error:  # what a truncated file raises depends on where it was cut
-                log.warning("checkpoint %s cannot be read (%s)%s", self.folder / str(candidate), _first_line(error),
-                            "; going back to the one before" if candidate != steps[0] else "")
+                log.warning(
+                    "checkpoint %s cannot be read (%s)%s",
+                    self.folder / str(candidate),
+                    _first_line(error),
+                    "; going back to the one before" if candidate != steps[0] else "",
+                )
                 damaged = error
-        raise UserError(f"no checkpoint in {self.folder} can be read (steps {steps}: {_first_line(damaged)}). They are damaged or of another "
-                        "version; delete the folder to start the stage again") from damaged
+        raise UserError(
+            f"no checkpoint in {self.folder} can be read (steps {steps}: {_first_line(damaged)}). They are damaged or of another "
+            "version; delete the folder to start the stage again"
+        ) from damaged
 
     def drop_after(self, step: int) -> None:
         """Deletes the checkpoints after `step`: damaged ones that training is about to write again."""

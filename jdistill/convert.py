@@ -44,7 +44,12 @@ _DISTILBERT = {
     "layer_{i}/output_norm": "transformer.layer.{i}.output_layer_norm",
 }
 TABLES = {"bert": _BERT, "roberta": _BERT, "electra": _ELECTRA, "distilbert": _DISTILBERT}
-HF_CLASSES = {"bert": "BertModel", "roberta": "RobertaModel", "electra": "ElectraModel", "distilbert": "DistilBertModel"}
+HF_CLASSES = {
+    "bert": "BertModel",
+    "roberta": "RobertaModel",
+    "electra": "ElectraModel",
+    "distilbert": "DistilBertModel",
+}
 
 
 def _names(config: BertConfig) -> dict[str, tuple[str, bool]]:
@@ -77,10 +82,14 @@ def read_config(folder: Path) -> BertConfig:
         raise UserError(f"{path} is not valid JSON: {error}") from None
     kind = hf.get("model_type", "")
     if kind not in TABLES:
-        raise UserError(f"{path}: model_type is {kind!r}; jdistill reads {', '.join(sorted(TABLES))}. "
-                        "Any other model can teach through st:SOURCE (torch extra) or vectors:FILE")
+        raise UserError(
+            f"{path}: model_type is {kind!r}; jdistill reads {', '.join(sorted(TABLES))}. "
+            "Any other model can teach through st:SOURCE (torch extra) or vectors:FILE"
+        )
     if hf.get("position_embedding_type", "absolute") != "absolute":
-        raise UserError(f"{path}: position_embedding_type {hf['position_embedding_type']!r} is not supported, only 'absolute'")
+        raise UserError(
+            f"{path}: position_embedding_type {hf['position_embedding_type']!r} is not supported, only 'absolute'"
+        )
     distil = kind == "distilbert"
     activation = hf.get("activation" if distil else "hidden_act", "gelu")
     if activation not in ACTIVATIONS:
@@ -98,7 +107,7 @@ def read_config(folder: Path) -> BertConfig:
         type_vocab_size=0 if distil else hf.get("type_vocab_size", 2),
         layer_norm_eps=1e-12 if distil else hf.get("layer_norm_eps", 1e-12),
         activation=activation,
-        pad_token_id=hf.get("pad_token_id") or (1 if kind == "roberta" else 0),
+        pad_token_id=hf["pad_token_id"] if hf.get("pad_token_id") is not None else int(kind == "roberta"),
         hidden_dropout=hf.get("dropout" if distil else "hidden_dropout_prob", 0.1),
         attention_dropout=hf.get("attention_dropout" if distil else "attention_probs_dropout_prob", 0.1),
     )
@@ -107,41 +116,73 @@ def read_config(folder: Path) -> BertConfig:
 def write_config(config: BertConfig) -> dict[str, Any]:
     """The content of config.json for transformers; the inverse of read_config."""
     c = config
-    hf: dict[str, Any] = {"model_type": c.model_type, "architectures": [HF_CLASSES[c.model_type]], "dtype": "float32",
-                          "vocab_size": c.vocab_size, "max_position_embeddings": c.max_positions,
-                          "pad_token_id": c.pad_token_id}
+    hf: dict[str, Any] = {
+        "model_type": c.model_type,
+        "architectures": [HF_CLASSES[c.model_type]],
+        "dtype": "float32",
+        "vocab_size": c.vocab_size,
+        "max_position_embeddings": c.max_positions,
+        "pad_token_id": c.pad_token_id,
+    }
     if c.model_type == "distilbert":
-        return hf | {"dim": c.hidden_size, "n_layers": c.num_layers, "n_heads": c.num_heads, "hidden_dim": c.intermediate_size,
-                     "activation": c.activation, "dropout": c.hidden_dropout, "attention_dropout": c.attention_dropout}
+        return hf | {
+            "dim": c.hidden_size,
+            "n_layers": c.num_layers,
+            "n_heads": c.num_heads,
+            "hidden_dim": c.intermediate_size,
+            "activation": c.activation,
+            "dropout": c.hidden_dropout,
+            "attention_dropout": c.attention_dropout,
+        }
     if c.model_type == "electra":
         hf["embedding_size"] = c.embedding_size
-    return hf | {"hidden_size": c.hidden_size, "num_hidden_layers": c.num_layers, "num_attention_heads": c.num_heads,
-                 "intermediate_size": c.intermediate_size, "hidden_act": c.activation,
-                 "hidden_dropout_prob": c.hidden_dropout, "attention_probs_dropout_prob": c.attention_dropout,
-                 "type_vocab_size": c.type_vocab_size, "layer_norm_eps": c.layer_norm_eps}
+    return hf | {
+        "hidden_size": c.hidden_size,
+        "num_hidden_layers": c.num_layers,
+        "num_attention_heads": c.num_heads,
+        "intermediate_size": c.intermediate_size,
+        "hidden_act": c.activation,
+        "hidden_dropout_prob": c.hidden_dropout,
+        "attention_probs_dropout_prob": c.attention_dropout,
+        "type_vocab_size": c.type_vocab_size,
+        "layer_norm_eps": c.layer_norm_eps,
+    }
 
 
 def read_tensors(folder: Path) -> dict[str, np.ndarray]:
     """All tensors of a folder's safetensors, shards included, as float32; UserError on a missing or truncated file."""
     index = folder / "model.safetensors.index.json"
-    files = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.is_file() else ["model.safetensors"]
+    files = (
+        sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.is_file() else ["model.safetensors"]
+    )
     tensors: dict[str, np.ndarray] = {}
     for file in files:
         path = folder / file
         if not path.is_file():
-            hint = " (a pytorch_model.bin alone is not read: save it again with safetensors)" if list(folder.glob("*.bin")) else ""
+            hint = (
+                " (a pytorch_model.bin alone is not read: save it again with safetensors)"
+                if list(folder.glob("*.bin"))
+                else ""
+            )
             raise UserError(f"{path} is missing{hint}")
         try:
             tensors.update(load_file(path))
         except (SafetensorError, ValueError, OSError) as error:
-            raise UserError(f"{path} cannot be read ({error}); it is truncated or not a safetensors file: fetch it again") from None
-    return {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items() if tensor.dtype.kind in "fV" or "bf" in str(tensor.dtype)}
+            raise UserError(
+                f"{path} cannot be read ({error}); it is truncated or not a safetensors file: fetch it again"
+            ) from None
+    return {
+        name: np.asarray(tensor, np.float32)
+        for name, tensor in tensors.items()
+        if tensor.dtype.kind in "fV" or "bf" in str(tensor.dtype)
+    }
 
 
 def from_hf(config: BertConfig, tensors: dict[str, np.ndarray], where: str) -> dict[str, Any]:
     """Flax parameters from Hugging Face tensors (a prefix such as `bert.` and the old gamma/beta names are understood).
 
-    Raises UserError naming the tensor that is missing or has another shape than config.json says. `where` is for messages.
+    Raises UserError naming the tensor that is missing or has another shape than config.json says. `where` is for
+    messages.
     """
     clean: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
@@ -151,11 +192,15 @@ def from_hf(config: BertConfig, tensors: dict[str, np.ndarray], where: str) -> d
     shapes = parameter_shapes(config)
     for path, (name, transpose) in _names(config).items():
         if name not in clean:
-            raise UserError(f"{where}: tensor {name} is missing; found {len(clean)} tensors such as {sorted(clean)[:3]}")
+            raise UserError(
+                f"{where}: tensor {name} is missing; found {len(clean)} tensors such as {sorted(clean)[:3]}"
+            )
         value = clean[name].T if transpose else clean[name]
         if value.shape != shapes[path]:
-            raise UserError(f"{where}: tensor {name} has shape {clean[name].shape}, but config.json asks for "
-                            f"{shapes[path][::-1] if transpose else shapes[path]}")
+            raise UserError(
+                f"{where}: tensor {name} has shape {clean[name].shape}, but config.json asks for "
+                f"{shapes[path][::-1] if transpose else shapes[path]}"
+            )
         flat[path] = np.ascontiguousarray(value)
     return unflatten_dict(flat, sep="/")
 
@@ -166,15 +211,23 @@ def to_hf(config: BertConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
     names = _names(config)
     if set(flat) != set(names):
         raise ValueError(f"parameters do not match the architecture: {sorted(set(flat) ^ set(names))[:4]}")
-    return {name: np.ascontiguousarray(np.asarray(flat[path], np.float32).T if transpose else np.asarray(flat[path], np.float32))
-            for path, (name, transpose) in names.items()}
+    return {
+        name: np.ascontiguousarray(
+            np.asarray(flat[path], np.float32).T if transpose else np.asarray(flat[path], np.float32)
+        )
+        for path, (name, transpose) in names.items()
+    }
 
 
 def parameter_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
     """Flax path -> shape for every parameter of the architecture."""
-    c, shapes = config, {}
-    widths = {"project": (c.embedding_size, c.hidden_size), "up": (c.hidden_size, c.intermediate_size),
-              "down": (c.intermediate_size, c.hidden_size)}
+    c = config
+    shapes: dict[str, tuple[int, ...]] = {}
+    widths = {
+        "project": (c.embedding_size, c.hidden_size),
+        "up": (c.hidden_size, c.intermediate_size),
+        "down": (c.intermediate_size, c.hidden_size),
+    }
     rows = {"word": c.vocab_size, "position": c.max_positions, "type": c.type_vocab_size}
     for path in _names(config):
         *_, owner, leaf = path.split("/")
@@ -184,8 +237,8 @@ def parameter_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
         elif owner.endswith("norm"):
             shapes[path] = (width,)
         else:
-            kernel = widths.get(owner, (c.hidden_size, c.hidden_size))
-            shapes[path] = kernel if leaf == "kernel" else kernel[1:]
+            rows_of, columns = widths.get(owner, (c.hidden_size, c.hidden_size))
+            shapes[path] = (rows_of, columns) if leaf == "kernel" else (columns,)
     return shapes
 
 

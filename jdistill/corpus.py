@@ -69,7 +69,7 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher) -> Corpus:
         log.info("removed %d texts that the evaluation sets hold", removed)
     # Held out first, so that a smaller budget is judged on the same held-out texts as a larger one.
     train, held_out = split_held_out(texts, min(cfg.held_out, len(texts) // 10), seed=0)
-    return Corpus(train[:cfg.max_texts] if cfg.max_texts else train, held_out, removed)
+    return Corpus(train[: cfg.max_texts] if cfg.max_texts else train, held_out, removed)
 
 
 def tokenize(cfg: ConfigDict, corpus: Corpus, student: Encoder) -> TokenTable:
@@ -86,7 +86,7 @@ def answered(cfg: ConfigDict, corpus: Corpus, teacher: Teacher) -> np.ndarray:
     texts = corpus.held_out + corpus.train
     cache = teacher.cache(cache_folder(cfg), writer=sharding.process_index())
     missing = [texts[i] for i in np.flatnonzero(cache.rows(texts) < 0)]
-    cache.fill(missing[sharding.process_index()::sharding.process_count()], teacher.answer)
+    cache.fill(missing[sharding.process_index() :: sharding.process_count()], teacher.answer)
     sharding.wait_for_all("teacher answers")
     cache = teacher.cache(cache_folder(cfg), writer=sharding.process_index())
     return cache.gather(cache.rows(corpus.held_out))
@@ -96,7 +96,9 @@ def training_data(cfg: ConfigDict, corpus: Corpus, tokens: TokenTable, teacher: 
     """Batches of the training text with the cached answers, which `answered` has completed."""
     cache = teacher.cache(cache_folder(cfg), writer=sharding.process_index())
     row_of_text = cache.rows(corpus.train)
-    return Data(tokens, make_batches(cfg, tokens), lambda rows: cache.gather(row_of_text[rows]), corpus.fingerprint, pad_id)
+    return Data(
+        tokens, make_batches(cfg, tokens), lambda rows: cache.gather(row_of_text[rows]), corpus.fingerprint, pad_id
+    )
 
 
 def make_batches(cfg: ConfigDict, tokens: TokenTable) -> Batches:

@@ -24,7 +24,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from jdistill import convert, sharding
 from jdistill.data.sources import resolve
 from jdistill.errors import UserError
-from jdistill.models.bert import Bert, BertConfig
+from jdistill.models.bert import BertConfig, hidden_states
 from jdistill.models.pooling import POOLERS
 from jdistill.progress import progress
 
@@ -70,7 +70,9 @@ class Encoder:
         """
         name = self.default_prompt if prompt is None else prompt
         if name is not None and name not in self.prompts:
-            raise UserError(f"prompt {name!r} is not one of this model's prompts: {sorted(self.prompts) or 'it has none'}")
+            raise UserError(
+                f"prompt {name!r} is not one of this model's prompts: {sorted(self.prompts) or 'it has none'}"
+            )
         prefix = self.prompts[name] if name is not None else ""
         for row, text in enumerate(texts):
             if not isinstance(text, str):
@@ -82,32 +84,58 @@ class Encoder:
                     raise UserError(f"text {row} holds a lone surrogate (broken Unicode): {text[:60]!r}") from None
         if not len(texts):
             return []
-        return self.tokenizer([prefix + text for text in texts], truncation=True, max_length=self.max_length,
-                              return_attention_mask=False, return_token_type_ids=False)["input_ids"]
+        return self.tokenizer(
+            [prefix + text for text in texts],
+            truncation=True,
+            max_length=self.max_length,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )["input_ids"]
 
-    def encode(self, texts: Sequence[str], *, batch_size: int = 64, prompt: str | None = None,
-               normalize: bool | None = None, show_progress: bool = False) -> np.ndarray:
+    def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        batch_size: int = 64,
+        prompt: str | None = None,
+        normalize: bool | None = None,
+        show_progress: bool = False,
+    ) -> np.ndarray:
         """Embeds texts: float32 [N, dim], in the order given. normalize=False gives the vectors before Normalize."""
-        return self.encode_ids(self.tokenize(texts, prompt), batch_size=batch_size, normalize=normalize,
-                               show_progress=show_progress)
+        return self.encode_ids(
+            self.tokenize(texts, prompt), batch_size=batch_size, normalize=normalize, show_progress=show_progress
+        )
 
-    def encode_ids(self, ids: Sequence[Sequence[int]], *, batch_size: int = 64, normalize: bool | None = None,
-                   show_progress: bool = False) -> np.ndarray:
+    def encode_ids(
+        self,
+        ids: Sequence[Sequence[int]],
+        *,
+        batch_size: int = 64,
+        normalize: bool | None = None,
+        show_progress: bool = False,
+    ) -> np.ndarray:
         """As encode, from token ids. Texts of like length share a batch; lengths are padded to a few fixed buckets."""
         out = np.empty((len(ids), self.dim), np.float32)
         if not len(ids):
             return out
         mesh = sharding.local_mesh()
         params, dense = sharding.replicate((self.params, self.dense), mesh) if mesh.size > 1 else self._on_device()
-        embed = partial(_embed, params, dense, config=self.config, pooling=self.pooling, dtype=self.dtype,
-                        activations=self.dense_activations,
-                        normalize=self.normalize if normalize is None else normalize)
+        embed = partial(
+            _embed,
+            params,
+            dense,
+            config=self.config,
+            pooling=self.pooling,
+            dtype=self.dtype,
+            activations=self.dense_activations,
+            normalize=self.normalize if normalize is None else normalize,
+        )
         order = np.argsort([-len(row) for row in ids], kind="stable")
         with progress("encoding", len(ids), "texts") if show_progress else _silent() as meter:
             for start in range(0, len(ids), batch_size):
-                rows = order[start:start + batch_size]
+                rows = order[start : start + batch_size]
                 tokens, mask = pad([ids[i] for i in rows], self.config.pad_token_id, self.max_length, batch_size)
-                out[rows] = np.asarray(embed(*sharding.shard_rows((tokens, mask), mesh)))[:len(rows)]
+                out[rows] = np.asarray(embed(*sharding.shard_rows((tokens, mask), mesh)))[: len(rows)]
                 meter.advance(len(rows))
         return out
 
@@ -122,10 +150,15 @@ class Encoder:
         digest = hashlib.blake2b(digest_size=16)
         prompt = self.prompts.get(self.default_prompt, "") if self.default_prompt else ""
         normalized = self.normalize if normalize is None else normalize
-        digest.update(repr((self.config, self.pooling, self.dense_activations, normalized, prompt, self.max_length,
-                            self.dtype)).encode())
+        digest.update(
+            repr(
+                (self.config, self.pooling, self.dense_activations, normalized, prompt, self.max_length, self.dtype)
+            ).encode()
+        )
         digest.update(self.tokenizer_fingerprint().encode())
-        for path, leaf in sorted(jax.tree_util.tree_leaves_with_path((self.params, self.dense)), key=lambda item: str(item[0])):
+        for path, leaf in sorted(
+            jax.tree_util.tree_leaves_with_path((self.params, self.dense)), key=lambda item: str(item[0])
+        ):
             digest.update(jax.tree_util.keystr(path).encode())
             digest.update(np.ascontiguousarray(leaf).tobytes())
         return digest.hexdigest()
@@ -137,7 +170,9 @@ class Encoder:
 
     def weights(self) -> dict[str, Any]:
         """What training changes, as one tree: {"bert": Flax parameters, "dense": {"0": …}}. The inverse of with_weights."""
-        return {"bert": self.params} | ({"dense": {str(i): layer for i, layer in enumerate(self.dense)}} if self.dense else {})
+        return {"bert": self.params} | (
+            {"dense": {str(i): layer for i, layer in enumerate(self.dense)}} if self.dense else {}
+        )
 
     def with_weights(self, weights: dict[str, Any]) -> Encoder:
         """The same encoder with other weights, taken to the host."""
@@ -147,9 +182,19 @@ class Encoder:
 
 
 @partial(jax.jit, static_argnames=("config", "pooling", "dtype", "activations", "normalize"))
-def _embed(params: Any, dense: Any, ids_BxL: jax.Array, mask_BxL: jax.Array, *, config: BertConfig, pooling: str,
-           dtype: str, activations: tuple[str, ...], normalize: bool) -> jax.Array:
-    tokens_BxLxD = Bert(config, jnp.dtype(dtype)).apply({"params": params}, ids_BxL, mask_BxL)[-1]
+def _embed(
+    params: Any,
+    dense: Any,
+    ids_BxL: jax.Array,
+    mask_BxL: jax.Array,
+    *,
+    config: BertConfig,
+    pooling: str,
+    dtype: str,
+    activations: tuple[str, ...],
+    normalize: bool,
+) -> jax.Array:
+    tokens_BxLxD = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype))[-1]
     x_BxD = POOLERS[pooling](tokens_BxLxD, mask_BxL)
     for layer, activation in zip(dense, activations, strict=True):
         x_BxD = DENSE_ACTIVATIONS[activation](x_BxD @ layer["kernel"] + layer.get("bias", 0.0))
@@ -164,7 +209,8 @@ def unit(x_BxD: jax.Array) -> jax.Array:
 def pad(rows: Sequence[Sequence[int]], pad_id: int, max_length: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Token ids int32 [R, L] and mask bool [R, L]; L and R are rounded up so that few shapes are ever compiled.
 
-    L is a multiple of 4 up to 32, then of 8, 16, ... (at most an eighth over); R is batch_size or a power of two under it.
+    L is a multiple of 4 up to 32, then of 8, 16, ... (at most an eighth over); R is batch_size or a power of two
+    under it.
     """
     longest = max(1, max(map(len, rows)))
     step = max(4, 1 << max(0, (longest - 1).bit_length() - 3))
@@ -173,8 +219,8 @@ def pad(rows: Sequence[Sequence[int]], pad_id: int, max_length: int, batch_size:
     ids = np.full((height, width), pad_id, np.int32)
     mask = np.zeros((height, width), bool)
     for r, row in enumerate(rows):
-        ids[r, :len(row)] = row
-        mask[r, :len(row)] = True
+        ids[r, : len(row)] = row
+        mask[r, : len(row)] = True
     return ids, mask
 
 
@@ -194,16 +240,25 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
 
     Understands Hugging Face folders (mean pooling is assumed, as sentence-transformers does) and sentence-transformers
     folders with Transformer, Pooling, Dense and Normalize modules, prompts and maximum length. `key` is what error
-    messages call this source. weights: taken instead of the folder's own safetensors. Raises UserError for whatever is missing, damaged or does not fit together.
+    messages call this source. weights: taken instead of the folder's own safetensors. Raises UserError for whatever
+    is missing, damaged or does not fit together.
     """
-    folder = resolve(source, key, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*_Pooling/*", "*_Dense/*"])
-    modules = _read_json(folder / "modules.json", [{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": ""}])
+    folder = resolve(
+        source, key, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*_Pooling/*", "*_Dense/*"]
+    )
+    modules = _read_json(
+        folder / "modules.json", [{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": ""}]
+    )
     kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
     if kinds[0] != "Transformer" or len(kinds) < 2 or kinds[1] != "Pooling" or set(kinds[2:]) - {"Dense", "Normalize"}:
-        raise UserError(f"{folder}/modules.json lists {kinds}; jdistill reads Transformer, Pooling, then Dense and Normalize. "
-                        "Any other model can teach through st:SOURCE (torch extra) or vectors:FILE")
+        raise UserError(
+            f"{folder}/modules.json lists {kinds}; jdistill reads Transformer, Pooling, then Dense and Normalize. "
+            "Any other model can teach through st:SOURCE (torch extra) or vectors:FILE"
+        )
     if "Normalize" in kinds[:-1]:
-        raise UserError(f"{folder}/modules.json puts Normalize before {kinds[-1]}; jdistill reads it only as the last module")
+        raise UserError(
+            f"{folder}/modules.json puts Normalize before {kinds[-1]}; jdistill reads it only as the last module"
+        )
     root = folder / modules[0]["path"]
     config = convert.read_config(root)
     tokenizer = _load_tokenizer(root, config)
@@ -214,13 +269,23 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     prompts = {name: text for name, text in (st.get("prompts") or {}).items() if text}
     default = st.get("default_prompt_name")
     if weights is None:
-        weights = {"bert": convert.from_hf(config, convert.read_tensors(root), str(root)),
-                   "dense": {str(i): _read_dense(path) for i, path in enumerate(dense_folders)}}
+        weights = {
+            "bert": convert.from_hf(config, convert.read_tensors(root), str(root)),
+            "dense": {str(i): _read_dense(path) for i, path in enumerate(dense_folders)},
+        }
     return Encoder(
-        config=config, params={}, tokenizer=tokenizer, pooling=_read_pooling(folder / modules[1]["path"]),
-        normalize=kinds[-1] == "Normalize", dense_activations=tuple(_read_activation(path) for path in dense_folders),
-        prompts=prompts, default_prompt=default if default in prompts else None,
-        max_length=int(min(limit for limit in limits if limit)), dtype=dtype, source=source).with_weights(weights)
+        config=config,
+        params={},
+        tokenizer=tokenizer,
+        pooling=_read_pooling(folder / modules[1]["path"]),
+        normalize=kinds[-1] == "Normalize",
+        dense_activations=tuple(_read_activation(path) for path in dense_folders),
+        prompts=prompts,
+        default_prompt=default if default in prompts else None,
+        max_length=int(min(limit for limit in limits if limit)),
+        dtype=dtype,
+        source=source,
+    ).with_weights(weights)
 
 
 def _read_json(path: Path, default: Any) -> Any:
@@ -232,7 +297,7 @@ def _read_json(path: Path, default: Any) -> Any:
         raise UserError(f"{path} is not valid JSON: {error}") from None
 
 
-def _load_tokenizer(folder: Path, config: BertConfig) -> PreTrainedTokenizerFast:
+def _load_tokenizer(folder: Path, config: BertConfig) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True)
     except (OSError, ValueError, KeyError) as error:
@@ -241,8 +306,10 @@ def _load_tokenizer(folder: Path, config: BertConfig) -> PreTrainedTokenizerFast
         raise UserError(f"{folder}: only fast tokenizers (tokenizer.json) are supported")
     highest = max(tokenizer.get_vocab().values())
     if highest >= config.vocab_size:
-        raise UserError(f"{folder}: the tokenizer has ids up to {highest}, but the embedding only {config.vocab_size} rows; "
-                        "they do not belong together")
+        raise UserError(
+            f"{folder}: the tokenizer has ids up to {highest}, but the embedding only {config.vocab_size} rows; "
+            "they do not belong together"
+        )
     return tokenizer
 
 
@@ -251,8 +318,11 @@ def _read_pooling(folder: Path) -> str:
     if "pooling_mode" in config:
         modes = [config["pooling_mode"]] if isinstance(config["pooling_mode"], str) else list(config["pooling_mode"])
     else:
-        modes = [key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
-                 for key, on in config.items() if key.startswith("pooling_mode_") and on]
+        modes = [
+            key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
+            for key, on in config.items()
+            if key.startswith("pooling_mode_") and on
+        ]
     modes = modes or ["mean"]
     if len(modes) != 1 or modes[0] not in POOLERS:
         raise UserError(f"{folder}/config.json asks for pooling {modes}; supported is one of {sorted(POOLERS)}")
@@ -261,9 +331,11 @@ def _read_pooling(folder: Path) -> str:
 
 def _read_activation(folder: Path) -> str:
     config = _read_json(folder / "config.json", {})
-    activation = config.get("activation_function", "torch.nn.modules.linear.Identity").rsplit(".", 1)[-1]
+    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh").rsplit(".", 1)[-1]
     if activation not in DENSE_ACTIVATIONS:
-        raise UserError(f"{folder}/config.json: activation {activation} is not supported, only {sorted(DENSE_ACTIVATIONS)}")
+        raise UserError(
+            f"{folder}/config.json: activation {activation} is not supported, only {sorted(DENSE_ACTIVATIONS)}"
+        )
     return activation
 
 

@@ -1,6 +1,6 @@
 """The command python -m jdistill.evaluate: scores an encoder on every set that is given.
 
-    python -m jdistill.evaluate --model SOURCE --senteval DIR --beir DIR --pairs FILE --entity FILE --out results.json
+python -m jdistill.evaluate --model SOURCE --senteval DIR --beir DIR --pairs FILE --entity FILE --out results.json
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from jdistill.progress import log, setup_logging
 SETS = ("senteval", "beir", "pairs", "entity")
 
 
-def evaluate(encoder: Encoder, *, senteval: str = "", beir: str = "", pairs: str = "",
-             entity: str = "") -> dict[str, Any]:
+def evaluate(
+    encoder: Encoder, *, senteval: str = "", beir: str = "", pairs: str = "", entity: str = ""
+) -> dict[str, Any]:
     """The figures of an encoder on the sets that are given, each a path; an empty one is passed over.
 
     "sts" and "sts_by_subset" (see evals.sts), "retrieval" (evals.retrieval), "pairs" (Spearman x 100), "entity"
@@ -51,16 +52,19 @@ def table(results: dict[str, Any]) -> str:
     if "pairs" in results:
         lines += ["Scored pairs, Spearman x 100", f"  {'pairs':<24}{results['pairs']:8.2f}"]
     if "entity" in results:
-        shown = {name: f"{value:8.4f}" if isinstance(value, float) else f"{value:8d}"
-                 for name, value in results["entity"].items()}
+        shown = {
+            name: f"{value:8.4f}" if isinstance(value, float) else f"{value:8d}"
+            for name, value in results["entity"].items()
+        }
         lines += ["Entity resolution", *(f"  {name:<24}{value}" for name, value in shown.items())]
     return "\n".join(lines)
 
 
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m jdistill.evaluate",
-                                     description="Scores an encoder; give at least one set.")
+    parser = argparse.ArgumentParser(
+        prog="python -m jdistill.evaluate", description="Scores an encoder; give at least one set."
+    )
     parser.add_argument("--model", required=True, help="a folder, a hub id, or pkg:import_name/sub/folder")
     parser.add_argument("--senteval", default="", metavar="DIR", help="a SentEval folder: the seven STS tasks")
     parser.add_argument("--beir", default="", metavar="DIR", help="a folder of retrieval collections in BEIR layout")

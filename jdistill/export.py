@@ -1,9 +1,10 @@
-"""Export: a run's student as a folder that transformers, sentence-transformers and ONNX Runtime load with no extra code.
+"""Export: a run's student as a folder that transformers, sentence-transformers and ONNX Runtime load with no extra
+code.
 
     python -m jdistill.export --workdir runs/simtde --out student [--format=onnx]
 
-The folder is written beside its place, encodes a fixed set of texts in every framework at hand, and takes its place only if those agree with
-Flax.
+The folder is written beside its place, encodes a fixed set of texts in every framework at hand, and takes its place
+only if those agree with Flax.
 """
 
 from __future__ import annotations
@@ -33,14 +34,29 @@ def write_files(model: Encoder, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     _json(folder / "config.json", convert.write_config(model.config))
     model.tokenizer.save_pretrained(folder)
-    pooling = {f"pooling_mode_{name}": mode == model.pooling
-               for name, mode in (("cls_token", "cls"), ("mean_tokens", "mean"), ("max_tokens", "max"))}
-    kinds: list[tuple[str, dict[str, Any] | None]] = [("Pooling", {"word_embedding_dimension": model.config.hidden_size} | pooling)]
+    pooling = {
+        f"pooling_mode_{name}": mode == model.pooling
+        for name, mode in (("cls_token", "cls"), ("mean_tokens", "mean"), ("max_tokens", "max"))
+    }
+    kinds: list[tuple[str, dict[str, Any] | None]] = [
+        ("Pooling", {"word_embedding_dimension": model.config.hidden_size} | pooling)
+    ]
     widths = [model.config.hidden_size] + [int(layer["kernel"].shape[1]) for layer in model.dense]
     for i, activation in enumerate(model.dense_activations):
-        torch_name = {"Identity": "torch.nn.modules.linear.Identity", "Tanh": "torch.nn.modules.activation.Tanh"}[activation]
-        kinds.append(("Dense", {"in_features": widths[i], "out_features": widths[i + 1], "bias": "bias" in model.dense[i],
-                                "activation_function": torch_name}))
+        torch_name = {"Identity": "torch.nn.modules.linear.Identity", "Tanh": "torch.nn.modules.activation.Tanh"}[
+            activation
+        ]
+        kinds.append(
+            (
+                "Dense",
+                {
+                    "in_features": widths[i],
+                    "out_features": widths[i + 1],
+                    "bias": "bias" in model.dense[i],
+                    "activation_function": torch_name,
+                },
+            )
+        )
     if model.normalize:
         kinds.append(("Normalize", None))
     modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
@@ -52,8 +68,10 @@ def write_files(model: Encoder, folder: Path) -> None:
             _json(folder / path / "config.json", settings)
     _json(folder / "modules.json", modules)
     _json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
-    _json(folder / "config_sentence_transformers.json",
-          {"prompts": model.prompts, "default_prompt_name": model.default_prompt, "similarity_fn_name": "cosine"})
+    _json(
+        folder / "config_sentence_transformers.json",
+        {"prompts": model.prompts, "default_prompt_name": model.default_prompt, "similarity_fn_name": "cosine"},
+    )
 
 
 def write_weights(model: Encoder, folder: Path) -> None:
@@ -67,10 +85,11 @@ def write_weights(model: Encoder, folder: Path) -> None:
 
 
 def export(model: Encoder, out: Path, onnx: bool = False) -> dict[str, float]:
-    """Writes `model` to the folder `out`, replacing it, and returns the checks: framework -> max abs difference from Flax.
+    """Writes `model` to the folder `out`, replacing it, and returns the checks: framework -> max abs difference from
+    Flax.
 
-    onnx: leave the graph (pooling and normalisation included) in out/onnx/model.onnx. Raises UserError, and leaves `out` as it was, if a check
-    differs by more than 1e-4.
+    onnx: leave the graph (pooling and normalisation included) in out/onnx/model.onnx. Raises UserError, and leaves
+    `out` as it was, if a check differs by more than 1e-4.
     """
     beside = out.with_name(out.name + ".partial")
     shutil.rmtree(beside, ignore_errors=True)
@@ -80,8 +99,10 @@ def export(model: Encoder, out: Path, onnx: bool = False) -> dict[str, float]:
         checks = check(model, beside, keep_onnx=onnx)
         for framework, difference in checks.items():
             if not difference <= TOLERANCE:
-                raise UserError(f"the export encodes the {len(PROBE_TEXTS)} probe texts differently in {framework} than in Flax: max abs {difference:.2e}, "
-                                f"more than {TOLERANCE:.0e}; nothing was written to {out}")
+                raise UserError(
+                    f"the export encodes the {len(PROBE_TEXTS)} probe texts differently in {framework} than in Flax: max abs {difference:.2e}, "
+                    f"more than {TOLERANCE:.0e}; nothing was written to {out}"
+                )
         if out.exists():
             old = out.with_name(out.name + ".old")
             shutil.rmtree(old, ignore_errors=True)
@@ -92,9 +113,15 @@ def export(model: Encoder, out: Path, onnx: bool = False) -> dict[str, float]:
             beside.rename(out)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    log.info("exported to %s; max abs difference from Flax: %s", out, ", ".join(f"{name} {value:.1e}" for name, value in checks.items()))
+    log.info(
+        "exported to %s; max abs difference from Flax: %s",
+        out,
+        ", ".join(f"{name} {value:.1e}" for name, value in checks.items()),
+    )
     if "sentence-transformers" not in checks:
-        log.info("torch and sentence-transformers are not installed, so the folder was checked through its ONNX graph alone")
+        log.info(
+            "torch and sentence-transformers are not installed, so the folder was checked through its ONNX graph alone"
+        )
     return checks
 
 
@@ -103,8 +130,13 @@ def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
     texts = list(PROBE_TEXTS)
     expected = model.encode(texts)
     graph = onnx_graph.save(folder)
-    tokens = model.tokenizer([model.prompts.get(model.default_prompt or "", "") + text for text in texts], truncation=True,
-                             max_length=model.max_length, padding=True, return_tensors="np")
+    tokens = model.tokenizer(
+        [model.prompts.get(model.default_prompt or "", "") + text for text in texts],
+        truncation=True,
+        max_length=model.max_length,
+        padding=True,
+        return_tensors="np",
+    )
     checks = {"ONNX Runtime": _max_abs(onnx_graph.run(graph, dict(tokens)), expected)}
     if not keep_onnx:
         shutil.rmtree(graph.parent)
@@ -142,7 +174,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m jdistill.export", description=__doc__)
     parser.add_argument("--workdir", type=Path, required=True, help="of the run whose best checkpoint is exported")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
-    parser.add_argument("--format", choices=("safetensors", "onnx"), default="safetensors", help="onnx adds onnx/model.onnx")
+    parser.add_argument(
+        "--format", choices=("safetensors", "onnx"), default="safetensors", help="onnx adds onnx/model.onnx"
+    )
     flags = parser.parse_args(argv)
     setup_logging()
     export(load_student(flags.workdir), flags.out, onnx=flags.format == "onnx")

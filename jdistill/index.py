@@ -27,8 +27,10 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
         raise ValueError(f"vectors of shape {rows.shape} instead of [rows, width]")
     finite = np.isfinite(rows).all(axis=1)
     if not finite.all():
-        raise UserError(f"the model's vector of text {int(np.argmin(finite))} holds NaN or infinity, as do "
-                        f"{int((~finite).sum())} of {len(rows)}: its weights are damaged or its training diverged")
+        raise UserError(
+            f"the model's vector of text {int(np.argmin(finite))} holds NaN or infinity, as do "
+            f"{int((~finite).sum())} of {len(rows)}: its weights are damaged or its training diverged"
+        )
     # The largest entry goes first: the squares of very small or very large entries leave float32's range.
     rows = rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), np.finfo(np.float32).tiny)
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
@@ -56,8 +58,10 @@ class Index:
         if k < 1:
             raise UserError(f"k is {k}; ask for at least 1 result")
         if queries.ndim != 2 or queries.shape[1] != self.dim:
-            raise UserError(f"queries of shape {queries.shape} do not fit an index of width {self.dim}: "
-                            "another model made the index")
+            raise UserError(
+                f"queries of shape {queries.shape} do not fit an index of width {self.dim}: "
+                "another model made the index"
+            )
         return self.faiss_index.search(unit_rows(queries), min(k, self.rows))
 
     def save(self, folder: Path, texts: Sequence[str], fingerprint: str) -> None:
@@ -111,8 +115,10 @@ def load(folder: Path) -> SavedIndex:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"the index in {folder} cannot be read ({first}); {_remake(folder)}") from None
     if (found.rows, found.dim) != expected or len(texts) != found.rows:
-        raise UserError(f"the index in {folder} is damaged: {ABOUT} tells of {expected[0]} rows, width {expected[1]}; "
-                        f"{VECTORS} holds {found.rows} of width {found.dim}, {TEXTS} {len(texts)}. {_remake(folder)}")
+        raise UserError(
+            f"the index in {folder} is damaged: {ABOUT} tells of {expected[0]} rows, width {expected[1]}; "
+            f"{VECTORS} holds {found.rows} of width {found.dim}, {TEXTS} {len(texts)}. {_remake(folder)}"
+        )
     return SavedIndex(found, texts, fingerprint)
 
 

@@ -33,10 +33,16 @@ from jdistill.report import write_report
 from jdistill.teacher import Teacher, open_teacher
 from jdistill.train import Data, Interrupted, total_steps, train
 
-CONFIG = config_flags.DEFINE_config_file("config", help_string="configs/NAME.py or configs/NAME.py:VARIANT; keys as --config.key=value")
-WORKDIR = flags.DEFINE_string("workdir", None, "the run's folder: config, checkpoints, metrics, export, results, report")
+CONFIG = config_flags.DEFINE_config_file(
+    "config", help_string="configs/NAME.py or configs/NAME.py:VARIANT; keys as --config.key=value"
+)
+WORKDIR = flags.DEFINE_string(
+    "workdir", None, "the run's folder: config, checkpoints, metrics, export, results, report"
+)
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "print the plan (parameters, steps, memory, disk, time) and stop")
-COORDINATOR = flags.DEFINE_string("coordinator", "", "HOST:PORT of process 0 where a run has several processes; auto: from Slurm, Kubernetes or MPI")
+COORDINATOR = flags.DEFINE_string(
+    "coordinator", "", "HOST:PORT of process 0 where a run has several processes; auto: from Slurm, Kubernetes or MPI"
+)
 NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "how many processes the run has, with --coordinator")
 PROCESS_ID = flags.DEFINE_integer("process_id", 0, "which of them this one is, from 0")
 
@@ -50,10 +56,16 @@ def settle_config(cfg: ConfigDict, workdir: Path) -> None:
     if path.is_file():
         theirs = json.loads(path.read_text())
         flat_mine, flat_theirs = _flat(mine), _flat(theirs)
-        differ = [key for key in sorted(flat_mine.keys() | flat_theirs.keys()) if flat_mine.get(key) != flat_theirs.get(key) and key not in MAY_CHANGE]
+        differ = [
+            key
+            for key in sorted(flat_mine.keys() | flat_theirs.keys())
+            if flat_mine.get(key) != flat_theirs.get(key) and key not in MAY_CHANGE
+        ]
         if differ:
             rows = "\n".join(f"  {key}: {flat_theirs.get(key)!r} there, {flat_mine.get(key)!r} now" for key in differ)
-            raise UserError(f"{workdir} belongs to a run with another config:\n{rows}\nChoose another --workdir, or give the same keys")
+            raise UserError(
+                f"{workdir} belongs to a run with another config:\n{rows}\nChoose another --workdir, or give the same keys"
+            )
         return
     workdir.mkdir(parents=True, exist_ok=True)
     if sharding.is_first_process():
@@ -72,12 +84,13 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
             return
     log.info("devices: %s", sharding.describe())
     teacher = open_teacher(cfg.teacher, cfg.max_length, "float32")
-    start = teacher.encoder if not cfg.start and teacher.encoder else encoder.load(_start_source(cfg), key="config.start")
+    own_start = None if cfg.start else teacher.encoder
+    start = own_start or encoder.load(_start_source(cfg), key="config.start")
     if cfg.max_length:
         start = replace(start, max_length=min(cfg.max_length, start.max_length))
     words = text.read_corpus(cfg, teacher)
     tokens = text.tokenize(cfg, words, start)
-    method = METHODS[cfg.method](cfg, start, teacher.width, tokens, teacher.encoder is start)
+    method = METHODS[cfg.method](cfg, start, teacher.width, tokens, own_start is not None)
     if dry_run:
         print(plan.describe(cfg, method, tokens, teacher, words))
         return
@@ -86,49 +99,77 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
     stage = workdir / "distil"
     if sharding.is_first_process():
         write_files(method.student, stage / "student")
-        log.info("student: %d parameters, %.0f %% of the teacher's", method.student.num_params, 100 * share(method, teacher))
+        log.info(
+            "student: %d parameters, %.0f %% of the teacher's", method.student.num_params, 100 * share(method, teacher)
+        )
     sharding.wait_for_all("stage folder")
 
+    before = time.monotonic()
     student = train(cfg, method, data, stage, dev_score(cfg, words.held_out, held_out))
+    seconds = {"seconds": time.monotonic() - started, "train_seconds": time.monotonic() - before}
     if sharding.is_first_process():
-        finish(cfg, workdir, student, teacher, words, held_out, data, time.monotonic() - started)
+        finish(cfg, workdir, student, teacher, words, held_out, data, seconds)
     sharding.wait_for_all("results")
 
 
-def finish(cfg: ConfigDict, workdir: Path, student: Encoder, teacher: Teacher, words: text.Corpus, held_out: np.ndarray, data: Data, seconds: float) -> None:
+def finish(
+    cfg: ConfigDict,
+    workdir: Path,
+    student: Encoder,
+    teacher: Teacher,
+    words: text.Corpus,
+    held_out: np.ndarray,
+    data: Data,
+    seconds: dict[str, float],
+) -> None:
     """Exports, evaluates what was exported, indexes, and writes results.json (last: it marks the run complete) and the report."""
     checks = export(student, workdir / "export", onnx=cfg.onnx)
     model = encoder.load(str(workdir / "export"))
     results: dict[str, Any] = {
-        "student": {"name": workdir.name, "num_params": model.num_params, "bytes": 4 * model.num_params},
+        "student": {"name": "student", "num_params": model.num_params, "bytes": 4 * model.num_params},
         "export_max_abs_difference": checks,
-        "training": {"seconds": seconds, "steps": total_steps(cfg, data.batches.steps_per_epoch), "devices": sharding.describe(),
-                     "sentences": total_steps(cfg, data.batches.steps_per_epoch) * cfg.batch_size, "texts": len(words.train),
-                     "removed_evaluation_texts": words.removed}}
+        "training": seconds
+        | {
+            "steps": total_steps(cfg, data.batches.steps_per_epoch),
+            "devices": sharding.describe(),
+            "sentences": total_steps(cfg, data.batches.steps_per_epoch) * cfg.batch_size,
+            "texts": len(words.train),
+            "removed_evaluation_texts": words.removed,
+        },
+    }
     results |= evaluate(model, senteval=cfg.senteval, beir=cfg.beir, pairs=cfg.dev_pairs)
     if teacher.encoder is not None:
-        results["teacher"] = {"name": cfg.teacher, "num_params": teacher.encoder.num_params, "bytes": 4 * teacher.encoder.num_params}
+        results["teacher"] = {
+            "name": cfg.teacher,
+            "num_params": teacher.encoder.num_params,
+            "bytes": 4 * teacher.encoder.num_params,
+        }
         if cfg.evaluate_teacher and (cfg.senteval or cfg.beir or cfg.dev_pairs):
-            results |= {f"teacher_{name}": value for name, value in
-                        evaluate(teacher.encoder, senteval=cfg.senteval, beir=cfg.beir, pairs=cfg.dev_pairs).items()}
+            results |= {
+                f"teacher_{name}": value
+                for name, value in evaluate(
+                    teacher.encoder, senteval=cfg.senteval, beir=cfg.beir, pairs=cfg.dev_pairs
+                ).items()
+            }
     if words.held_out:
         results["agreement"] = agreement.agreement(model.encode(words.held_out), held_out)
         if cfg.latency_texts:
             pair = {"teacher": teacher.encoder, "student": model} if teacher.encoder else {"student": model}
-            results["speed"] = speed.compare(pair, words.held_out[:cfg.latency_texts], repeats=3)
+            results["speed"] = speed.compare(pair, words.held_out[: cfg.latency_texts], repeats=3)
     if cfg.index_texts:
-        texts = (words.train + words.held_out)[:cfg.index_texts]
+        texts = (words.train + words.held_out)[: cfg.index_texts]
         index.build(model.encode(texts, show_progress=True)).save(workdir / "index", texts, model.fingerprint())
     write_json(workdir / "results.json", results)
     write_card(workdir, workdir / "export")
     write_report(workdir)
     for line in headline(results):
         log.info(line)
-    log.info("done in %s: %s", clock(seconds), workdir / "report.html")
+    log.info("done in %s: %s", clock(seconds["seconds"]), workdir / "report.html")
 
 
 def dev_score(cfg: ConfigDict, texts: list[str], teacher_vectors: np.ndarray) -> Any:
     """Encoder -> figures at a checkpoint; "score" selects: Spearman on cfg.dev_pairs, or agreement with the teacher."""
+
     def score(model: Encoder) -> dict[str, float]:
         figures: dict[str, float] = {}
         if texts:
@@ -146,9 +187,13 @@ def headline(results: dict[str, Any]) -> list[str]:
     lines = []
     if "Avg" in results.get("sts", {}):
         teacher = results.get("teacher_sts", {}).get("Avg")
-        lines.append(f"STS average {results['sts']['Avg']:.2f}" + (f" of the teacher's {teacher:.2f}" if teacher else ""))
+        lines.append(
+            f"STS average {results['sts']['Avg']:.2f}" + (f" of the teacher's {teacher:.2f}" if teacher else "")
+        )
     if "agreement" in results:
-        lines.append(f"agreement with the teacher on held-out text: Spearman of pair cosines {results['agreement']['spearman']:.2f}")
+        lines.append(
+            f"agreement with the teacher on held-out text: Spearman of pair cosines {results['agreement']['spearman']:.2f}"
+        )
     return lines
 
 
@@ -158,7 +203,9 @@ def share(method: Method, teacher: Teacher) -> float:
 
 def _start_source(cfg: ConfigDict) -> str:
     if not cfg.start:
-        raise UserError(f"--config.teacher={cfg.teacher} is known by its answers only; name the encoder that the student starts as in --config.start")
+        raise UserError(
+            f"--config.teacher={cfg.teacher} is known by its answers only; name the encoder that the student starts as in --config.start"
+        )
     return cfg.start
 
 
@@ -184,8 +231,12 @@ def command(_: list[str]) -> int:
     try:
         run(CONFIG.value, Path(WORKDIR.value or "."), DRY_RUN.value)
     except Interrupted as stop:
-        log.info("stopped by %s at step %d, which is saved; resume with: %s", stop.name, stop.step,
-                 shlex.join([os.path.basename(sys.executable), "-m", "jdistill.main", *sys.argv[1:]]))
+        log.info(
+            "stopped by %s at step %d, which is saved; resume with: %s",
+            stop.name,
+            stop.step,
+            shlex.join([os.path.basename(sys.executable), "-m", "jdistill.main", *sys.argv[1:]]),
+        )
     return 0
 
 

@@ -18,7 +18,8 @@ tags:
 
 # {name}
 
-A sentence encoder of {params} parameters with {dim}-dimensional vectors, distilled by {method} from `{teacher}` ({teacher_params} parameters).
+A sentence encoder of {params} parameters with {dim}-dimensional vectors, distilled by {method} from `{teacher}`
+({teacher_params} parameters).
 
 ## Use
 
@@ -28,8 +29,8 @@ model = SentenceTransformer("{name}")
 vectors = model.encode(["a sentence", "another one"])
 ```
 
-`transformers.AutoModel` and `AutoTokenizer` load the folder too; a text's vector is then the {pooling} of its last hidden states{after}.
-At most {max_length} tokens of a text are read.
+`transformers.AutoModel` and `AutoTokenizer` load the folder too; a text's vector is then the {pooling} of its last
+hidden states{after}. At most {max_length} tokens of a text are read.
 """
 
 
@@ -41,11 +42,26 @@ def write_card(workdir: Path, folder: Path) -> None:
     dense = sorted(folder.glob("*_Dense"))
     dim = _read(dense[-1] / "config.json")["out_features"] if dense else pooling["word_embedding_dimension"]
     steps = ["projected by the Dense module"] * bool(dense) + ["scaled to length one"] * any(folder.glob("*_Normalize"))
-    mode = "mean" if pooling.get("pooling_mode_mean_tokens") else "maximum" if pooling.get("pooling_mode_max_tokens") else "first"
+    mode = (
+        "mean"
+        if pooling.get("pooling_mode_mean_tokens")
+        else "maximum"
+        if pooling.get("pooling_mode_max_tokens")
+        else "first"
+    )
     text = HEAD.format(
-        name=workdir.name, params=_count(results, "student"), dim=dim, method=config.get("method", "jdistill"), teacher=config.get("teacher", "its teacher"),
-        teacher_params=_count(results, "teacher"), pooling=mode, after=", " + ", then ".join(steps) if steps else "",
-        max_length=_read(folder / "sentence_bert_config.json").get("max_seq_length", model.get("max_position_embeddings")))
+        name=workdir.name,
+        params=_count(results, "student"),
+        dim=dim,
+        method=config.get("method", "jdistill"),
+        teacher=config.get("teacher", "its teacher"),
+        teacher_params=_count(results, "teacher"),
+        pooling=mode,
+        after=", " + ", then ".join(steps) if steps else "",
+        max_length=_read(folder / "sentence_bert_config.json").get(
+            "max_seq_length", model.get("max_position_embeddings")
+        ),
+    )
     text += _figures(results)
     beside = folder / "README.md.tmp"
     beside.write_text(text)
@@ -56,22 +72,48 @@ def _figures(results: dict[str, Any]) -> str:
     parts: list[str] = []
     sts, teacher = results.get("sts", {}), results.get("teacher_sts", {})
     if sts:
-        rows = [f"| {task} | {value:.2f} | {teacher[task]:.2f} | {100 * value / teacher[task]:.1f} % |" if task in teacher
-                else f"| {task} | {value:.2f} | | |" for task, value in sts.items()]
-        parts.append("\n## Semantic textual similarity (Spearman x 100)\n\n| task | this model | teacher | kept |\n| --- | --- | --- | --- |\n" + "\n".join(rows))
+        rows = [
+            f"| {task} | {value:.2f} | {teacher[task]:.2f} | {100 * value / teacher[task]:.1f} % |"
+            if task in teacher
+            else f"| {task} | {value:.2f} | | |"
+            for task, value in sts.items()
+        ]
+        parts.append(
+            "\n## Semantic textual similarity (Spearman x 100)\n\n| task | this model | teacher | kept |\n| --- | --- | --- | --- |\n"
+            + "\n".join(rows)
+        )
     for name, scores in results.get("retrieval", {}).items():
         theirs = results.get("teacher_retrieval", {}).get(name, {})
-        rows = [f"| {metric} | {value:.4f} | {theirs[metric]:.4f} |" if metric in theirs else f"| {metric} | {value:.4f} | |" for metric, value in scores.items()]
-        parts.append(f"\n## Retrieval: {name}\n\n| metric | this model | teacher |\n| --- | --- | --- |\n" + "\n".join(rows))
+        rows = [
+            f"| {metric} | {value:.4f} | {theirs[metric]:.4f} |"
+            if metric in theirs
+            else f"| {metric} | {value:.4f} | |"
+            for metric, value in scores.items()
+        ]
+        parts.append(
+            f"\n## Retrieval: {name}\n\n| metric | this model | teacher |\n| --- | --- | --- |\n" + "\n".join(rows)
+        )
     agreement = results.get("agreement", {})
     if agreement:
-        rows = [f"| {label} | {agreement[key]:.4f} |" for key, label in (("mean_cosine", "mean cosine"), ("spearman", "Spearman of pair cosines x 100"),
-                ("pearson", "Pearson of pair cosines x 100"), ("top10_overlap", "overlap of the ten nearest, %")) if agreement.get(key) is not None]
-        parts.append("\n## Agreement with the teacher on held-out text\n\n| figure | value |\n| --- | --- |\n" + "\n".join(rows))
+        rows = [
+            f"| {label} | {agreement[key]:.4f} |"
+            for key, label in (
+                ("mean_cosine", "mean cosine"),
+                ("spearman", "Spearman of pair cosines x 100"),
+                ("pearson", "Pearson of pair cosines x 100"),
+                ("top10_overlap", "overlap of the ten nearest, %"),
+            )
+            if agreement.get(key) is not None
+        ]
+        parts.append(
+            "\n## Agreement with the teacher on held-out text\n\n| figure | value |\n| --- | --- |\n" + "\n".join(rows)
+        )
     training = results.get("training", {})
     if training:
-        parts.append(f"\n## Training\n\n{training['sentences']:,} sentences of {training['texts']:,} distinct texts in {training['steps']:,} steps on {training['devices']}; "
-                     f"{training['removed_evaluation_texts']:,} texts of evaluation sets were removed first.")
+        parts.append(
+            f"\n## Training\n\n{training['sentences']:,} sentences of {training['texts']:,} distinct texts in "
+            f"{training['steps']:,} steps on {training['devices']}; {training['removed_evaluation_texts']:,} texts of evaluation sets were removed first."
+        )
     return "\n".join(parts) + "\n" if parts else ""
 
 

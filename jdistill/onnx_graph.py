@@ -24,12 +24,28 @@ from jdistill.errors import UserError
 
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the file version of its time: an older runtime refuses newer
 
-_BERT = {"query": "attention.self.query", "key": "attention.self.key", "value": "attention.self.value",
-         "out": "attention.output.dense", "attention_norm": "attention.output.LayerNorm", "up": "intermediate.dense",
-         "down": "output.dense", "output_norm": "output.LayerNorm", "layer": "encoder.layer"}
-_DISTILBERT = {"query": "attention.q_lin", "key": "attention.k_lin", "value": "attention.v_lin",
-               "out": "attention.out_lin", "attention_norm": "sa_layer_norm", "up": "ffn.lin1",
-               "down": "ffn.lin2", "output_norm": "output_layer_norm", "layer": "transformer.layer"}
+_BERT = {
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "out": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+    "output_norm": "output.LayerNorm",
+    "layer": "encoder.layer",
+}
+_DISTILBERT = {
+    "query": "attention.q_lin",
+    "key": "attention.k_lin",
+    "value": "attention.v_lin",
+    "out": "attention.out_lin",
+    "attention_norm": "sa_layer_norm",
+    "up": "ffn.lin1",
+    "down": "ffn.lin2",
+    "output_norm": "output_layer_norm",
+    "layer": "transformer.layer",
+}
 LAYERS = {"bert": _BERT, "roberta": _BERT, "distilbert": _DISTILBERT, "electra": _BERT}
 WITH_TYPES = ("bert", "electra")  # the model types that take token_type_ids
 POOLINGS = ("mean", "cls", "max")
@@ -93,11 +109,14 @@ def build(folder: Path) -> onnx.ModelProto:
     graph.op("Identity", vector, name="sentence_embedding")
     ids = ["input_ids", "attention_mask", *(["token_type_ids"] if config.model_type in WITH_TYPES else [])]
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in ids]
-    outputs = [helper.make_tensor_value_info(tokens, TensorProto.FLOAT, ["batch", "sequence", hidden]),
-               helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["batch", dim])]
+    outputs = [
+        helper.make_tensor_value_info(tokens, TensorProto.FLOAT, ["batch", "sequence", hidden]),
+        helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["batch", dim]),
+    ]
     proto = helper.make_graph(graph.nodes, f"{config.model_type}_encoder", inputs, outputs, graph.constants)
-    return helper.make_model(proto, producer_name="jdistill", opset_imports=[helper.make_opsetid("", OPSET)],
-                             ir_version=IR_VERSION)
+    return helper.make_model(
+        proto, producer_name="jdistill", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+    )
 
 
 def save(folder: Path, name: str = "onnx/model.onnx") -> Path:
@@ -137,8 +156,12 @@ class _Weights:
 
     def __init__(self, folder: Path, prefix: str):
         self.folder = folder
-        self.tensors = {name.removeprefix(prefix).replace("LayerNorm.gamma", "LayerNorm.weight")
-                        .replace("LayerNorm.beta", "LayerNorm.bias"): x for name, x in read_tensors(folder).items()}
+        self.tensors = {
+            name.removeprefix(prefix)
+            .replace("LayerNorm.gamma", "LayerNorm.weight")
+            .replace("LayerNorm.beta", "LayerNorm.bias"): x
+            for name, x in read_tensors(folder).items()
+        }
 
     def take(self, name: str, *shape: int) -> np.ndarray:
         if name not in self.tensors:
@@ -253,8 +276,11 @@ def _embeddings(graph: _Graph, config: Any, weights: _Weights) -> str:
 def _pooling_mode(path: Path) -> str:
     """The pooling that 1_Pooling/config.json asks for, in sentence-transformers' older or newer words."""
     config = _json(path)
-    flags = [key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
-             for key, on in config.items() if key.startswith("pooling_mode_") and on]
+    flags = [
+        key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
+        for key, on in config.items()
+        if key.startswith("pooling_mode_") and on
+    ]
     named = config.get("pooling_mode", flags or "mean")
     modes = [named] if isinstance(named, str) else list(named)
     if len(modes) != 1 or modes[0] not in POOLINGS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,9 +27,15 @@ def describe(cfg: ConfigDict, method: Method, tokens: TokenTable, teacher: Teach
     steps = total_steps(cfg, batches.steps_per_epoch)
     pad_id = method.student.config.pad_token_id
     random = np.random.default_rng(0)
-    data = Data(tokens, batches, lambda rows: random.standard_normal((len(rows), teacher.width), np.float32), "", pad_id)
+    data = Data(
+        tokens, batches, lambda rows: random.standard_normal((len(rows), teacher.width), np.float32), "", pad_id
+    )
     per_token, memory = _measure(cfg, method, data)
-    step_tokens = float(np.mean([width * cfg.batch_size for width, _ in (batches.at(i) for i in range(min(steps, batches.steps_per_epoch)))]))
+    step_tokens = float(
+        np.mean(
+            [width * cfg.batch_size for width, _ in (batches.at(i) for i in range(min(steps, batches.steps_per_epoch)))]
+        )
+    )
     missing = int((teacher.cache(cache_folder(cfg)).rows(corpus.train + corpus.held_out) < 0).sum())
     fill_rate = _teacher_rate(teacher, corpus.train[:256]) if missing and teacher.encoder is not None else 0.0
     checkpoint = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
@@ -37,16 +44,33 @@ def describe(cfg: ConfigDict, method: Method, tokens: TokenTable, teacher: Teach
     lines = [
         ("method", cfg.method),
         ("devices", sharding.describe()),
-        ("student", f"{method.student.num_params:,} parameters" + (f", {100 * method.student.num_params / teacher.encoder.num_params:.0f} % of the teacher's"
-                                                                  if teacher.encoder else "")),
-        ("text", f"{len(corpus.train):,} training texts, {len(corpus.held_out):,} held out, {corpus.removed:,} removed as evaluation text, "
-                 f"{tokens.lengths.mean():.1f} tokens a text, padding {100 * batches.padding:.1f} %"),
+        (
+            "student",
+            f"{method.student.num_params:,} parameters"
+            + (
+                f", {100 * method.student.num_params / teacher.encoder.num_params:.0f} % of the teacher's"
+                if teacher.encoder
+                else ""
+            ),
+        ),
+        (
+            "text",
+            f"{len(corpus.train):,} training texts, {len(corpus.held_out):,} held out, {corpus.removed:,} removed as evaluation text, "
+            f"{tokens.lengths.mean():.1f} tokens a text, padding {100 * batches.padding:.1f} %",
+        ),
         ("widths", f"{', '.join(map(str, batches.widths))} tokens, each compiled once"),
         ("steps", f"{steps:,} of {cfg.batch_size} texts, {steps / batches.steps_per_epoch:.2f} epochs"),
         ("memory", f"{memory / 2**20:,.0f} MiB a device for the step, parameters and optimiser included"),
-        ("disk", f"{answers / 2**20:,.0f} MiB of teacher answers, {(cfg.keep_last + 1) * checkpoint / 2**20:,.0f} MiB of checkpoints; {free / 2**30:,.0f} GiB free"),
+        (
+            "disk",
+            f"{answers / 2**20:,.0f} MiB of teacher answers, "
+            f"{(cfg.keep_last + 1) * checkpoint / 2**20:,.0f} MiB of checkpoints; {free / 2**30:,.0f} GiB free",
+        ),
         ("teacher", f"{missing:,} texts to answer" + (f", about {clock(missing / fill_rate)}" if fill_rate else "")),
-        ("training", f"about {clock(steps * step_tokens * per_token)} at {cfg.batch_size / (step_tokens * per_token):,.0f} sentences/s"),
+        (
+            "training",
+            f"about {clock(steps * step_tokens * per_token)} at {cfg.batch_size / (step_tokens * per_token):,.0f} sentences/s",
+        ),
     ]
     return "\n".join(f"{name:<9} {value}" for name, value in lines)
 
@@ -55,7 +79,7 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
     """(seconds a token of a batch, bytes a device) of the real step, from the two commonest widths after compiling."""
     mesh = sharding.global_mesh()
     optimizer = make_optimizer(cfg, 1000)
-    step = jit_step(make_step(method, optimizer, cfg.seed, dropout=cfg.student.dropout > 0), mesh)
+    step: Any = jit_step(make_step(method, optimizer, cfg.seed, dropout=cfg.student.dropout > 0), mesh)
     state = init_state(method, optimizer, mesh)
     frozen = sharding.replicate(method.frozen, mesh)
     plan = [data.batches.at(i) for i in range(data.batches.steps_per_epoch)]
@@ -64,7 +88,13 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
         number = next(i for i, (w, _) in enumerate(plan) if w == width)
         batch = sharding.shard_rows(data.batch(number), mesh)
         usage = step.lower(state, frozen, batch).compile().memory_analysis()
-        memory = max(memory, usage.argument_size_in_bytes + usage.temp_size_in_bytes + usage.output_size_in_bytes - usage.alias_size_in_bytes)
+        memory = max(
+            memory,
+            usage.argument_size_in_bytes
+            + usage.temp_size_in_bytes
+            + usage.output_size_in_bytes
+            - usage.alias_size_in_bytes,
+        )
         state, _ = jax.block_until_ready(step(state, frozen, batch))
         began = time.perf_counter()
         for _ in range(TIMED_STEPS):

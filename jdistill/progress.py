@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import absl.logging
 from tqdm import tqdm
 
 log = logging.getLogger("jdistill")
@@ -21,6 +22,9 @@ def setup_logging(level: int = logging.INFO) -> None:
         log.addHandler(handler)
         log.propagate = False
     log.setLevel(level)
+    # Libraries tell at INFO which backends they did not find and each file that a checkpoint writes.
+    logging.getLogger("jax").setLevel(logging.WARNING)
+    absl.logging.set_verbosity(absl.logging.WARNING)
 
 
 class Progress:
@@ -44,8 +48,18 @@ class Progress:
             self.last = time.monotonic()
             rate = (self.done - self.initial) / (self.last - self.start)
             eta = (self.total - self.done) / rate if rate > 0 else float("inf")
-            log.info("%s: %d of %d %s (%.0f %%), %.1f %s/s, %s left%s", self.what, self.done, self.total, self.unit,
-                     100 * self.done / max(self.total, 1), rate, self.unit, clock(eta), f", {note}" if note else "")
+            log.info(
+                "%s: %d of %d %s (%.0f %%), %.1f %s/s, %s left%s",
+                self.what,
+                self.done,
+                self.total,
+                self.unit,
+                100 * self.done / max(self.total, 1),
+                rate,
+                self.unit,
+                clock(eta),
+                f", {note}" if note else "",
+            )
 
     def close(self) -> None:
         if self.bar is not None:

@@ -21,8 +21,18 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.progress import clock, log, setup_logging
 
-SHARED_KEYS = ("teacher", "text", "senteval", "beir", "dev_pairs", "epochs", "max_steps", "batch_size",
-               "learning_rate", "seed")  # the keys that mean the same in every config
+SHARED_KEYS = (
+    "teacher",
+    "text",
+    "senteval",
+    "beir",
+    "dev_pairs",
+    "epochs",
+    "max_steps",
+    "batch_size",
+    "learning_rate",
+    "seed",
+)  # the keys that mean the same in every config
 NOT_TERMS = ("loss", "lr", "sentences_per_s", "epoch")
 BLUE, RED = "#14568c", "#c4461a"
 CSS = """
@@ -79,8 +89,10 @@ def read_metrics(path: Path) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], 
                     curves.setdefault(name, {})[step] = float("nan" if value is None else value)
         except (ValueError, AttributeError, KeyError, TypeError, OverflowError):
             bad += 1
-    return {name: (np.array(sorted(points), np.int64), np.array([points[s] for s in sorted(points)]))
-            for name, points in curves.items()}, bad
+    return {
+        name: (np.array(sorted(points), np.int64), np.array([points[s] for s in sorted(points)]))
+        for name, points in curves.items()
+    }, bad
 
 
 def real(value: Any) -> float | None:
@@ -155,8 +167,10 @@ class Page:
         FigureCanvasAgg(figure).print_png(buffer)
         keep(self.workdir / "report" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.png", buffer.getvalue())
         source = base64.b64encode(buffer.getvalue()).decode()
-        self.html.append(f'<figure><img src="data:image/png;base64,{source}" alt="{escape(alt)}">'
-                         f"<figcaption>{escape(caption)}</figcaption></figure>")
+        self.html.append(
+            f'<figure><img src="data:image/png;base64,{source}" alt="{escape(alt)}">'
+            f"<figcaption>{escape(caption)}</figcaption></figure>"
+        )
 
 
 def curve(page: Page, stage: str, name: str, steps: np.ndarray, values: np.ndarray) -> None:
@@ -200,15 +214,22 @@ def curve(page: Page, stage: str, name: str, steps: np.ndarray, values: np.ndarr
     axes.set_xlabel("step")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    page.plot(f"{stage}-{name}", figure, f"{label} by step, {steps[0]:,} to {steps[-1]:,}; lowest {low:.4g}, "
-              f"highest {high:.4g}.", caption + lost)
+    page.plot(
+        f"{stage}-{name}",
+        figure,
+        f"{label} by step, {steps[0]:,} to {steps[-1]:,}; lowest {low:.4g}, highest {high:.4g}.",
+        caption + lost,
+    )
 
 
 def training(page: Page, facts: dict[str, Any]) -> None:
     """What the run cost, then each stage's curves."""
     page.put("h2", "Training")
-    rows = [[name.replace("_", " ").capitalize(), num(value, 0)] for name, value in facts.items()
-            if real(value) is not None and name != "seconds"]
+    rows = [
+        [name.replace("_", " ").capitalize(), num(value, 0)]
+        for name, value in facts.items()
+        if real(value) is not None and name != "seconds"
+    ]
     if real(facts.get("seconds")) is not None:
         rows.insert(0, ["Time", clock(facts["seconds"])])
     if rows:
@@ -233,14 +254,22 @@ def training(page: Page, facts: dict[str, Any]) -> None:
         page.html.append("</div>")
 
 
-def scores(page: Page, title: str, caption: str, teacher: dict[str, Any], student: dict[str, Any],
-           decimals: int) -> None:
+def scores(
+    page: Page, title: str, caption: str, teacher: dict[str, Any], student: dict[str, Any], decimals: int
+) -> None:
     """Teacher beside student with retention, one row a score, the average last."""
     page.put("h2", title)
     names = sorted(teacher | student, key=lambda name: name == "Avg")
-    rows = [[name, num(teacher.get(name), decimals), num(student.get(name), decimals),
-             num(retention(student.get(name), teacher.get(name)), 1, unit=" %")]
-            for name in names if real(teacher.get(name)) is not None or real(student.get(name)) is not None]
+    rows = [
+        [
+            name,
+            num(teacher.get(name), decimals),
+            num(student.get(name), decimals),
+            num(retention(student.get(name), teacher.get(name)), 1, unit=" %"),
+        ]
+        for name in names
+        if real(teacher.get(name)) is not None or real(student.get(name)) is not None
+    ]
     if not rows:
         return page.put("p", "Not measured in this run.", "note")
     page.table(caption, ["Task", "Teacher", "Student", "Retention"], rows)
@@ -261,13 +290,19 @@ def agreement(page: Page, found: dict[str, Any]) -> None:
         axes = figure.subplots()
         axes.scatter(pairs[:, 0], pairs[:, 1], s=8, alpha=float(np.clip(400 / len(pairs), 0.05, 0.6)), color=BLUE, lw=0)
         axes.plot([low, high], [low, high], color=RED, linewidth=1)
-        axes.set(xlim=(low, high), ylim=(low, high), aspect="equal", xlabel="teacher's cosine",
-                 ylabel="student's cosine")
+        axes.set(
+            xlim=(low, high), ylim=(low, high), aspect="equal", xlabel="teacher's cosine", ylabel="student's cosine"
+        )
         axes.grid(alpha=0.25)
         off = f"{np.abs(pairs[:, 1] - pairs[:, 0]).mean():.3f}"
-        page.plot("agreement", figure, f"Student's cosine against the teacher's for {len(pairs):,} pairs of texts; "
-                  f"mean absolute difference {off}.", f"{len(pairs):,} pairs of texts. On the line both give the same "
-                  f"cosine; the mean absolute difference is {off}.")
+        page.plot(
+            "agreement",
+            figure,
+            f"Student's cosine against the teacher's for {len(pairs):,} pairs of texts; "
+            f"mean absolute difference {off}.",
+            f"{len(pairs):,} pairs of texts. On the line both give the same "
+            f"cosine; the mean absolute difference is {off}.",
+        )
     if rows:
         page.table("Student and teacher on the same texts", ["Measure", "Value"], rows)
     page.html.append("</div>")
@@ -276,13 +311,21 @@ def agreement(page: Page, found: dict[str, Any]) -> None:
 def write_headline(page: Page, results: dict[str, dict[str, Any]], speed: list[dict[str, Any]]) -> None:
     """The one sentence that says the result, as far as it was measured, then the table of size and score."""
     student, teacher = results["student"], results["teacher"]
-    compared = [("Parameters", teacher.get("num_params"), student.get("num_params"), 0, 1.0, ""),
-                ("Size", teacher.get("bytes"), student.get("bytes"), 1, 1e-6, " MB"),
-                ("STS average", results["teacher_sts"].get("Avg"), results["sts"].get("Avg"), 2, 1.0, "")]
-    rows = [[name, num(theirs, digits, scale, unit), num(mine, digits, scale, unit),
-             num(retention(mine, theirs), 1, unit=" %")]
-            for name, theirs, mine, digits, scale, unit in compared
-            if real(theirs) is not None or real(mine) is not None]
+    compared = [
+        ("Parameters", teacher.get("num_params"), student.get("num_params"), 0, 1.0, ""),
+        ("Size", teacher.get("bytes"), student.get("bytes"), 1, 1e-6, " MB"),
+        ("STS average", results["teacher_sts"].get("Avg"), results["sts"].get("Avg"), 2, 1.0, ""),
+    ]
+    rows = [
+        [
+            name,
+            num(theirs, digits, scale, unit),
+            num(mine, digits, scale, unit),
+            num(retention(mine, theirs), 1, unit=" %"),
+        ]
+        for name, theirs, mine, digits, scale, unit in compared
+        if real(theirs) is not None or real(mine) is not None
+    ]
     said = []
     for name, theirs, mine, share in rows:
         against = "" if share == "–" else f" ({share} of its teacher's {theirs})"
@@ -290,15 +333,21 @@ def write_headline(page: Page, results: dict[str, dict[str, Any]], speed: list[d
             said.append(f"has {mine} parameters{against}")
         elif name == "STS average" and mine != "–":
             said.append(f"scores {mine} on average on STS{against}")
-    faster = ", ".join(f"{num(row['ratio'])} ({row.get('framework', '–')})" for row in speed
-                       if row.get("model") == student.get("name") and real(row.get("ratio")) is not None)
+    faster = ", ".join(
+        f"{num(row['ratio'])} ({row.get('framework', '–')})"
+        for row in speed
+        if row.get("model") == student.get("name") and real(row.get("ratio")) is not None
+    )
     if faster:
         said.append(f"is {faster} times as fast")
     text = " and ".join(filter(None, [", ".join(said[:-1]), *said[-1:]]))
     page.put("p", f"{student.get('name', 'The student')} {text}." if said else "This run has no result yet.", "lead")
     if rows:
-        page.table(f"Teacher: {teacher.get('name', 'unnamed')}. Student: {student.get('name', 'unnamed')}.",
-                   ["Summary", "Teacher", "Student", "Student / teacher"], rows)
+        page.table(
+            f"Teacher: {teacher.get('name', 'unnamed')}. Student: {student.get('name', 'unnamed')}.",
+            ["Summary", "Teacher", "Student", "Student / teacher"],
+            rows,
+        )
 
 
 def configuration(page: Page, config: dict[str, Any], missing: str) -> None:
@@ -310,10 +359,15 @@ def configuration(page: Page, config: dict[str, Any], missing: str) -> None:
     page.put("pre", json.dumps(config, indent=2, ensure_ascii=False))
     page.html.append("</details>")
     page.put("p", "To run it again, in a new folder (keys that were overridden beyond these: see config.json above):")
-    command = [f"python -m jdistill.main --config configs/{config.get('method', 'CONFIG')}.py",
-               f"--workdir {shlex.quote(f'{page.workdir}-again')}"]
-    command += [shlex.quote(f"--config.{key}={config[key]}") for key in SHARED_KEYS
-                if type(config.get(key)) in (str, int, float, bool)]
+    command = [
+        f"python -m jdistill.main --config configs/{config.get('method', 'CONFIG')}.py",
+        f"--workdir {shlex.quote(f'{page.workdir}-again')}",
+    ]
+    command += [
+        shlex.quote(f"--config.{key}={config[key]}")
+        for key in SHARED_KEYS
+        if type(config.get(key)) in (str, int, float, bool)
+    ]
     page.put("pre", " \\\n    ".join(command))
 
 
@@ -327,8 +381,19 @@ def write_report(workdir: Path) -> Path:
         raise UserError(f"--workdir {workdir}: no such folder; give the folder of a run (it holds config.json)")
     config, no_config = read_json(workdir / "config.json")
     found, no_results = read_json(workdir / "results.json")
-    results = {key: found[key] if isinstance(found.get(key), dict) else {} for key in (
-        "student", "teacher", "sts", "teacher_sts", "retrieval", "teacher_retrieval", "agreement", "training")}
+    results = {
+        key: found[key] if isinstance(found.get(key), dict) else {}
+        for key in (
+            "student",
+            "teacher",
+            "sts",
+            "teacher_sts",
+            "retrieval",
+            "teacher_retrieval",
+            "agreement",
+            "training",
+        )
+    }
     listed = found["speed"] if isinstance(found.get("speed"), list) else []
     speed = [row for row in listed if isinstance(row, dict)]
     page = Page(workdir)
@@ -337,25 +402,51 @@ def write_report(workdir: Path) -> Path:
     if no_results:
         page.put("p", no_results, "note")
     training(page, results["training"])
-    scores(page, "STS", "Spearman x 100; retention is the student's score in percent of its teacher's",
-           results["teacher_sts"], results["sts"], 2)
-    teachers, students = ({f"{name} {metric}": value for name, metrics in results[key].items()
-                           if isinstance(metrics, dict) for metric, value in metrics.items()}
-                          for key in ("teacher_retrieval", "retrieval"))
+    scores(
+        page,
+        "STS",
+        "Spearman x 100; retention is the student's score in percent of its teacher's",
+        results["teacher_sts"],
+        results["sts"],
+        2,
+    )
+    teachers, students = (
+        {
+            f"{name} {metric}": value
+            for name, metrics in results[key].items()
+            if isinstance(metrics, dict)
+            for metric, value in metrics.items()
+        }
+        for key in ("teacher_retrieval", "retrieval")
+    )
     scores(page, "Retrieval", "By collection and measure", teachers, students, 4)
     agreement(page, results["agreement"])
     page.put("h2", "Size and latency")
-    rows = [[str(row.get("model", "–")), str(row.get("framework", "–")),
-             num(row.get("latency_ms"), 2, unit=" ms"), num(row.get("ratio"), 2, unit=" x"),
-             num(row.get("bytes"), 1, 1e-6, " MB"), num(row.get("num_params"), 0)] for row in speed]
+    rows = [
+        [
+            str(row.get("model", "–")),
+            str(row.get("framework", "–")),
+            num(row.get("latency_ms"), 2, unit=" ms"),
+            num(row.get("ratio"), 2, unit=" x"),
+            num(row.get("bytes"), 1, 1e-6, " MB"),
+            num(row.get("num_params"), 0),
+        ]
+        for row in speed
+    ]
     if rows:
-        page.table("Latency of one text; speed is against the teacher in the same framework",
-                   ["Model", "Framework", "Latency", "Speed", "Size", "Parameters"], rows, words=(1,))
+        page.table(
+            "Latency of one text; speed is against the teacher in the same framework",
+            ["Model", "Framework", "Latency", "Speed", "Size", "Parameters"],
+            rows,
+            words=(1,),
+        )
     else:
         page.put("p", "Not measured in this run.", "note")
     configuration(page, config, no_config)
-    head = (f'<meta charset="utf-8"><title>{escape(workdir.resolve().name)}: jdistill run</title>'
-            f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{CSS}</style>')
+    head = (
+        f'<meta charset="utf-8"><title>{escape(workdir.resolve().name)}: jdistill run</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{CSS}</style>'
+    )
     html = [f'<!doctype html><html lang="en"><head>{head}</head><body><main>', *page.html, "</main></body></html>\n"]
     keep(workdir / "report.html", "\n".join(html).encode("utf-8", "replace"))
     return workdir / "report.html"

@@ -22,21 +22,26 @@ def answer(workdir: Path, query: str, k: int) -> list[tuple[float, str]]:
         raise UserError(f"--k={k}: ask for at least 1 result")
     for part, key in (("export", ""), ("index", ", with --config.index_texts above 0")):
         if not (workdir / part).is_dir():
-            raise UserError(f"{workdir / part} is missing; it is written at the end of a run: "
-                            f"python -m jdistill.main --config FILE --workdir {workdir}{key}")
+            raise UserError(
+                f"{workdir / part} is missing; it is written at the end of a run: "
+                f"python -m jdistill.main --config FILE --workdir {workdir}{key}"
+            )
     saved = index.load(workdir / "index")
     model = encoder.load(str(workdir / "export"), key="workdir")
     if model.fingerprint() != saved.fingerprint:
-        raise UserError(f"{workdir / 'index'} was made by another model than {workdir / 'export'}, so their vectors do "
-                        "not compare; train into a new --workdir, which makes both")
+        raise UserError(
+            f"{workdir / 'index'} was made by another model than {workdir / 'export'}, so their vectors do "
+            "not compare; train into a new --workdir, which makes both"
+        )
     scores, rows = saved.index.search(model.encode([query]), k)
     return [(float(score), saved.texts[row]) for score, row in zip(scores[0], rows[0], strict=True)]
 
 
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m jdistill.search",
-                                     description="Answers a question over a run's index.")
+    parser = argparse.ArgumentParser(
+        prog="python -m jdistill.search", description="Answers a question over a run's index."
+    )
     parser.add_argument("query", metavar="QUESTION")
     parser.add_argument("--workdir", type=Path, required=True, help="the folder of a finished run")
     parser.add_argument("--k", type=int, default=5, help="how many texts")

@@ -1,7 +1,8 @@
 """The mesh: the only file that names devices, axes and processes.
 
-Data parallelism is global-view: one jitted program over one axis, "data". Arrays whose rows are texts are split over it by
-rows, parameters are replicated, and the compiler inserts the collectives, so that a gradient is that of the global batch.
+Data parallelism is global-view: one jitted program over one axis, "data". Arrays whose rows are texts are split over
+it by rows, parameters are replicated, and the compiler inserts the collectives, so that a gradient is that of the
+global batch.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def connect(coordinator: str, num_processes: int, process_id: int) -> None:
         jax.distributed.initialize()
     elif coordinator:
         if num_processes < 1 or not 0 <= process_id < num_processes:
-            raise UserError(f"--process_id={process_id} must lie in 0..num_processes-1, and --num_processes={num_processes} must be positive")
+            raise UserError(
+                f"--process_id={process_id} must lie in 0..num_processes-1, and --num_processes={num_processes} must be positive"
+            )
         jax.distributed.initialize(coordinator, num_processes, process_id)
 
 
@@ -61,6 +64,7 @@ def shard_rows(tree: Any, mesh: Mesh) -> Any:
 
     Where the rows do not divide by the devices (a small last batch on a local mesh) every device gets all of them.
     """
+
     def put(x: np.ndarray) -> jax.Array:
         rows = x.shape[0] * processes_of(mesh)
         sharding = by_rows(mesh) if rows % mesh.size == 0 else replicated(mesh)
@@ -70,7 +74,8 @@ def shard_rows(tree: Any, mesh: Mesh) -> Any:
 
 
 def compiler_options() -> dict[str, bool]:
-    """What jit is told on this kind of device: on CPU, run operations one after another, each on all cores. Running two matrix
+    """What jit is told on this kind of device: on CPU, run operations one after another, each on all cores. Running
+    two matrix
     products at once, XLA's default, has them fight for the same cache and costs a tenth of the step."""
     return {"xla_cpu_enable_concurrency_optimized_scheduler": False} if jax.default_backend() == "cpu" else {}
 

@@ -19,7 +19,8 @@ from jdistill.errors import UserError
 
 @dataclass(frozen=True)
 class Teacher:
-    """width: of its vectors. answer: texts -> float32 [N, width], before any Normalize. encoder: the model itself where it is one of
+    """width: of its vectors. answer: texts -> float32 [N, width], before any Normalize. encoder: the model itself
+    where it is one of
     ours, else None. texts: those it can answer where that is a fixed list (vectors:FILE), else None."""
 
     source: str
@@ -31,13 +32,16 @@ class Teacher:
 
     def cache(self, folder: Path, writer: int = 0) -> AnswerCache:
         """Where this teacher's answers are kept under the cache folder."""
-        return AnswerCache(folder / "teacher" / self.fingerprint, self.width, about={"teacher": self.source}, writer=writer)
+        return AnswerCache(
+            folder / "teacher" / self.fingerprint, self.width, about={"teacher": self.source}, writer=writer
+        )
 
 
 def open_teacher(source: str, max_length: int, dtype: str) -> Teacher:
     """A teacher from `vectors:FILE`, `st:SOURCE` (torch extra) or any source that jdistill.load reads.
 
-    max_length: tokens that it sees of a text, at most (0: the model's own limit); what a vectors: file saw is its own affair.
+    max_length: tokens that it sees of a text, at most (0: the model's own limit); what a vectors: file saw is its own
+    affair.
     """
     if not source:
         raise UserError("--config.teacher is empty: name a folder, a hub id, pkg:…, st:… or vectors:FILE")
@@ -49,7 +53,9 @@ def open_teacher(source: str, max_length: int, dtype: str) -> Teacher:
     if max_length:
         model = replace(model, max_length=min(max_length, model.max_length))
     bare = replace(model, normalize=False)
-    return Teacher(source, model.dim, bare.fingerprint(), lambda texts: bare.encode(texts, batch_size=32), encoder=model)
+    return Teacher(
+        source, model.dim, bare.fingerprint(), lambda texts: bare.encode(texts, batch_size=32), encoder=model
+    )
 
 
 def _from_vectors(source: str) -> Teacher:
@@ -63,8 +69,10 @@ def _from_vectors(source: str) -> Teacher:
         rows = [row_of.get(key, -1) for key in keys_of(asked).tolist()]
         if -1 in rows:
             missing = [text for text, row in zip(asked, rows, strict=True) if row < 0]
-            raise UserError(f"{path} has no vector for {len(missing)} of {len(asked)} texts asked for, such as {missing[0][:80]!r}; "
-                            "leave --config.text empty to train on the file's own texts")
+            raise UserError(
+                f"{path} has no vector for {len(missing)} of {len(asked)} texts asked for, such as {missing[0][:80]!r}; "
+                "leave --config.text empty to train on the file's own texts"
+            )
         return vectors[rows]
 
     return Teacher(source, vectors.shape[1], digest.hexdigest(), answer, texts=texts)
@@ -80,7 +88,9 @@ def _from_sentence_transformers(source: str, max_length: int) -> Teacher:
     model = SentenceTransformer(str(folder), device=None)
     if max_length:
         model.max_seq_length = min(max_length, model.max_seq_length or max_length)
-    digest = hashlib.blake2b(repr((model.max_seq_length, model.default_prompt_name, model.prompts)).encode(), digest_size=16)
+    digest = hashlib.blake2b(
+        repr((model.max_seq_length, model.default_prompt_name, model.prompts)).encode(), digest_size=16
+    )
     for path in sorted(p for p in folder.rglob("*") if p.suffix in (".json", ".safetensors", ".bin", ".txt", ".model")):
         digest.update(path.relative_to(folder).as_posix().encode())
         with open(path, "rb") as file:

@@ -26,7 +26,9 @@ from jdistill.errors import UserError
 from jdistill.methods.contract import Array, Method, Tree
 from jdistill.progress import Progress, log
 
-LAG = 2  # steps that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt
+LAG = (
+    2  # steps that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt
+)
 
 
 class TrainState(NamedTuple):
@@ -51,7 +53,7 @@ class Data:
         """This process's rows of the global batch of a step."""
         width, rows = self.batches.at(step)
         share = len(rows) // sharding.process_count()
-        rows = rows[sharding.process_index() * share:][:share]
+        rows = rows[sharding.process_index() * share :][:share]
         ids, mask = self.tokens.padded(rows, width, self.pad_id)
         return {"ids": ids, "mask": mask, "teacher": self.answers(rows)}
 
@@ -63,27 +65,40 @@ def total_steps(cfg: ConfigDict, steps_per_epoch: int) -> int:
 def make_schedule(cfg: ConfigDict, steps: int) -> optax.Schedule:
     """Linear warm-up over cfg.warmup (a share of the steps), then cosine or linear decay to zero, or constant."""
     warmup = int(round(cfg.warmup * steps))
-    decay = {"cosine": lambda: optax.cosine_decay_schedule(cfg.learning_rate, max(1, steps - warmup)),
-             "linear": lambda: optax.linear_schedule(cfg.learning_rate, 0.0, max(1, steps - warmup)),
-             "constant": lambda: optax.constant_schedule(cfg.learning_rate)}
+    decay = {
+        "cosine": lambda: optax.cosine_decay_schedule(cfg.learning_rate, max(1, steps - warmup)),
+        "linear": lambda: optax.linear_schedule(cfg.learning_rate, 0.0, max(1, steps - warmup)),
+        "constant": lambda: optax.constant_schedule(cfg.learning_rate),
+    }
     if cfg.schedule not in decay:
         raise UserError(f"--config.schedule={cfg.schedule!r} is not one of {', '.join(decay)}")
     if not warmup:
         return decay[cfg.schedule]()
-    return optax.join_schedules([optax.linear_schedule(0.0, cfg.learning_rate, warmup), decay[cfg.schedule]()], [warmup])
+    return optax.join_schedules(
+        [optax.linear_schedule(0.0, cfg.learning_rate, warmup), decay[cfg.schedule]()], [warmup]
+    )
 
 
 def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
     """AdamW; biases and LayerNorm parameters do not decay. cfg.clip_norm 0: no clipping."""
+
     def decays(params: Tree) -> Tree:
         return jax.tree.map(lambda x: x.ndim > 1, params)
 
-    adamw = optax.adamw(make_schedule(cfg, steps), b1=cfg.adam_b1, b2=cfg.adam_b2, eps=cfg.adam_eps, weight_decay=cfg.weight_decay, mask=decays)
+    adamw = optax.adamw(
+        make_schedule(cfg, steps),
+        b1=cfg.adam_b1,
+        b2=cfg.adam_b2,
+        eps=cfg.adam_eps,
+        weight_decay=cfg.weight_decay,
+        mask=decays,
+    )
     return optax.chain(optax.clip_by_global_norm(cfg.clip_norm), adamw) if cfg.clip_norm else adamw
 
 
 def make_gradient(method: Method, seed: int, dropout: bool) -> Callable[..., tuple[Tree, dict[str, Array]]]:
     """(params, frozen, batch, step) -> (gradient of the global batch's loss, metrics)."""
+
     def gradient(params: Tree, frozen: Tree, batch: dict[str, Array], step: Array) -> tuple[Tree, dict[str, Array]]:
         rng = jax.random.fold_in(jax.random.key(seed), step) if dropout else None
 
@@ -111,8 +126,13 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, seed: int
 def jit_step(step: Callable[..., Any], mesh: jax.sharding.Mesh) -> Callable[..., Any]:
     """Compiled for a mesh: the batch is split by rows, the state replicated and its buffers used again."""
     whole, rows = sharding.replicated(mesh), sharding.by_rows(mesh)
-    return jax.jit(step, in_shardings=(whole, whole, rows), out_shardings=(whole, whole), donate_argnums=0,
-                   compiler_options=sharding.compiler_options())
+    return jax.jit(
+        step,
+        in_shardings=(whole, whole, rows),
+        out_shardings=(whole, whole),
+        donate_argnums=0,
+        compiler_options=sharding.compiler_options(),
+    )
 
 
 def init_state(method: Method, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> TrainState:
@@ -147,11 +167,14 @@ def catch_signals() -> Iterator[list[str]]:
             signal.signal(number, handler)
 
 
-def train(cfg: ConfigDict, method: Method, data: Data, folder: Path, score: Callable[[Encoder], dict[str, float]]) -> Encoder:
+def train(
+    cfg: ConfigDict, method: Method, data: Data, folder: Path, score: Callable[[Encoder], dict[str, float]]
+) -> Encoder:
     """Trains a stage to its end in `folder`, from its newest checkpoint if there is one, and returns the best student.
 
-    score: an encoder's dev figures; "score" among them, higher is better, decides which checkpoint is best. Raises Interrupted after a signal (state saved),
-    UserError for a loss that is not finite, a full disk, or data that changed since the stage began.
+    score: an encoder's dev figures; "score" among them, higher is better, decides which checkpoint is best. Raises
+    Interrupted after a signal (state saved), UserError for a loss that is not finite, a full disk, or data that
+    changed since the stage began.
     """
     steps = total_steps(cfg, data.batches.steps_per_epoch)
     mesh = sharding.global_mesh()
@@ -171,8 +194,15 @@ def train(cfg: ConfigDict, method: Method, data: Data, folder: Path, score: Call
         checkpoints.drop_after(done)
         log.info("resuming %s at step %d of %d", folder.name, done, steps)
     else:
-        log.info("training %s: %d steps of %d texts, %.2f epochs of %d texts, padding %.1f %%", folder.name, steps, cfg.batch_size,
-                 steps / data.batches.steps_per_epoch, len(data.tokens.lengths), 100 * data.batches.padding)
+        log.info(
+            "training %s: %d steps of %d texts, %.2f epochs of %d texts, padding %.1f %%",
+            folder.name,
+            steps,
+            cfg.batch_size,
+            steps / data.batches.steps_per_epoch,
+            len(data.tokens.lengths),
+            100 * data.batches.padding,
+        )
     writer = MetricsWriter(folder) if sharding.is_first_process() else None
     schedule, meter = make_schedule(cfg, steps), Progress(f"training {folder.name}", steps, "steps", done)
     waiting: list[tuple[int, dict[str, Array]]] = []
@@ -186,15 +216,19 @@ def train(cfg: ConfigDict, method: Method, data: Data, folder: Path, score: Call
             values = {name: float(value) for name, value in metrics.items()}
             if not all(map(math.isfinite, values.values())):
                 checkpoints.wait()
-                raise UserError(f"the loss is not finite at step {number}: {values}. The last good checkpoint is that of step "
-                                f"{max(checkpoints.steps(), default=0)}; lower --config.learning_rate or set --config.clip_norm and start in a new workdir")
+                raise UserError(
+                    f"the loss is not finite at step {number}: {values}. The last good checkpoint is that of step "
+                    f"{max(checkpoints.steps(), default=0)}; lower --config.learning_rate or set --config.clip_norm and start in a new workdir"
+                )
             window.append(values)
 
     def save(at: int, with_score: bool) -> None:
         settle(0)
         figures = score(method.student.with_weights(host_params(state)["student"])) if with_score else {}
         if figures:
-            log.info("step %d of %d: %s", at, steps, ", ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+            log.info(
+                "step %d of %d: %s", at, steps, ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
+            )
             if writer:
                 writer.write(at, {f"dev/{name}": value for name, value in figures.items()})
         checkpoints.save(at, state._asdict(), about, figures.get("score"))
@@ -212,15 +246,22 @@ def train(cfg: ConfigDict, method: Method, data: Data, folder: Path, score: Call
                     settle(0)
                     now = time.monotonic()
                     line = {name: float(np.mean([m[name] for m in window])) for name in window[0]}
-                    line |= {"lr": float(schedule(done - 1)), "epoch": done / data.batches.steps_per_epoch,
-                             "sentences_per_s": len(window) * cfg.batch_size / (now - window_start)}
+                    line |= {
+                        "lr": float(schedule(done - 1)),
+                        "epoch": done / data.batches.steps_per_epoch,
+                        "sentences_per_s": len(window) * cfg.batch_size / (now - window_start),
+                    }
                     if writer:
                         writer.write(done, line)
                     window, window_start = [], now
                 if done % cfg.checkpoint_every == 0 or done == steps:
                     save(done, with_score=True)
                     window_start = time.monotonic()
-                if (sharding.process_count() == 1 or done % 10 == 0) and sharding.any_process(bool(caught)) and done < steps:
+                if (
+                    (sharding.process_count() == 1 or done % 10 == 0)
+                    and sharding.any_process(bool(caught))
+                    and done < steps
+                ):
                     if done not in checkpoints.steps():
                         save(done, with_score=False)
                     checkpoints.wait()
@@ -245,10 +286,14 @@ def host_params(state: TrainState) -> Tree:
 
 def _same_data(was: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
     if was["data"] != now["data"]:
-        raise UserError(f"the training text has changed since {folder} began: it was {was['texts']} texts and is now {now['texts']}"
-                        f"{' (of other content or order)' if was['texts'] == now['texts'] else ''}. Bring the old text back, or choose a new --workdir")
+        raise UserError(
+            f"the training text has changed since {folder} began: it was {was['texts']} texts and is now {now['texts']}"
+            f"{' (of other content or order)' if was['texts'] == now['texts'] else ''}. Bring the old text back, or choose a new --workdir"
+        )
     if was["steps"] != now["steps"]:
-        raise UserError(f"{folder} began as a run of {was['steps']} steps and this config asks for {now['steps']}; choose a new --workdir")
+        raise UserError(
+            f"{folder} began as a run of {was['steps']} steps and this config asks for {now['steps']}; choose a new --workdir"
+        )
 
 
 class MetricsWriter:
@@ -267,5 +312,3 @@ class MetricsWriter:
     def close(self) -> None:
         self.lines.close()
         self.events.close()
-
-

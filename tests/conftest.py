@@ -28,9 +28,22 @@ def real_teacher_folder() -> Path:
 
 
 def tiny_config(**changes: object) -> BertConfig:
-    settings: dict = dict(model_type="bert", vocab_size=30522, embedding_size=32, hidden_size=32, num_layers=4, num_heads=4,
-                          intermediate_size=64, max_positions=64, type_vocab_size=2, layer_norm_eps=1e-12, activation="gelu",
-                          pad_token_id=0, hidden_dropout=0.1, attention_dropout=0.1)
+    settings: dict = dict(
+        model_type="bert",
+        vocab_size=30522,
+        embedding_size=32,
+        hidden_size=32,
+        num_layers=4,
+        num_heads=4,
+        intermediate_size=64,
+        max_positions=64,
+        type_vocab_size=2,
+        layer_norm_eps=1e-12,
+        activation="gelu",
+        pad_token_id=0,
+        hidden_dropout=0.1,
+        attention_dropout=0.1,
+    )
     return BertConfig(**(settings | changes))
 
 
@@ -46,8 +59,14 @@ def random_params(config: BertConfig, seed: int = 0, scale: float = 0.2) -> dict
 def make_encoder(seed: int = 0, normalize: bool = True, **changes: object) -> Encoder:
     config = tiny_config(**changes)
     tokenizer = AutoTokenizer.from_pretrained(real_teacher_folder())
-    return Encoder(config=config, params=random_params(config, seed), tokenizer=tokenizer, normalize=normalize,
-                   max_length=config.usable_positions, source="tiny")
+    return Encoder(
+        config=config,
+        params=random_params(config, seed),
+        tokenizer=tokenizer,
+        normalize=normalize,
+        max_length=config.usable_positions,
+        source="tiny",
+    )
 
 
 def save_encoder(model: Encoder, folder: Path) -> Path:
@@ -76,8 +95,38 @@ def shared_data() -> Path:
     return folder
 
 
-WORDS = ("river stone quiet engine paper yellow winter garden doctor music window silver market forest letter bridge ocean candle "
-         "teacher village copper thunder harvest planet mirror carpet lemon rocket violin desert").split()
+WORDS = [
+    "river",
+    "stone",
+    "quiet",
+    "engine",
+    "paper",
+    "yellow",
+    "winter",
+    "garden",
+    "doctor",
+    "music",
+    "window",
+    "silver",
+    "market",
+    "forest",
+    "letter",
+    "bridge",
+    "ocean",
+    "candle",
+    "teacher",
+    "village",
+    "copper",
+    "thunder",
+    "harvest",
+    "planet",
+    "mirror",
+    "carpet",
+    "lemon",
+    "rocket",
+    "violin",
+    "desert",
+]
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:

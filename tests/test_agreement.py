@@ -97,7 +97,7 @@ class Sleeper:
         self.met: set[str] = set()
 
     def encode(self, texts: Sequence[str], *, batch_size: int) -> np.ndarray:
-        text, = texts
+        (text,) = texts
         self.calls.append(self.name)
         time.sleep(self.seconds if text in self.met else 10 * self.seconds)
         self.met.add(text)
@@ -113,5 +113,9 @@ def test_speed_takes_turns_and_leaves_out_the_first_pass() -> None:
     assert 12 <= first["latency_ms"] < 60 and 4 <= second["latency_ms"] < first["latency_ms"]
     assert second["ratio"] == pytest.approx(first["latency_ms"] / second["latency_ms"])
     assert {name: second[name] for name in ("model", "framework", "num_params", "bytes")} == {
-        "model": "fast", "framework": "flax", "num_params": 1000, "bytes": 4000}
+        "model": "fast",
+        "framework": "flax",
+        "num_params": 1000,
+        "bytes": 4000,
+    }
     assert 4 <= latency_ms(Sleeper("new", 0.004, calls), ["a"]) < 40

@@ -30,18 +30,25 @@ def evaluate(folder: Path, rows: str, encoder: Any = None) -> dict[str, float]:
 
 
 def test_listed_candidates_and_the_whole_catalogue(tmp_path: Path) -> None:
-    rows = ('"play, 0",e 10,1\n"play, 0",e 30,0\n'  # nearest of the listed, but e 2 of the catalogue is nearer
-            "play 60,e 61,1\nplay 60,e 90,0\nplay 60,e 90,0\n"  # right in both
-            "play 1,e 2,0\nplay 1,e 30,1\n"  # wrong in both
-            "play 5,e 2,0\n")  # no right entity: left out
+    rows = (
+        '"play, 0",e 10,1\n"play, 0",e 30,0\n'  # nearest of the listed, but e 2 of the catalogue is nearer
+        "play 60,e 61,1\nplay 60,e 90,0\nplay 60,e 90,0\n"  # right in both
+        "play 1,e 2,0\nplay 1,e 30,1\n"  # wrong in both
+        "play 5,e 2,0\n"
+    )  # no right entity: left out
     assert evaluate(tmp_path, rows) == {
-        "recall@1": pytest.approx(2 / 3), "recall@1_catalogue": pytest.approx(1 / 3), "queries": 3, "entities": 5}
+        "recall@1": pytest.approx(2 / 3),
+        "recall@1_catalogue": pytest.approx(1 / 3),
+        "queries": 3,
+        "entities": 5,
+    }
 
 
 def test_blocks_do_not_change_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    rows = "".join(f"q {3 * i},e{j} {rng.normal(3 * i, 30 if j else 3):.3f},{int(j == 0)}\n"
-                   for i in range(30) for j in range(4))
+    rows = "".join(
+        f"q {3 * i},e{j} {rng.normal(3 * i, 30 if j else 3):.3f},{int(j == 0)}\n" for i in range(30) for j in range(4)
+    )
     whole = evaluate(tmp_path, rows)
     monkeypatch.setattr(entity, "BLOCK", 7 * 120)
     assert evaluate(tmp_path, rows) == whole and 0 < whole["recall@1_catalogue"] < whole["recall@1"] < 1
@@ -73,18 +80,24 @@ def test_other_columns_and_a_byte_order_mark(tmp_path: Path) -> None:
     assert (found.queries, found.entities, found.listed, found.right) == (["q 1"], ["e 1"], [[0]], [[0]])
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    (HEAD + "q 1,e 1,1\nq 1,e 2,yes\n", "e.csv, line 3: the label is 'yes'"),
-    (HEAD + "q 1,e 1,\n", "e.csv, line 2: the label is ''"),
-    (HEAD + "q 1,,1\n", "e.csv, line 2: the entity is empty"),
-    (HEAD + " ,e 1,1\n", "e.csv, line 2: the query is empty"),
-    (HEAD + "q 1,e 1\n", "e.csv, line 2: 2 cells under 3 columns"),
-    (HEAD + "q 1,e 1,1\n\nq 1,e 1,0\n", "e.csv, line 4: 'q 1' with 'e 1' has label 0, but 1 in line 2"),
-    (HEAD + "q 1,e 1,0\n", "no query has an entity labelled 1"),
-    (HEAD + '"q 1,e 1,1\n', "not a well-formed row"),
-    ("query,name,label\nq 1,e 1,1\n", "line 1: columns query, entity, label are needed; found is query, name, label"),
-    ("", "line 1: columns query, entity, label are needed; found is nothing"),
-])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (HEAD + "q 1,e 1,1\nq 1,e 2,yes\n", "e.csv, line 3: the label is 'yes'"),
+        (HEAD + "q 1,e 1,\n", "e.csv, line 2: the label is ''"),
+        (HEAD + "q 1,,1\n", "e.csv, line 2: the entity is empty"),
+        (HEAD + " ,e 1,1\n", "e.csv, line 2: the query is empty"),
+        (HEAD + "q 1,e 1\n", "e.csv, line 2: 2 cells under 3 columns"),
+        (HEAD + "q 1,e 1,1\n\nq 1,e 1,0\n", "e.csv, line 4: 'q 1' with 'e 1' has label 0, but 1 in line 2"),
+        (HEAD + "q 1,e 1,0\n", "no query has an entity labelled 1"),
+        (HEAD + '"q 1,e 1,1\n', "not a well-formed row"),
+        (
+            "query,name,label\nq 1,e 1,1\n",
+            "line 1: columns query, entity, label are needed; found is query, name, label",
+        ),
+        ("", "line 1: columns query, entity, label are needed; found is nothing"),
+    ],
+)
 def test_bad_rows_are_named_by_line(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "e.csv").write_text(content)
     with pytest.raises(UserError, match=message):

@@ -11,10 +11,17 @@ from jdistill.data.holdout import remove_evaluation_texts, split_held_out
 TEXTS = [f"Sentence number {i}." for i in range(2000)]
 
 
-@pytest.mark.parametrize("spelling", [
-    "A man's dog, brown and old, doesn't bark.", "a man 's dog , brown and old , does n't bark .",
-    "A MAN’S DOG, brown and old, doesn’t bark", "  A man's  dog,\tbrown and old, doesn't bark!  ",
-    "“A man's dog, brown and old, doesn't bark.”", "Ａ man's dog, brown and old, doesn't bark."])
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "A man's dog, brown and old, doesn't bark.",
+        "a man 's dog , brown and old , does n't bark .",
+        "A MAN’S DOG, brown and old, doesn’t bark",
+        "  A man's  dog,\tbrown and old, doesn't bark!  ",
+        "“A man's dog, brown and old, doesn't bark.”",
+        "Ａ man's dog, brown and old, doesn't bark.",
+    ],
+)
 def test_an_evaluation_sentence_is_removed_in_any_spelling(spelling: str) -> None:
     texts = ["Before.", spelling, "After."]
     assert remove_evaluation_texts(texts, ["A man's dog, brown and old, doesn't bark."]) == (["Before.", "After."], 1)

@@ -69,13 +69,20 @@ def test_a_failed_save_leaves_the_old_index(tmp_path: Path, monkeypatch: pytest.
     assert index.load(tmp_path / "index").fingerprint == "old"
 
 
-@pytest.mark.parametrize(("name", "change", "message"), [
-    (index.VECTORS, lambda data: data[:100], "cannot be read"),
-    (index.TEXTS, lambda data: data[: data.rfind(b"\n", 0, -1) + 1], "damaged: .* 50 rows, width 8; .* texts.jsonl 49"),
-    (index.TEXTS, lambda data: data[:-9], "cannot be read"),
-    (index.ABOUT, lambda data: b"{}", "cannot be read"),
-    (index.ABOUT, None, "index.json is missing"),
-])
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (index.VECTORS, lambda data: data[:100], "cannot be read"),
+        (
+            index.TEXTS,
+            lambda data: data[: data.rfind(b"\n", 0, -1) + 1],
+            "damaged: .* 50 rows, width 8; .* texts.jsonl 49",
+        ),
+        (index.TEXTS, lambda data: data[:-9], "cannot be read"),
+        (index.ABOUT, lambda data: b"{}", "cannot be read"),
+        (index.ABOUT, None, "index.json is missing"),
+    ],
+)
 def test_damage_is_noticed(tmp_path: Path, name: str, change, message: str) -> None:
     index.build(VECTORS).save(tmp_path / "index", TEXTS, "fingerprint")
     path = tmp_path / "index" / name
@@ -99,7 +106,7 @@ def test_search_answers(workdir: Path, capsys: pytest.CaptureFixture[str]) -> No
     (score, text), (lower, _) = search.answer(workdir, "how do I copy a folder with everything in it?", 2)
     assert text.startswith("Recursively copy") and 1 > score > lower
     assert search.main(["--workdir", str(workdir), "--k", "1", "trigonometry function"]) == 0
-    line, = capsys.readouterr().out.splitlines()
+    (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("  1  0.") and line.endswith("Return the cosine of x radians.")
 
 
@@ -115,8 +122,9 @@ def test_search_says_what_is_missing(workdir: Path, tmp_path: Path, capsys: pyte
             search.answer(workdir, query, k)
 
 
-def test_the_evaluate_command_writes_and_prints(real_teacher: str, tmp_path: Path,
-                                                capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_evaluate_command_writes_and_prints(
+    real_teacher: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "pairs.csv").write_text("sentence1,sentence2,score\na cat,a kitten,4\na cat,a stone,1\na cat,a cat,5\n")
     (tmp_path / "e.csv").write_text("query,entity,label\nplay some jazz,Jazz Radio,1\nplay some jazz,News 24,0\n")
     sets = ["--pairs", str(tmp_path / "pairs.csv"), "--entity", str(tmp_path / "e.csv")]

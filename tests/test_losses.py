@@ -17,7 +17,9 @@ def test_masked_mse_is_the_mean_over_the_marked_elements() -> None:
     a, b = RNG.normal(size=(3, 5, 4)), RNG.normal(size=(3, 5, 4))
     mask = np.arange(5)[None] < np.array([[5], [2], [0]])
     wanted = [(a[i, j, k] - b[i, j, k]) ** 2 for i in range(3) for j in range(5) for k in range(4) if mask[i, j]]
-    assert math.isclose(losses.masked_mse(jnp.array(a), jnp.array(b), jnp.array(mask)), sum(wanted) / len(wanted), rel_tol=1e-6)
+    assert math.isclose(
+        losses.masked_mse(jnp.array(a), jnp.array(b), jnp.array(mask)), sum(wanted) / len(wanted), rel_tol=1e-6
+    )
     assert losses.masked_mse(jnp.array(a), jnp.array(b), jnp.zeros((3, 5), bool)) == 0.0
 
 
@@ -36,7 +38,9 @@ def test_pair_cosines_against_a_loop() -> None:
     c = np.asarray(losses.pair_cosines(jnp.array(x)))
     for i in range(5):
         for j in range(5):
-            wanted = sum(a * b for a, b in zip(x[i], x[j], strict=True)) / math.sqrt(sum(a * a for a in x[i]) * sum(b * b for b in x[j]))
+            wanted = sum(a * b for a, b in zip(x[i], x[j], strict=True)) / math.sqrt(
+                sum(a * a for a in x[i]) * sum(b * b for b in x[j])
+            )
             assert math.isclose(c[i, j], wanted, abs_tol=1e-6)
 
 

@@ -26,7 +26,9 @@ def torch_model(kind: str, folder: Path):
         "bert": lambda: transformers.BertModel(transformers.BertConfig(**small, **wide)),
         "roberta": lambda: transformers.RobertaModel(transformers.RobertaConfig(**small, **wide, pad_token_id=1)),
         "electra": lambda: transformers.ElectraModel(transformers.ElectraConfig(**small, **wide, embedding_size=16)),
-        "distilbert": lambda: transformers.DistilBertModel(transformers.DistilBertConfig(**small, dim=48, n_layers=3, n_heads=4, hidden_dim=96)),
+        "distilbert": lambda: transformers.DistilBertModel(
+            transformers.DistilBertConfig(**small, dim=48, n_layers=3, n_heads=4, hidden_dim=96)
+        ),
     }[kind]().eval()
     model.save_pretrained(folder)
     return model
@@ -56,10 +58,16 @@ def test_every_hidden_state_of_the_real_teacher() -> None:
 
     folder = real_teacher_folder()
     model = jdistill.load(str(folder))
-    texts = ["A man is playing a guitar.", "Short", "The quick brown fox jumps over the lazy dog near the river bank, again and again."]
+    texts = [
+        "A man is playing a guitar.",
+        "Short",
+        "The quick brown fox jumps over the lazy dog near the river bank, again and again.",
+    ]
     tokens = model.tokenizer(texts, padding=True, return_tensors="np")
     with torch.no_grad():
-        theirs = AutoModel.from_pretrained(folder)(**{k: torch.tensor(v) for k, v in tokens.items()}, output_hidden_states=True).hidden_states
+        theirs = AutoModel.from_pretrained(folder)(
+            **{k: torch.tensor(v) for k, v in tokens.items()}, output_hidden_states=True
+        ).hidden_states
     ours = Bert(model.config).apply({"params": model.params}, tokens["input_ids"], tokens["attention_mask"])
     for a, b in zip(ours, theirs, strict=True):
         assert np.abs(np.asarray(a) - b.numpy())[tokens["attention_mask"] == 1].max() < 1e-5
@@ -67,7 +75,11 @@ def test_every_hidden_state_of_the_real_teacher() -> None:
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "electra"])
 def test_weights_go_to_hugging_face_and_back_exactly(kind: str) -> None:
-    config = tiny_config(model_type=kind, embedding_size=16 if kind == "electra" else 32, type_vocab_size=0 if kind == "distilbert" else 2)
+    config = tiny_config(
+        model_type=kind,
+        embedding_size=16 if kind == "electra" else 32,
+        type_vocab_size=0 if kind == "distilbert" else 2,
+    )
     params = random_params(config)
     again = convert.from_hf(config, convert.to_hf(config, params), "memory")
     flat = {"/".join(map(str, k)): v for k, v in convert.flatten_dict(params).items()}
@@ -98,11 +110,20 @@ def test_bfloat16_computes_near_float32_and_keeps_float32_parameters() -> None:
 
 
 # (embedding, layers, width of layers, feed-forward) -> parameters with a pooler, SimTDE tables 2 and 3.
-@pytest.mark.parametrize(("embedding", "layers", "hidden", "stated"), [
-    (384, 3, 768, 34.1e6), (128, 3, 384, 9_493_632), (64, 2, 128, 2.4e6), (32, 2, 128, 1.4e6)])
+@pytest.mark.parametrize(
+    ("embedding", "layers", "hidden", "stated"),
+    [(384, 3, 768, 34.1e6), (128, 3, 384, 9_493_632), (64, 2, 128, 2.4e6), (32, 2, 128, 1.4e6)],
+)
 def test_sizes_of_the_paper(embedding: int, layers: int, hidden: int, stated: float) -> None:
-    config = tiny_config(model_type="electra", embedding_size=embedding, num_layers=layers, hidden_size=hidden, intermediate_size=4 * hidden,
-                         num_heads=hidden // 32, max_positions=512)
+    config = tiny_config(
+        model_type="electra",
+        embedding_size=embedding,
+        num_layers=layers,
+        hidden_size=hidden,
+        intermediate_size=4 * hidden,
+        num_heads=hidden // 32,
+        max_positions=512,
+    )
     count = convert.count_parameters(config, pooler=True)
     assert count == stated if stated == 9_493_632 else round(count / 1e6, 1) == stated / 1e6
 
@@ -132,8 +153,14 @@ def test_a_tokenizer_with_more_ids_than_the_embedding_is_refused(tmp_path: Path)
         jdistill.load(str(folder))
 
 
-@pytest.mark.parametrize(("change", "message"), [({"model_type": "t5"}, "model_type is 't5'"), ({"hidden_act": "swish9"}, "activation 'swish9'"),
-                                                 ({"position_embedding_type": "relative_key"}, "relative_key")])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "t5"}, "model_type is 't5'"),
+        ({"hidden_act": "swish9"}, "activation 'swish9'"),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+    ],
+)
 def test_an_unknown_architecture_is_refused(change: dict, message: str, tmp_path: Path) -> None:
     folder = save_encoder(make_encoder(), tmp_path / "m")
     config = json.loads((folder / "config.json").read_text())

@@ -22,8 +22,14 @@ SENTENCES = [
     "Rain.",
     "Return the absolute value of the argument; raises TypeError if it is not a number.",
 ]
-SIZES = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
-         "max_position_embeddings": 24}
+SIZES = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 24,
+}
 
 
 def minilm() -> Path:
@@ -68,23 +74,30 @@ def outputs(folder: Path, tokens: dict[str, np.ndarray]) -> tuple[np.ndarray, np
 def hidden_states(model: Any, kind: str, tokens: dict[str, np.ndarray]) -> np.ndarray:
     import torch
 
-    given = {name: torch.tensor(value) for name, value in tokens.items()
-             if name != "token_type_ids" or kind in ("bert", "electra")}
+    given = {
+        name: torch.tensor(value)
+        for name, value in tokens.items()
+        if name != "token_type_ids" or kind in ("bert", "electra")
+    }
     with torch.no_grad():
         return model(**given).last_hidden_state.numpy()
 
 
-@pytest.mark.parametrize(("kind", "changes"), [
-    ("bert", {}),
-    ("bert", {"hidden_act": "gelu_new"}),
-    ("bert", {"hidden_act": "relu", "layer_norm_eps": 0.3}),
-    ("bert", {"hidden_act": "silu"}),
-    ("roberta", {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
-    ("distilbert", {"activation": "gelu_pytorch_tanh", "hidden_dim": 48}),
-    ("distilbert", {"hidden_dim": 48}),
-    ("electra", {}),
-    ("electra", {"embedding_size": 12}),
-], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("bert", {}),
+        ("bert", {"hidden_act": "gelu_new"}),
+        ("bert", {"hidden_act": "relu", "layer_norm_eps": 0.3}),
+        ("bert", {"hidden_act": "silu"}),
+        ("roberta", {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+        ("distilbert", {"activation": "gelu_pytorch_tanh", "hidden_dim": 48}),
+        ("distilbert", {"hidden_dim": 48}),
+        ("electra", {}),
+        ("electra", {"embedding_size": 12}),
+    ],
+    ids=str,
+)
 def test_token_vectors_equal_transformers(tmp_path: Path, kind: str, changes: dict[str, Any]) -> None:
     model = tiny(tmp_path, kind, **changes)
     tokens = batch(model.config.pad_token_id)
@@ -154,8 +167,12 @@ def test_pooling_dense_and_normalize_equal_sentence_transformers(tmp_path: Path,
 
     hidden = tiny(tmp_path, "bert")
     torch.manual_seed(11)
-    stack = [modules.Pooling(32, pooling_mode=mode), modules.Dense(32, 20), modules.Dense(20, 8, bias=False,
-             activation_function=torch.nn.Identity()), modules.Normalize()]
+    stack = [
+        modules.Pooling(32, pooling_mode=mode),
+        modules.Dense(32, 20),
+        modules.Dense(20, 8, bias=False, activation_function=torch.nn.Identity()),
+        modules.Normalize(),
+    ]
     listing = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
     for idx, module in enumerate(stack, 1):
         kind = type(module).__name__
@@ -172,8 +189,10 @@ def test_pooling_dense_and_normalize_equal_sentence_transformers(tmp_path: Path,
     else:
         assert json.loads(pooling.read_text())["pooling_mode"] == mode
     tokens = batch(0)
-    features = {"token_embeddings": torch.tensor(hidden_states(hidden, "bert", tokens)),
-                "attention_mask": torch.tensor(tokens["attention_mask"])}
+    features = {
+        "token_embeddings": torch.tensor(hidden_states(hidden, "bert", tokens)),
+        "attention_mask": torch.tensor(tokens["attention_mask"]),
+    }
     with torch.no_grad():
         for module in stack:
             features = module(features)
@@ -222,20 +241,28 @@ def test_unsupported_and_damaged_folders_say_what_to_do(tmp_path: Path) -> None:
         onnx_graph.build(tmp_path)
 
 
-@pytest.mark.parametrize(("module", "text", "words"), [
-    ("Pooling", '{"pooling_mode": "lasttoken"}', "lasttoken.*mean, cls, max"),
-    ("Pooling", '{"pooling_mode_mean_sqrt_len_tokens": true}', "mean_sqrt_len.*mean, cls, max"),
-    ("Pooling", '{"pooling_mode": ["mean", "max"]}', "'mean', 'max'.*one of"),
-    ("Pooling", '{"pooling_mode_cls_token": true, "include_prompt": false}', "include_prompt"),
-    ("Dense", '{"out_features": 8, "activation_function": "torch.nn.modules.activation.ReLU"}', "ReLU.*Identity, Tanh"),
-    ("Dense", '{"out_features": 8, "use_residual": true}', "residual"),
-    ("WordWeights", "{}", "WordWeights.*supported is Transformer, Pooling"),
-])
+@pytest.mark.parametrize(
+    ("module", "text", "words"),
+    [
+        ("Pooling", '{"pooling_mode": "lasttoken"}', "lasttoken.*mean, cls, max"),
+        ("Pooling", '{"pooling_mode_mean_sqrt_len_tokens": true}', "mean_sqrt_len.*mean, cls, max"),
+        ("Pooling", '{"pooling_mode": ["mean", "max"]}', "'mean', 'max'.*one of"),
+        ("Pooling", '{"pooling_mode_cls_token": true, "include_prompt": false}', "include_prompt"),
+        (
+            "Dense",
+            '{"out_features": 8, "activation_function": "torch.nn.modules.activation.ReLU"}',
+            "ReLU.*Identity, Tanh",
+        ),
+        ("Dense", '{"out_features": 8, "use_residual": true}', "residual"),
+        ("WordWeights", "{}", "WordWeights.*supported is Transformer, Pooling"),
+    ],
+)
 def test_unsupported_modules_are_named(tmp_path: Path, module: str, text: str, words: str) -> None:
     tiny(tmp_path, "bert")
     kinds = ["Transformer", "Pooling", *([] if module == "Pooling" else [module])]
-    (tmp_path / "modules.json").write_text(json.dumps([{"type": f"a.b.{kind}", "path": kind if i else ""}
-                                                       for i, kind in enumerate(kinds)]))
+    (tmp_path / "modules.json").write_text(
+        json.dumps([{"type": f"a.b.{kind}", "path": kind if i else ""} for i, kind in enumerate(kinds)])
+    )
     for kind in kinds[1:]:
         (tmp_path / kind).mkdir()
         (tmp_path / kind / "config.json").write_text(text if kind == module else '{"pooling_mode": "mean"}')

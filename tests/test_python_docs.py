@@ -26,9 +26,11 @@ def test_about_twelve_thousand_distinct_sentences(sentences: list[str]) -> None:
 def test_what_a_user_would_ask_for_is_there(sentences: list[str]) -> None:
     found = set(sentences)
     assert "Recursively copy a directory tree and return the destination directory." in found  # shutil.copytree
-    assert ("An assignment statement evaluates the expression list (remember that this can be a single expression or a "
-            "comma-separated list, the latter yielding a tuple) and assigns the single resulting object to each of the "
-            "target lists, from left to right.") in found  # pydoc_data.topics
+    assert (
+        "An assignment statement evaluates the expression list (remember that this can be a single expression or a "
+        "comma-separated list, the latter yielding a tuple) and assigns the single resulting object to each of the "
+        "target lists, from left to right."
+    ) in found  # pydoc_data.topics
     assert "Return the cosine of x (measured in radians)." in found  # math, written in C
 
 
@@ -41,8 +43,14 @@ def test_they_read_like_sentences(sentences: list[str]) -> None:
 def test_the_same_in_another_process(sentences: list[str]) -> None:
     code = "from jdistill.data.python_docs import python_docs; print(*python_docs(), sep='\\n')"
     env = {**os.environ, "PYTHONHASHSEED": "12345", "PYTHONIOENCODING": "utf-8"}
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True, env=env,
-                         cwd=Path(__file__).parents[1])
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+        env=env,
+        cwd=Path(__file__).parents[1],
+    )
     assert ran.stdout.splitlines() == sentences
 
 

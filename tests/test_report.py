@@ -18,13 +18,29 @@ CONFIG = {"method": "simtde", "teacher": "pkg:some teacher/model", "batch_size":
 RESULTS: dict[str, Any] = {
     "student": {"name": "small", "num_params": 9_493_632, "bytes": 37_974_528},
     "teacher": {"name": "large", "num_params": 22_713_216, "bytes": 90_852_864},
-    "sts": {"STS12": 72.0, "Avg": 78.4}, "teacher_sts": {"STS12": 80.0, "SICK-R": 77.091, "Avg": 78.87},
-    "retrieval": {"scifact": {"ndcg@10": 0.6}}, "teacher_retrieval": {"scifact": {"ndcg@10": 0.64}},
+    "sts": {"STS12": 72.0, "Avg": 78.4},
+    "teacher_sts": {"STS12": 80.0, "SICK-R": 77.091, "Avg": 78.87},
+    "retrieval": {"scifact": {"ndcg@10": 0.6}},
+    "teacher_retrieval": {"scifact": {"ndcg@10": 0.64}},
     "agreement": {"mean_cosine": 0.9651, "spearman": 0.97, "pairs": [[0.1, 0.2], [0.5, 0.4], [0.9, float("nan")]]},
-    "speed": [{"model": "large", "framework": "flax", "num_params": 22_713_216, "bytes": 90_852_864,
-               "latency_ms": 9.1, "ratio": 1.0},
-              {"model": "small", "framework": "flax", "num_params": 9_493_632, "bytes": 37_974_528,
-               "latency_ms": 4.9, "ratio": 1.857}],
+    "speed": [
+        {
+            "model": "large",
+            "framework": "flax",
+            "num_params": 22_713_216,
+            "bytes": 90_852_864,
+            "latency_ms": 9.1,
+            "ratio": 1.0,
+        },
+        {
+            "model": "small",
+            "framework": "flax",
+            "num_params": 9_493_632,
+            "bytes": 37_974_528,
+            "latency_ms": 4.9,
+            "ratio": 1.857,
+        },
+    ],
     "training": {"seconds": 2710.0, "sentences": 365_012, "steps": 2852, "devices": 1},
 }
 
@@ -59,8 +75,20 @@ class Cells(HTMLParser):
 
 
 def line(step: int, **values: float) -> str:
-    return json.dumps({"step": step, "loss": 1 / step, "token_mse": 0.5 / step, "lr": 1e-4, "sentences_per_s": 120.0,
-                       "epoch": 0.1, **values}) + "\n"
+    return (
+        json.dumps(
+            {
+                "step": step,
+                "loss": 1 / step,
+                "token_mse": 0.5 / step,
+                "lr": 1e-4,
+                "sentences_per_s": 120.0,
+                "epoch": 0.1,
+                **values,
+            }
+        )
+        + "\n"
+    )
 
 
 def make_run(folder: Path, metrics: str | None = None, results: dict[str, Any] | None = None) -> Path:
@@ -74,15 +102,19 @@ def make_run(folder: Path, metrics: str | None = None, results: dict[str, Any] |
 
 
 def test_full_run(tmp_path: Path) -> None:
-    metrics = "".join(line(s) for s in range(10, 500, 10)) + '{"step": 100, "dev/spearman": 0.8}\n' \
+    metrics = (
+        "".join(line(s) for s in range(10, 500, 10)) + '{"step": 100, "dev/spearman": 0.8}\n'
         '{"step": 200, "dev/spearman": 0.84}\n{"step": 300, "dev/spearman": 0.83}\n'
+    )
     run = make_run(tmp_path / "my run", metrics, RESULTS)
     assert write_report(run) == run / "report.html"
     html = (run / "report.html").read_text("utf-8")
     page = Cells(html)
     assert "<h1>Run my run</h1>" in html
-    assert ("small has 9,493,632 parameters (41.8 % of its teacher&#x27;s 22,713,216), scores 78.40 on average on STS "
-            "(99.4 % of its teacher&#x27;s 78.87) and is 1.86 (flax) times as fast.") in html
+    assert (
+        "small has 9,493,632 parameters (41.8 % of its teacher&#x27;s 22,713,216), scores 78.40 on average on STS "
+        "(99.4 % of its teacher&#x27;s 78.87) and is 1.86 (flax) times as fast."
+    ) in html
     assert ["STS12", "80.00", "72.00", "90.0 %"] in page.rows
     assert ["SICK-R", "77.09", "–", "–"] in page.rows
     assert ["Avg", "78.87", "78.40", "99.4 %"] in page.rows
@@ -93,8 +125,14 @@ def test_full_run(tmp_path: Path) -> None:
     assert "best 0.84 at step 200" in html and "2 pairs of texts" in html
     assert "'--config.teacher=pkg:some teacher/model'" in html.replace("&#x27;", "'")
     names = {path.name for path in (run / "report").iterdir()}
-    assert names == {"agreement.png", "distil-loss.png", "distil-token_mse.png", "distil-lr.png",
-                     "distil-sentences_per_s.png", "distil-dev_spearman.png"}
+    assert names == {
+        "agreement.png",
+        "distil-loss.png",
+        "distil-token_mse.png",
+        "distil-lr.png",
+        "distil-sentences_per_s.png",
+        "distil-dev_spearman.png",
+    }
     assert all((run / "report" / name).read_bytes().startswith(PNG) for name in names)
     assert len(page.images) == len(names)
     assert all(image["alt"] and str(image["src"]).startswith("data:image/png;base64,") for image in page.images)
@@ -104,8 +142,12 @@ def test_full_run(tmp_path: Path) -> None:
 def test_only_a_config(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     html = write_report(run).read_text("utf-8")
-    for said in ("This run has no result yet.", "No results.json", "No stage has written metrics.jsonl",
-                 "Not measured"):
+    for said in (
+        "This run has no result yet.",
+        "No results.json",
+        "No stage has written metrics.jsonl",
+        "Not measured",
+    ):
         assert said in html
     assert not Cells(html).rows and "--config.batch_size=64" in html
 
@@ -127,8 +169,12 @@ def test_truncated_last_line(tmp_path: Path) -> None:
 
 def test_spoilt_lines_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'7\n[1]\nnull\n{"loss": 1}\n{"step": 1.5, "loss": 1}\n\xff\xfe\n\n{"step": 5, "loss": "high"}\n'
-                     + b'{"step": 6, "loss": 1' + b"0" * 400 + b'}\n{"step": 7, "loss": 2, "lr": true}\n')
+    path.write_bytes(
+        b'7\n[1]\nnull\n{"loss": 1}\n{"step": 1.5, "loss": 1}\n\xff\xfe\n\n{"step": 5, "loss": "high"}\n'
+        + b'{"step": 6, "loss": 1'
+        + b"0" * 400
+        + b'}\n{"step": 7, "loss": 2, "lr": true}\n'
+    )
     curves, bad = read_metrics(path)
     assert bad == 7 and list(curves) == ["loss"]
     assert curves["loss"][0].tolist() == [7] and curves["loss"][1].tolist() == [2.0]
@@ -147,8 +193,14 @@ def test_hostile_text_is_escaped(tmp_path: Path) -> None:
     bad = '<script>alert("1")</script>'
     run = make_run(tmp_path / "a<b>&", line(10, **{bad: 1.0, "a$b_{": 2.0, "../../up": 3.0, "\ud800": 4.0}))
     (run / "config.json").write_text(json.dumps({"method": bad, "teacher": bad, "note": {bad: [bad, "\ud800"]}}))
-    results = {"student": {"name": bad, "num_params": 5}, "sts": {bad: 1.0}, "retrieval": {bad: {bad: 0.5}},
-               "speed": [{"model": bad, "framework": bad}], "agreement": {bad: 0.1}, "training": {bad: 3}}
+    results = {
+        "student": {"name": bad, "num_params": 5},
+        "sts": {bad: 1.0},
+        "retrieval": {bad: {bad: 0.5}},
+        "speed": [{"model": bad, "framework": bad}],
+        "agreement": {bad: 0.1},
+        "training": {bad: 3},
+    }
     (run / "results.json").write_text(json.dumps(results))
     html = write_report(run).read_bytes().decode("utf-8")
     page = Cells(html)
@@ -160,9 +212,15 @@ def test_hostile_text_is_escaped(tmp_path: Path) -> None:
 def test_nan_everywhere_does_not_break_the_page(tmp_path: Path) -> None:
     nan = float("nan")
     metrics = line(10, loss=nan) + line(20) + line(30, loss=float("inf")) + line(40) + '{"step": 40, "dev/s": NaN}\n'
-    results = {"sts": {"STS12": nan, "Avg": 70.0}, "teacher_sts": {"Avg": nan}, "training": {"seconds": nan},
-               "speed": [{"model": None, "ratio": nan}, 3], "student": [], "agreement": {"pairs": [["x", 1], 4]},
-               "retrieval": None}
+    results = {
+        "sts": {"STS12": nan, "Avg": 70.0},
+        "teacher_sts": {"Avg": nan},
+        "training": {"seconds": nan},
+        "speed": [{"model": None, "ratio": nan}, 3],
+        "student": [],
+        "agreement": {"pairs": [["x", 1], 4]},
+        "retrieval": None,
+    }
     run = make_run(tmp_path / "run", metrics, results)
     html = write_report(run).read_text("utf-8")
     assert "loss: 0.05 at first, 0.025 at last. NaN or infinite, not drawn: 2." in html

@@ -17,7 +17,8 @@ from jdistill.evals.retrieval import beir_queries, evaluate_retrieval
 from jdistill.progress import log
 
 DOCUMENTS = [("d1", "T", "10"), ("d2", "", "20"), ("d3", "T", "30"), ("d4", "T", "40")] + [
-    (f"far{i}", "T", str(100 + i)) for i in range(12)]
+    (f"far{i}", "T", str(100 + i)) for i in range(12)
+]
 QUERIES = [("q1", "q 0"), ("q2", "q 41"), ("q3", "q 0"), ("q4", "q 5")]
 
 
@@ -37,8 +38,9 @@ def write_rows(path: Path, rows: list[dict[str, str]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def collection(folder: Path, judgements: list[tuple[str, str, int]],
-               documents: list[tuple[str, str, str]] = DOCUMENTS) -> Path:
+def collection(
+    folder: Path, judgements: list[tuple[str, str, int]], documents: list[tuple[str, str, str]] = DOCUMENTS
+) -> Path:
     (folder / "qrels").mkdir(parents=True)
     write_rows(folder / "corpus.jsonl", [{"_id": i, "title": title, "text": text} for i, title, text in documents])
     write_rows(folder / "queries.jsonl", [{"_id": i, "text": text} for i, text in QUERIES])
@@ -63,9 +65,18 @@ def test_known_answers(tmp_path: Path) -> None:
     found = evaluate_retrieval(encoder, tmp_path)  # type: ignore[arg-type]
     log2 = math.log2
     q1 = (1 / log2(3) + 2 / log2(4)) / (2 / log2(2) + 1 / log2(3))
-    assert found == {"small": pytest.approx({
-        "ndcg@10": (q1 + 1 + 0) / 3, "mrr@10": (1 / 2 + 1 + 0) / 3,
-        "recall@10": (1 + 1 + 0) / 3, "recall@100": 1.0, "recall@1000": 1.0}, abs=1e-6)}
+    assert found == {
+        "small": pytest.approx(
+            {
+                "ndcg@10": (q1 + 1 + 0) / 3,
+                "mrr@10": (1 / 2 + 1 + 0) / 3,
+                "recall@10": (1 + 1 + 0) / 3,
+                "recall@100": 1.0,
+                "recall@1000": 1.0,
+            },
+            abs=1e-6,
+        )
+    }
     assert "T 10" in encoder.texts and "20" in encoder.texts  # title, space, text; no title, no space
 
 
@@ -74,8 +85,13 @@ def test_what_does_not_count_is_counted(tmp_path: Path, told: Any) -> None:
     collection(tmp_path / "c", judged, [*DOCUMENTS, ("d1", "T", "179")])
     found = evaluate_retrieval(Angles(), tmp_path)["c"]  # type: ignore[arg-type]
     assert found["mrr@10"] == 1.0 and found["recall@10"] == 0.5  # the first d1 stays; the one that is gone is missed
-    for line in ("1 documents repeat an id", "3 queries have no relevant document", "16 documents, 1 queries",
-                 "1 judged queries are not in queries.jsonl", "1 relevant documents are not in corpus.jsonl"):
+    for line in (
+        "1 documents repeat an id",
+        "3 queries have no relevant document",
+        "16 documents, 1 queries",
+        "1 judged queries are not in queries.jsonl",
+        "1 relevant documents are not in corpus.jsonl",
+    ):
         assert line in told()
 
 
@@ -88,16 +104,23 @@ def test_folders_and_query_texts(tmp_path: Path) -> None:
     assert list(beir_queries(tmp_path)) == 2 * [text for _, text in QUERIES]
 
 
-@pytest.mark.parametrize(("name", "content", "message"), [
-    ("corpus.jsonl", '{"_id": "a", "text": "1"}\n{"_id": "b"}\n', r"corpus.jsonl, line 2: text missing"),
-    ("corpus.jsonl", '{"_id": "a", "text": "1"\n', r"corpus.jsonl, line 1: not valid JSON"),
-    ("corpus.jsonl", '{"_id": "a", "text": ["1"]}\n', r"corpus.jsonl, line 1: text is list"),
-    ("corpus.jsonl", "", r"corpus.jsonl holds no documents"),
-    ("queries.jsonl", '{"_id": null, "text": "1"}\n', r"queries.jsonl, line 1: _id is None"),
-    ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\thigh\n", r"test.tsv, line 2: .*whole number"),
-    ("qrels/test.tsv", "q1\tQ0\td1\t1\n", r"test.tsv, line 1: .*whole number"),
-    ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t0\n", r"no query of queries.jsonl has a relevant document"),
-])
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("corpus.jsonl", '{"_id": "a", "text": "1"}\n{"_id": "b"}\n', r"corpus.jsonl, line 2: text missing"),
+        ("corpus.jsonl", '{"_id": "a", "text": "1"\n', r"corpus.jsonl, line 1: not valid JSON"),
+        ("corpus.jsonl", '{"_id": "a", "text": ["1"]}\n', r"corpus.jsonl, line 1: text is list"),
+        ("corpus.jsonl", "", r"corpus.jsonl holds no documents"),
+        ("queries.jsonl", '{"_id": null, "text": "1"}\n', r"queries.jsonl, line 1: _id is None"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\thigh\n", r"test.tsv, line 2: .*whole number"),
+        ("qrels/test.tsv", "q1\tQ0\td1\t1\n", r"test.tsv, line 1: .*whole number"),
+        (
+            "qrels/test.tsv",
+            "query-id\tcorpus-id\tscore\nq1\td1\t0\n",
+            r"no query of queries.jsonl has a relevant document",
+        ),
+    ],
+)
 def test_malformed_collections_are_named(tmp_path: Path, name: str, content: str, message: str) -> None:
     (collection(tmp_path / "c", [("q1", "d1", 1)]) / name).write_text(content)
     with pytest.raises(UserError, match=message):

@@ -6,55 +6,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import make_encoder, sentences
+from simtde_setting import VARIANTS, config, random_tokens, setting, small_teacher
 
-from configs import simtde as config_file
-from jdistill.data.batches import TokenTable
 from jdistill.errors import UserError
 from jdistill.methods import simtde
 from jdistill.methods.compact_start import block_output, compact_start
 from jdistill.methods.contract import Method
 from jdistill.train import make_gradient
 
-VARIANTS = ["", "deep", "matched", "no_token", "lrn", "lmx", "random", "kl", "pair_mse", "pair_mae", "normalized", "table"]
-
-
-def config(variant: str = "", **changes: object):
-    c = config_file.get_config(variant)
-    c.student.layers = c.student.layers and 2
-    c.student.embedding_size = c.student.embedding_size and 12
-    c.student.hidden_size = c.student.hidden_size and 16
-    c.update_from_flattened_dict(changes)
-    return c
-
-
-def tokens_of(teacher, count: int = 60) -> TokenTable:
-    ids = teacher.tokenize(sentences(count))
-    return TokenTable(np.concatenate([np.asarray(row) for row in ids]), np.concatenate([[0], np.cumsum([len(row) for row in ids])]))
-
-
-def build(variant: str = "", **changes: object) -> tuple[Method, dict]:
-    teacher = make_encoder(normalize=False)
-    method = simtde.build(config(variant, **changes), teacher, 32, tokens_of(teacher), True)
-    texts = sentences(8)
-    rows = teacher.tokenize(texts)
-    width = max(map(len, rows)) + 3
-    ids = np.zeros((8, width), np.int32)
-    for i, row in enumerate(rows):
-        ids[i, :len(row)] = row
-    mask = np.arange(width)[None] < np.array([[len(row)] for row in rows])
-    return method, {"ids": ids, "mask": mask, "teacher": teacher.encode(texts)}
-
 
 def loss_of(method: Method, batch: dict, params=None) -> tuple[float, dict]:
     params = method.params if params is None else params
-    total, metrics = method.objective(params, method.frozen, method.represent(params, method.frozen, batch, None), batch)
+    total, metrics = method.objective(
+        params, method.frozen, method.represent(params, method.frozen, batch, None), batch
+    )
     return float(total), {k: float(v) for k, v in metrics.items()}
 
 
 def test_the_student_copies_the_last_layers_and_is_a_compact_electra() -> None:
-    teacher = make_encoder()
-    method, _ = build()
+    teacher = small_teacher()
+    method, _ = setting()
     student = method.student
     assert (student.config.model_type, student.config.num_layers, student.config.embedding_size) == ("electra", 2, 12)
     for mine, theirs in (("layer_0", "layer_2"), ("layer_1", "layer_3")):
@@ -63,18 +34,22 @@ def test_the_student_copies_the_last_layers_and_is_a_compact_electra() -> None:
 
 
 def test_equation_5_against_loops() -> None:
-    method, batch = build(**{"loss.alpha": 0.3})
-    teacher, student = make_encoder(), method.params["student"]["bert"]
+    method, batch = setting(**{"loss.alpha": 0.3})
+    teacher, student = small_teacher(), method.params["student"]["bert"]
     token, count = 0.0, 0
     for ids, mask in zip(batch["ids"], batch["mask"], strict=True):
         for position, (i, on) in enumerate(zip(ids, mask, strict=True)):
             if on:
                 at = np.array([position])
                 target = block_output(teacher.params["embeddings"], np.array([i]), at, 1e-12)
-                mine = block_output(student["embeddings"], np.array([i]), at, 1e-12) @ student["project"]["kernel"] + student["project"]["bias"]
+                mine = (
+                    block_output(student["embeddings"], np.array([i]), at, 1e-12) @ student["project"]["kernel"]
+                    + student["project"]["bias"]
+                )
                 token += float(np.square(mine - target).sum())
                 count += target.size
-    vectors = method.student.encode(sentences(8), normalize=False)
+    rows = [ids[mask] for ids, mask in zip(batch["ids"], batch["mask"], strict=True)]
+    vectors = method.student.encode_ids(rows, normalize=False)
     sentence = float(np.square(vectors - batch["teacher"]).mean())
     total, metrics = loss_of(method, batch)
     assert metrics["token_loss"] == pytest.approx(token / count, rel=1e-5)
@@ -84,17 +59,24 @@ def test_equation_5_against_loops() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_padding_never_counts(variant: str) -> None:
-    method, batch = build(variant)
-    more = {"ids": np.pad(batch["ids"], ((0, 0), (0, 6)), constant_values=321), "mask": np.pad(batch["mask"], ((0, 0), (0, 6))), "teacher": batch["teacher"]}
-    more["ids"] = np.where(more["mask"], more["ids"], 777).astype(np.int32)
+    method, batch = setting(variant)
+    more = {
+        "ids": np.pad(batch["ids"], ((0, 0), (0, 6)), constant_values=21),
+        "mask": np.pad(batch["mask"], ((0, 0), (0, 6))),
+        "teacher": batch["teacher"],
+    }
+    more["ids"] = np.where(more["mask"], more["ids"], 77).astype(np.int32)
     assert loss_of(method, more)[0] == pytest.approx(loss_of(method, batch)[0], rel=2e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_gradient_equals_finite_differences(variant: str) -> None:
     with jax.enable_x64(True):
-        method, batch = build(variant)
-        wide = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64) if x.dtype == np.float32 else jnp.asarray(x), (method.params, method.frozen, batch))
+        method, batch = setting(variant)
+        wide = jax.tree.map(
+            lambda x: jnp.asarray(x, jnp.float64) if x.dtype == np.float32 else jnp.asarray(x),
+            (method.params, method.frozen, batch),
+        )
         params, frozen, batch = wide
         grads, metrics = make_gradient(method, 0, False)(params, frozen, batch, jnp.int32(0))
         rng = np.random.default_rng(0)
@@ -104,7 +86,9 @@ def test_gradient_equals_finite_differences(variant: str) -> None:
             moved = jax.tree.map(lambda x, d: x + t * d, params, direction)
             return float(method.objective(moved, frozen, method.represent(moved, frozen, batch, None), batch)[0])
 
-        slope = sum(float((g * d).sum()) for g, d in zip(jax.tree.leaves(grads), jax.tree.leaves(direction), strict=True))
+        slope = sum(
+            float((g * d).sum()) for g, d in zip(jax.tree.leaves(grads), jax.tree.leaves(direction), strict=True)
+        )
         # Losses are computed in float32, so a difference of 2e-3 of a value of order one carries about 1e-4 of noise.
         step = 2e-3
         numeric = (8 * (along(step) - along(-step)) - (along(2 * step) - along(-2 * step))) / (12 * step)
@@ -113,15 +97,15 @@ def test_gradient_equals_finite_differences(variant: str) -> None:
 
 
 def test_dropout_draws_anew_each_step_and_not_without() -> None:
-    method, batch = build(**{"student.dropout": 0.1})
+    method, batch = setting(dropout=0.1)
     gradient = make_gradient(method, 0, dropout=True)
     a, b, again = (gradient(method.params, method.frozen, batch, jnp.int32(s))[1]["loss"] for s in (1, 2, 1))
     assert a != b and a == again
 
 
 def test_the_compact_start_explains_what_the_best_linear_map_can() -> None:
-    teacher = make_encoder()
-    tokens = tokens_of(teacher, 400)
+    teacher = small_teacher()
+    tokens = random_tokens(400)
     ids = tokens.ids.astype(int)
     positions = np.concatenate([np.arange(n) for n in tokens.lengths])
     block = teacher.params["embeddings"]
@@ -143,27 +127,32 @@ def test_the_real_teachers_start_explains_two_thirds(real_teacher: str) -> None:
     ids = np.random.default_rng(0).integers(1000, 30000, 20_000)
     positions = np.random.default_rng(1).integers(1, 24, 20_000)
     block, project, explained = compact_start(teacher.params["embeddings"], 128, ids, positions, 1e-12)
-    assert explained > 0.6 and block["word"]["embedding"].shape == (30522, 128) and project["kernel"].shape == (128, 384)
+    assert (
+        explained > 0.6 and block["word"]["embedding"].shape == (30522, 128) and project["kernel"].shape == (128, 384)
+    )
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"student.layers": 5}, "student.layers=5 must lie in 1..4"),
-    ({"loss.sentence": "mea"}, "loss.sentence='mea' is not one of"),
-    ({"loss.token": "all"}, "loss.token='all' is not one of"),
-    ({"loss.alpha": 1.5}, "loss.alpha=1.5 must lie in 0..1"),
-    ({"student.start": "zeros"}, "student.start='zeros' is not one of"),
-    ({"student.copy_layers": "middle"}, "copy_layers='middle' is not one of"),
-    ({"student.hidden_size": 18}, "hidden_size=18 does not divide into the teacher's 4 heads"),
-    ({"student.hidden_size": 16}, "the token term needs student.hidden_size equal"),
-])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"student.layers": 5}, "student.layers=5 must lie in 1..4"),
+        ({"loss.sentence": "mea"}, "loss.sentence='mea' is not one of"),
+        ({"loss.token": "all"}, "loss.token='all' is not one of"),
+        ({"loss.alpha": 1.5}, "loss.alpha=1.5 must lie in 0..1"),
+        ({"student.start": "zeros"}, "student.start='zeros' is not one of"),
+        ({"student.copy_layers": "middle"}, "copy_layers='middle' is not one of"),
+        ({"student.hidden_size": 18}, "hidden_size=18 does not divide into the teacher's 4 heads"),
+        ({"student.hidden_size": 16}, "the token term needs student.hidden_size equal"),
+    ],
+)
 def test_switches_that_do_not_fit_are_named(changes: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        build(**changes)
+        setting(**changes)
 
 
 def test_a_teacher_of_another_width_is_refused() -> None:
-    start = make_encoder()
+    start = small_teacher()
     with pytest.raises(UserError, match="vectors are 48 wide, but the student's layers.* are 32"):
-        simtde.build(config(**{"loss.token": "none"}), start, 48, tokens_of(start), False)
+        simtde.build(config(**{"loss.token": "none"}), start, 48, random_tokens(50), False)
     with pytest.raises(UserError, match="has no token embeddings"):
-        simtde.build(config(), start, 32, tokens_of(start), False)
+        simtde.build(config(), start, 32, random_tokens(50), False)

@@ -37,8 +37,9 @@ def test_a_folder_is_read_in_the_order_of_names_and_across_duplicates(tmp_path: 
     assert found.skipped == {"repeated": 1}
 
 
-def test_bad_lines_are_skipped_counted_and_located(tmp_path: Path, caplog: pytest.LogCaptureFixture,
-                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_lines_are_skipped_counted_and_located(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = [b"good", b"", b"  \t ", b"with \0 NUL", b"bad \xff byte", b"  good  ", b"lone \xed\xa0\x80", b"", b"last"]
     source = write(tmp_path / "bad.txt", b"\n".join(lines))
     monkeypatch.setattr(logging.getLogger("jdistill"), "propagate", True)
@@ -66,8 +67,9 @@ def test_lone_surrogates_and_null_cells_of_tables(tmp_path: Path) -> None:
     assert (found.texts, found.skipped) == (["fine", "two\nlines"], {"with invalid UTF-8": 1})
 
 
-@pytest.mark.parametrize(("content", "says"), [
-    (b"", "it is empty"), (b"\n\n \n", "2 empty .* 1 blank"), (b"a\0\n", "1 with NUL")])
+@pytest.mark.parametrize(
+    ("content", "says"), [(b"", "it is empty"), (b"\n\n \n", "2 empty .* 1 blank"), (b"a\0\n", "1 with NUL")]
+)
 def test_a_corpus_without_text_says_what_was_skipped(tmp_path: Path, content: bytes, says: str) -> None:
     with pytest.raises(UserError, match=f"no usable text.*{says}"):
         read_texts(write(tmp_path / "empty.txt", content))
@@ -77,8 +79,13 @@ def test_paths_that_do_not_exist_are_not_taken_for_hub_ids(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "real").mkdir(parents=True)
     for source, says in {
-            "runs/simtde": "runs holds real", "./owner/name": "no such file", "data/text.txt": "no such file",
-            "/nowhere/model": "no such file", "model": "hub id is written owner/name", "": "is empty"}.items():
+        "runs/simtde": "runs holds real",
+        "./owner/name": "no such file",
+        "data/text.txt": "no such file",
+        "/nowhere/model": "no such file",
+        "model": "hub id is written owner/name",
+        "": "is empty",
+    }.items():
         with pytest.raises(UserError, match=says):
             resolve(source, "config.teacher")
     assert resolve("runs/real", "config.teacher") == Path("runs/real")
@@ -117,8 +124,14 @@ def run_without_hub(calls: list[str], folder: Path, **env: str) -> list[tuple[st
             print(json.dumps([said, time.monotonic() - start]))
     """
     away = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(folder), "PYTHONPATH": str(Path(__file__).parents[1])}
-    ran = subprocess.run([sys.executable, "-c", script, *calls], capture_output=True, text=True, timeout=120,
-                         cwd=folder, env={**os.environ, **away, **env})
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *calls],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder,
+        env={**os.environ, **away, **env},
+    )
     assert ran.returncode == 0, ran.stderr
     return [tuple(json.loads(line)) for line in ran.stdout.splitlines()]
 
@@ -133,9 +146,15 @@ def test_an_unreachable_hub_is_said_at_once_with_the_keys_to_change(tmp_path: Pa
     (repo / "snapshots" / commit / "config.json").write_text("{}")
 
     model, flag, text, cached = run_without_hub(
-        ["resolve('owner/name', 'config.teacher')", "resolve('owner/name', 'model')",
-         "read_texts('owner/name', 'text')", "resolve('owner/cached', 'config.teacher')"],
-        tmp_path, HF_HUB_OFFLINE=offline)
+        [
+            "resolve('owner/name', 'config.teacher')",
+            "resolve('owner/name', 'model')",
+            "read_texts('owner/name', 'text')",
+            "resolve('owner/cached', 'config.teacher')",
+        ],
+        tmp_path,
+        HF_HUB_OFFLINE=offline,
+    )
     why = "HF_HUB_OFFLINE is set" if offline == "1" else "the hub at http://127.0.0.1:9 cannot be reached"
     for key, (said, seconds) in {"config.teacher": model, "model": flag, "config.text": text}.items():
         keys = "--model" if key == "model" else "--config.teacher and --config.text"

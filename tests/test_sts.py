@@ -42,6 +42,7 @@ class Angles:
 
 def naive_spearman(x: Sequence[float], y: Sequence[float]) -> float:
     """By definition: Pearson's correlation of ranks, where a value's rank counts those below it and half its equals."""
+
     def ranks(values: Sequence[float]) -> list[float]:
         return [sum(b < a for b in values) + (sum(b == a for b in values) + 1) / 2 for a in values]
 
@@ -91,8 +92,8 @@ def test_spearman_is_that_of_a_rank_loop() -> None:
 
 def test_blank_gold_lines_are_unscored_pairs(tmp_path: Path) -> None:
     write_year(tmp_path, 16, "a", ["x 0\ty 1", "x 2\ty 3\tsource", "x 4\ty 5", "x 6\ty 7"], ["", "4.5", "  ", "0"])
-    task, = sts_tasks(tmp_path)
-    subset, = task.subsets
+    (task,) = sts_tasks(tmp_path)
+    (subset,) = task.subsets
     assert (task.name, subset.name) == ("STS16", "a")
     assert (subset.left, subset.right) == (["x 2", "x 6"], ["y 3", "y 7"])
     assert subset.gold.dtype == np.float64 and subset.gold.tolist() == [4.5, 0.0]
@@ -156,12 +157,14 @@ def test_malformed_senteval_files_are_named(tmp_path: Path) -> None:
 
 FORMATS = {
     "a.csv": 'id,score,sentence1,sentence2\n7,1.5,"one, ""two""",three\n8,2,four,five\n\n',
-    "b.tsv": "sentence1\tsentence2\tscore\none, \"two\"\tthree\t1.5\nfour\tfive\t2\n",
-    "c.jsonl": "".join(json.dumps({"sentence1": a, "sentence2": b, "score": s}) + "\n"
-                       for a, b, s in (('one, "two"', "three", 1.5), ("four", "five", 2))),
-    "d.csv": "g\tf\ty\t1\t1.5\tone, \"two\"\tthree\ng\tf\ty\t2\t2\tfour\tfive\n",
+    "b.tsv": 'sentence1\tsentence2\tscore\none, "two"\tthree\t1.5\nfour\tfive\t2\n',
+    "c.jsonl": "".join(
+        json.dumps({"sentence1": a, "sentence2": b, "score": s}) + "\n"
+        for a, b, s in (('one, "two"', "three", 1.5), ("four", "five", 2))
+    ),
+    "d.csv": 'g\tf\ty\t1\t1.5\tone, "two"\tthree\ng\tf\ty\t2\t2\tfour\tfive\n',
     "SICK_trial.txt": "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\r\n"
-                      "1\tone, \"two\"\tthree\t1.5\tNEUTRAL\r\n2\tfour\tfive\t2\tNEUTRAL\r\n",
+    '1\tone, "two"\tthree\t1.5\tNEUTRAL\r\n2\tfour\tfive\t2\tNEUTRAL\r\n',
 }
 
 
@@ -173,22 +176,33 @@ def test_every_format_of_scored_pairs(tmp_path: Path, name: str) -> None:
     assert gold.dtype == np.float64 and gold.tolist() == [1.5, 2.0]
 
 
-@pytest.mark.parametrize(("name", "content", "message"), [
-    ("p.csv", b"sentence1,sentence2,score\na,b,1\na,b,nan\n", "p.csv, line 3: the score is 'nan'"),
-    ("p.csv", b"sentence1,sentence2,score\na,,1\n", "p.csv, line 2: sentence 2 is empty"),
-    ("p.csv", b"sentence1,sentence2,score\na,b\n", "p.csv, line 2: 2 columns, but column 3"),
-    ("p.csv", b"sentence1,text,score\na,b,1\n", "line 1: columns sentence1, sentence2, .* found is sentence1, text"),
-    ("p.csv", b'sentence1,sentence2,score\n"a,b,1\n', "p.csv, line 2: not a well-formed row"),
-    ("p.csv", b"", "p.csv, line 1: columns sentence1, sentence2, score are needed; found is nothing"),
-    ("p.csv", b"sentence1,sentence2,score\n", "p.csv holds no pair"),
-    ("p.tsv", b"sentence1\tsentence2\tscore\na\tb\t1\na\t\xff\t1\n", "p.tsv, line 3: not UTF-8"),
-    ("p.csv", b"g\tf\ty\t1\t1.5\ta\tb\ng\tf\ty\t1\tNaN\ta\tb\n", "p.csv, line 2: the score is 'NaN'"),
-    ("p.jsonl", b'{"sentence1": "a", "sentence2": "b"}\n', "p.jsonl, line 1: sentence1, sentence2, score are needed"),
-    ("p.jsonl", b'{"sentence1": "a", "sentence2": 3, "score": 1}\n', "line 1: sentence 2 is empty or no string: 3"),
-    ("p.jsonl", b'{"sentence1": "a", "sentence2": "b", "score": NaN}\n', "p.jsonl, line 1: the score is nan"),
-    ("p.jsonl", b'\n{"sentence1": \n', "p.jsonl, line 2: not valid JSON"),
-    ("p.xlsx", b"", "p.xlsx: scored pairs are read from"),
-])
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("p.csv", b"sentence1,sentence2,score\na,b,1\na,b,nan\n", "p.csv, line 3: the score is 'nan'"),
+        ("p.csv", b"sentence1,sentence2,score\na,,1\n", "p.csv, line 2: sentence 2 is empty"),
+        ("p.csv", b"sentence1,sentence2,score\na,b\n", "p.csv, line 2: 2 columns, but column 3"),
+        (
+            "p.csv",
+            b"sentence1,text,score\na,b,1\n",
+            "line 1: columns sentence1, sentence2, .* found is sentence1, text",
+        ),
+        ("p.csv", b'sentence1,sentence2,score\n"a,b,1\n', "p.csv, line 2: not a well-formed row"),
+        ("p.csv", b"", "p.csv, line 1: columns sentence1, sentence2, score are needed; found is nothing"),
+        ("p.csv", b"sentence1,sentence2,score\n", "p.csv holds no pair"),
+        ("p.tsv", b"sentence1\tsentence2\tscore\na\tb\t1\na\t\xff\t1\n", "p.tsv, line 3: not UTF-8"),
+        ("p.csv", b"g\tf\ty\t1\t1.5\ta\tb\ng\tf\ty\t1\tNaN\ta\tb\n", "p.csv, line 2: the score is 'NaN'"),
+        (
+            "p.jsonl",
+            b'{"sentence1": "a", "sentence2": "b"}\n',
+            "p.jsonl, line 1: sentence1, sentence2, score are needed",
+        ),
+        ("p.jsonl", b'{"sentence1": "a", "sentence2": 3, "score": 1}\n', "line 1: sentence 2 is empty or no string: 3"),
+        ("p.jsonl", b'{"sentence1": "a", "sentence2": "b", "score": NaN}\n', "p.jsonl, line 1: the score is nan"),
+        ("p.jsonl", b'\n{"sentence1": \n', "p.jsonl, line 2: not valid JSON"),
+        ("p.xlsx", b"", "p.xlsx: scored pairs are read from"),
+    ],
+)
 def test_bad_pairs_are_named_by_file_and_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=message):

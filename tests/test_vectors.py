@@ -24,9 +24,15 @@ def parquet(path: Path, texts: Any = TEXTS, vectors: Any = VECTORS, name: str = 
     return path
 
 
-@pytest.mark.parametrize(("name", "type_"), [
-    ("embedding", pa.list_(pa.float32())), ("vector", pa.large_list(pa.float64())),
-    ("embedding", pa.list_(pa.float32(), 4)), ("vector", pa.list_(pa.int64()))])
+@pytest.mark.parametrize(
+    ("name", "type_"),
+    [
+        ("embedding", pa.list_(pa.float32())),
+        ("vector", pa.large_list(pa.float64())),
+        ("embedding", pa.list_(pa.float32(), 4)),
+        ("vector", pa.list_(pa.int64())),
+    ],
+)
 def test_parquet(tmp_path: Path, name: str, type_: pa.DataType) -> None:
     texts, vectors = read_vectors(parquet(tmp_path / "a.parquet", name=name, type_=type_))
     assert texts == TEXTS and vectors.dtype == np.float32
@@ -55,27 +61,33 @@ def changed(row: int, value: Any) -> list[Any]:
     return [value if i == row else list(vector) for i, vector in enumerate(VECTORS.tolist())]
 
 
-@pytest.mark.parametrize(("vectors", "says"), [
-    (changed(1, [1.0, float("nan"), 0, 0]), "row 1: the vector holds NaN or inf"),
-    (changed(2, [1.0, float("inf"), 0, 0]), "row 2: the vector holds NaN or inf"),
-    (changed(2, [1e300, 0.0, 0.0, 0.0]), "row 2: the vector holds NaN or inf"),
-    (changed(1, [0.0, 0.0, 0.0, 0.0]), "row 1: the vector is all zeros"),
-    (changed(2, [1.0, 2.0]), "row 2: the vector has 2 numbers, those before have 4"),
-    (changed(1, None), "row 1: there is no vector"),
-    (changed(1, [1.0, None, 3.0, 4.0]), "row 1: the vector holds a null"),
-    ([[], [], []], "row 0: the vector is empty"),
-])
+@pytest.mark.parametrize(
+    ("vectors", "says"),
+    [
+        (changed(1, [1.0, float("nan"), 0, 0]), "row 1: the vector holds NaN or inf"),
+        (changed(2, [1.0, float("inf"), 0, 0]), "row 2: the vector holds NaN or inf"),
+        (changed(2, [1e300, 0.0, 0.0, 0.0]), "row 2: the vector holds NaN or inf"),
+        (changed(1, [0.0, 0.0, 0.0, 0.0]), "row 1: the vector is all zeros"),
+        (changed(2, [1.0, 2.0]), "row 2: the vector has 2 numbers, those before have 4"),
+        (changed(1, None), "row 1: there is no vector"),
+        (changed(1, [1.0, None, 3.0, 4.0]), "row 1: the vector holds a null"),
+        ([[], [], []], "row 0: the vector is empty"),
+    ],
+)
 def test_a_broken_vector_is_named_by_its_row(tmp_path: Path, vectors: list[Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
         read_vectors(parquet(tmp_path / "a.parquet", vectors=vectors, type_=pa.list_(pa.float64())))
 
 
-@pytest.mark.parametrize(("texts", "says"), [
-    (["one", "  ", "three"], "row 1: the text is blank"),
-    (["one", None, "three"], "row 1: the text is blank"),
-    (["one", "two", "a\0b"], "row 2: the text is with NUL"),
-    (["same", "two", " same "], "row 2: the text of row 0 again, with another vector"),
-])
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (["one", "  ", "three"], "row 1: the text is blank"),
+        (["one", None, "three"], "row 1: the text is blank"),
+        (["one", "two", "a\0b"], "row 2: the text is with NUL"),
+        (["same", "two", " same "], "row 2: the text of row 0 again, with another vector"),
+    ],
+)
 def test_a_broken_text_is_named_by_its_row(tmp_path: Path, texts: list[Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
         read_vectors(parquet(tmp_path / "a.parquet", texts=texts))

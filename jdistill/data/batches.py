@@ -33,8 +33,13 @@ class TokenTable:
         return np.where(mask, self.ids[places], pad_id).astype(np.int32), mask
 
 
-def tokenize_once(texts: Sequence[str], tokenize: Callable[[list[str]], list[list[int]]], fingerprint: str,
-                  folder: Path, chunk: int = 20_000) -> TokenTable:
+def tokenize_once(
+    texts: Sequence[str],
+    tokenize: Callable[[list[str]], list[list[int]]],
+    fingerprint: str,
+    folder: Path,
+    chunk: int = 20_000,
+) -> TokenTable:
     """The texts' token ids, from `folder` if the same texts were tokenised before.
 
     fingerprint: names the tokenizer, prompt and maximum length. The files' name is a hash of it and of the texts.
@@ -50,7 +55,7 @@ def tokenize_once(texts: Sequence[str], tokenize: Callable[[list[str]], list[lis
         lengths: list[int] = []
         with progress("tokenising", len(texts), "texts") as meter:
             for start in range(0, len(texts), chunk):
-                rows = tokenize(list(texts[start:start + chunk]))
+                rows = tokenize(list(texts[start : start + chunk]))
                 parts.append(np.fromiter((token for row in rows for token in row), np.int32))
                 lengths += [len(row) for row in rows]
                 meter.advance(len(rows))
@@ -99,8 +104,8 @@ def choose_buckets(lengths: np.ndarray, count: int, multiple: int) -> tuple[int,
 class Batches:
     """An endless, seeded, random-access sequence of batches: the step number is the whole position.
 
-    Every epoch shuffles anew and cuts full batches of one width each. Texts that do not fill a batch of their width move up to the
-    next; the last fewer than batch_size texts of an epoch sit it out (others the next time).
+    Every epoch shuffles anew and cuts full batches of one width each. Texts that do not fill a batch of their width
+    move up to the next; the last fewer than batch_size texts of an epoch sit it out (others the next time).
     """
 
     lengths: np.ndarray  # int [N], in tokens
@@ -110,8 +115,10 @@ class Batches:
 
     def __post_init__(self) -> None:
         if len(self.lengths) < self.batch_size:
-            raise UserError(f"{len(self.lengths)} training texts do not fill one batch of batch_size={self.batch_size}; "
-                            "lower --config.batch_size or bring more text")
+            raise UserError(
+                f"{len(self.lengths)} training texts do not fill one batch of batch_size={self.batch_size}; "
+                "lower --config.batch_size or bring more text"
+            )
         self.bucket_of = np.searchsorted(np.asarray(self.widths), self.lengths)
         self._epoch = -1
 

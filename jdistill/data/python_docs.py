@@ -18,18 +18,91 @@ from jdistill.errors import UserError
 MIN_CHARS, MAX_CHARS = 15, 300
 # Not documentation, or (tkinter, turtle) a package of its own on some systems: one Python version is to give one text.
 SKIPPED = {
-    "__phello__", "_vendor", "antigravity", "distutils", "ensurepip", "idlelib", "lib2to3", "msilib", "pydoc_data",
-    "site-packages", "test", "tests", "this", "tkinter", "turtle", "turtledemo",
+    "__phello__",
+    "_vendor",
+    "antigravity",
+    "distutils",
+    "ensurepip",
+    "idlelib",
+    "lib2to3",
+    "msilib",
+    "pydoc_data",
+    "site-packages",
+    "test",
+    "tests",
+    "this",
+    "tkinter",
+    "turtle",
+    "turtledemo",
 }
 # Written in C, so there is no source to parse; safe to import, and mostly imported already.
 COMPILED = (
-    "builtins", "sys", "math", "itertools", "time", "gc", "marshal", "errno", "atexit", "faulthandler", "posix",
-    "_thread", "_signal", "_io", "_functools", "_collections", "_operator", "_string", "_sre", "_codecs", "_weakref",
-    "_imp", "_warnings", "_abc", "_symtable", "_tracemalloc", "array", "_bisect", "binascii", "cmath", "_csv",
-    "_datetime", "_decimal", "_elementtree", "fcntl", "grp", "_hashlib", "_heapq", "_json", "_lsprof", "mmap",
-    "_pickle", "pwd", "pyexpat", "_queue", "_random", "resource", "select", "_socket", "_sqlite3", "_ssl",
-    "_statistics", "_struct", "syslog", "termios", "unicodedata", "zlib", "_bz2", "_lzma", "_ctypes", "_asyncio",
-    "_contextvars", "_posixsubprocess", "_multiprocessing", "_zoneinfo", "_uuid",
+    "builtins",
+    "sys",
+    "math",
+    "itertools",
+    "time",
+    "gc",
+    "marshal",
+    "errno",
+    "atexit",
+    "faulthandler",
+    "posix",
+    "_thread",
+    "_signal",
+    "_io",
+    "_functools",
+    "_collections",
+    "_operator",
+    "_string",
+    "_sre",
+    "_codecs",
+    "_weakref",
+    "_imp",
+    "_warnings",
+    "_abc",
+    "_symtable",
+    "_tracemalloc",
+    "array",
+    "_bisect",
+    "binascii",
+    "cmath",
+    "_csv",
+    "_datetime",
+    "_decimal",
+    "_elementtree",
+    "fcntl",
+    "grp",
+    "_hashlib",
+    "_heapq",
+    "_json",
+    "_lsprof",
+    "mmap",
+    "_pickle",
+    "pwd",
+    "pyexpat",
+    "_queue",
+    "_random",
+    "resource",
+    "select",
+    "_socket",
+    "_sqlite3",
+    "_ssl",
+    "_statistics",
+    "_struct",
+    "syslog",
+    "termios",
+    "unicodedata",
+    "zlib",
+    "_bz2",
+    "_lzma",
+    "_ctypes",
+    "_asyncio",
+    "_contextvars",
+    "_posixsubprocess",
+    "_multiprocessing",
+    "_zoneinfo",
+    "_uuid",
 )
 
 DIRECTIVE = re.compile(r"\.\. ")
@@ -51,8 +124,10 @@ MARKUP = (
 )
 # A full stop ends a sentence where a capital, a quote or an identifier follows, but not after these.
 BOUNDARY = re.compile(r"""(?<=[.!?])(?:["')\]]{0,2})\s+(?=["'(\[]?[A-Z0-9_]|["'][a-z]|[a-z_]+(?:\(\)|\.\w|_\w)|--)""")
-ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|cf|viz|approx|resp|incl|Mr|Mrs|Dr|St|No|no|Fig|Sec|sec|Vol|vol|"
-                          r"pp|ed|al|Inc|Jr|[A-Z])|\.\.)\.[)\"']?$")
+ABBREVIATION = re.compile(
+    r"(?:\b(?:e\.g|i\.e|etc|vs|cf|viz|approx|resp|incl|Mr|Mrs|Dr|St|No|no|Fig|Sec|sec|Vol|vol|"
+    r"pp|ed|al|Inc|Jr|[A-Z])|\.\.)\.[)\"']?$"
+)
 
 
 @cache
@@ -151,7 +226,7 @@ def _paragraphs(text: str) -> Iterator[str]:
                 if not kept:
                     hidden = depth
                     continue
-                line = line[kept.end():]
+                line = line[kept.end() :]
             heading = i + 1 < len(lines) and RULE.match(lines[i + 1][1]) and lines[i + 1][0] == depth
             if heading or RULE.match(line):
                 yield from run.ended()
@@ -163,7 +238,7 @@ def _paragraphs(text: str) -> Iterator[str]:
             if marker or not run.continues(depth):
                 yield from run.ended()
                 run = _Run(depth + marker.end() if marker else depth)
-                line = line[marker.end():] if marker else line
+                line = line[marker.end() :] if marker else line
             if line.endswith("::"):
                 hidden, line = depth, line[:-1]
             run.add(depth, line)
@@ -208,7 +283,7 @@ def _split(paragraph: str) -> Iterator[str]:
     start = 0
     for match in BOUNDARY.finditer(paragraph):
         if not ABBREVIATION.search(paragraph, start, match.start()):
-            yield paragraph[start:match.start()]
+            yield paragraph[start : match.start()]
             start = match.end()
     yield paragraph[start:]
 

@@ -87,7 +87,7 @@ def _lines(path: Path, limit: int) -> Iterator[bytes | None]:
                 if first:
                     block, first = block.removeprefix(b"\xef\xbb\xbf"), False
                 *pieces, rest = (rest + block).split(b"\n")
-                rest = rest[:limit + 1]  # enough to know that it is too long
+                rest = rest[: limit + 1]  # enough to know that it is too long
                 for piece in pieces:
                     yield piece.removesuffix(b"\r") if len(piece) <= limit else None
     except (EOFError, OSError, zlib.error) as error:
@@ -106,23 +106,27 @@ def _csv_rows(path: Path, column: str, key: str) -> Iterator[Row]:
 
     csv.field_size_limit(TABLE_LINE_BYTES)
     quoted = kind(path) == ".csv"
-    reader = (csv.reader(decoded(), strict=True) if quoted else
-              csv.reader(decoded(), delimiter="\t", quoting=csv.QUOTE_NONE))
+    reader = (
+        csv.reader(decoded(), strict=True) if quoted else csv.reader(decoded(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    )
     try:
         header, first = next(reader, None), next(reader, None)
         if header is None or first is None:
             return
         if quoted and len(header) == 1 and ("\t" in header[0] or ";" in header[0]):
-            raise UserError(f"{path} line 1: no comma, but tabs or semicolons, between the columns; "
-                            "name a tab-separated file .tsv, or separate the columns with commas")
+            raise UserError(
+                f"{path} line 1: no comma, but tabs or semicolons, between the columns; "
+                "name a tab-separated file .tsv, or separate the columns with commas"
+            )
         words = [name for name, cell in zip(header, first, strict=False) if not _is_number(cell)]
         place = header.index(pick_column(column, words, header, str(path), key))
         for row in chain([first], reader):
             cell = row[place] if place < len(row) else ""
             yield reader.line_num, cell if cell.isascii() else cell.encode("utf-8", "surrogateescape")
     except csv.Error as error:
-        raise UserError(f"{path} line {reader.line_num}: not valid CSV ({error}); "
-                        "a quote may stand open since an earlier line") from None
+        raise UserError(
+            f"{path} line {reader.line_num}: not valid CSV ({error}); a quote may stand open since an earlier line"
+        ) from None
 
 
 def _is_number(cell: str) -> bool:
@@ -148,7 +152,7 @@ def _jsonl_rows(path: Path, column: str, key: str) -> Iterator[Row]:
             raise UserError(f"{path} line {row}: not valid JSON ({error})") from None
         where = f"{path} line {row}"
         if not isinstance(record, dict):
-            raise UserError(f"{where}: a row must be an object like {{\"text\": \"…\"}}, not {type(record).__name__}")
+            raise UserError(f'{where}: a row must be an object like {{"text": "…"}}, not {type(record).__name__}')
         if not name or name not in record:
             strings = [field for field, value in record.items() if isinstance(value, str)]
             name = pick_column(name or column, strings, list(record), where, key)
@@ -163,8 +167,10 @@ def _parquet_rows(path: Path, column: str, key: str) -> Iterator[Row]:
         strings = string_columns(file.schema_arrow)
         name = pick_column(column, strings, file.schema_arrow.names, str(path), key)
         if name not in strings:
-            raise UserError(f"{path}: column {name!r} holds {file.schema_arrow.field(name).type}, not text; "
-                            f"set --{key}_column to one of: {', '.join(strings) or 'none does'}")
+            raise UserError(
+                f"{path}: column {name!r} holds {file.schema_arrow.field(name).type}, not text; "
+                f"set --{key}_column to one of: {', '.join(strings) or 'none does'}"
+            )
         with progress(f"reading {path.name}", file.metadata.num_rows, "rows") as meter:
             for number, cell in cells(batch.column(0) for batch in file.iter_batches(10_000, columns=[name])):
                 if number % 10_000 == 0:

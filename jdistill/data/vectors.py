@@ -48,8 +48,10 @@ def _checked(path: Path, texts: list[str], vectors: np.ndarray) -> tuple[list[st
     for fault, rows in (("holds NaN or inf", ~np.isfinite(vectors).all(1)), ("is all zeros", ~vectors.any(1))):
         if rows.any():
             row = int(np.argmax(rows))
-            raise UserError(f"{path} row {row}: the vector {fault} ({int(rows.sum())} rows do); remove or mend it. "
-                            f"Text: {texts[row][:80]!r}")
+            raise UserError(
+                f"{path} row {row}: the vector {fault} ({int(rows.sum())} rows do); remove or mend it. "
+                f"Text: {texts[row][:80]!r}"
+            )
     first: dict[str, int] = {}
     for row, text in enumerate(texts):
         text = text.strip()
@@ -69,12 +71,15 @@ def _read_npz(path: Path) -> tuple[list[str], np.ndarray]:
         with np.load(path, allow_pickle=False) as arrays:
             missing = {"texts", "embeddings"} - set(arrays.files)
             if missing:
-                raise UserError(f"{path} has no array {' or '.join(sorted(missing))}; "
-                                f"it has {', '.join(arrays.files) or 'none'}")
+                raise UserError(
+                    f"{path} has no array {' or '.join(sorted(missing))}; it has {', '.join(arrays.files) or 'none'}"
+                )
             texts, vectors = arrays["texts"], arrays["embeddings"]
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path} cannot be read: {error}. Save it with "
-                        "np.savez(file, texts=np.array(texts, dtype=str), embeddings=float32 array)") from None
+        raise UserError(
+            f"{path} cannot be read: {error}. Save it with "
+            "np.savez(file, texts=np.array(texts, dtype=str), embeddings=float32 array)"
+        ) from None
     if texts.dtype.kind != "U" or texts.ndim != 1:
         raise UserError(f"{path}: texts must be a one-dimensional array of str, not {texts.dtype} {list(texts.shape)}")
     if vectors.dtype.kind not in "fiu" or vectors.ndim != 2:
@@ -88,8 +93,9 @@ def _read_parquet(path: Path) -> tuple[list[str], np.ndarray]:
         schema = file.schema_arrow
         name = next((name for name in ("embedding", "vector") if name in schema.names), None)
         if name is None or "text" not in schema.names:
-            raise UserError(f"{path} must have columns text and embedding (or vector); "
-                            f"it has {', '.join(schema.names)}")
+            raise UserError(
+                f"{path} must have columns text and embedding (or vector); it has {', '.join(schema.names)}"
+            )
         if "text" not in string_columns(schema):
             raise UserError(f"{path}: column text holds {schema.field('text').type}, not strings")
         texts: list[str] = []

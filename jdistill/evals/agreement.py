@@ -55,12 +55,12 @@ def nearest(unit_NxD: np.ndarray, k: int) -> np.ndarray:
     k = min(k, len(unit_NxD) - 1)
     found = np.empty((len(unit_NxD), k), np.int64)
     for start in range(0, len(unit_NxD), BLOCK):
-        cosines = unit_NxD[start:start + BLOCK] @ unit_NxD.T
+        cosines = unit_NxD[start : start + BLOCK] @ unit_NxD.T
         rows = np.arange(len(cosines))
         cosines[rows, start + rows] = -np.inf
         part = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
         order = np.argsort(-np.take_along_axis(cosines, part, axis=1), axis=1, kind="stable")
-        found[start:start + BLOCK] = np.take_along_axis(part, order, axis=1)
+        found[start : start + BLOCK] = np.take_along_axis(part, order, axis=1)
     return found
 
 

@@ -42,8 +42,10 @@ def evaluate_entity(encoder: Encoder, path: Path) -> dict[str, float]:
     if not scored:
         raise UserError(f"{path}: no query has an entity labelled 1")
     sure = sum(len(data.listed[q]) == len(data.right[q]) for q in scored)
-    for count, what in ((len(data.queries) - len(scored), "queries have no entity labelled 1 and are left out"),
-                        (sure, "queries list no wrong entity: within their own candidates they always hit")):
+    for count, what in (
+        (len(data.queries) - len(scored), "queries have no entity labelled 1 and are left out"),
+        (sure, "queries list no wrong entity: within their own candidates they always hit"),
+    ):
         if count:
             log.warning("%s: %d %s", path, count, what)
     queries = unit_rows(encoder.encode([data.queries[q] for q in scored], show_progress=True))
@@ -51,14 +53,18 @@ def evaluate_entity(encoder: Encoder, path: Path) -> dict[str, float]:
     within = across = 0
     step = max(1, BLOCK // len(entities))
     for start in range(0, len(scored), step):
-        cosines = queries[start:start + step] @ entities.T
-        for row, q in zip(cosines, scored[start:start + step], strict=True):
+        cosines = queries[start : start + step] @ entities.T
+        for row, q in zip(cosines, scored[start : start + step], strict=True):
             best = row[data.right[q]].max()
             row[data.right[q]] = -np.inf
             within += bool(best > row[data.listed[q]].max() + TIE)
             across += bool(best > row.max() + TIE)
-    return {"recall@1": within / len(scored), "recall@1_catalogue": across / len(scored),
-            "queries": len(scored), "entities": len(data.entities)}
+    return {
+        "recall@1": within / len(scored),
+        "recall@1_catalogue": across / len(scored),
+        "queries": len(scored),
+        "entities": len(data.entities),
+    }
 
 
 def read_entities(path: Path) -> Candidates:
@@ -75,8 +81,10 @@ def read_entities(path: Path) -> Candidates:
             reader = csv.reader(lines, strict=True)
             header = [cell.strip() for cell in next(reader, [])]
             if not set(COLUMNS) <= set(header):
-                raise UserError(f"{path}, line 1: columns {', '.join(COLUMNS)} are needed; "
-                                f"found is {', '.join(header) or 'nothing'}")
+                raise UserError(
+                    f"{path}, line 1: columns {', '.join(COLUMNS)} are needed; "
+                    f"found is {', '.join(header) or 'nothing'}"
+                )
             columns = [header.index(name) for name in COLUMNS]
             for cells in filter(any, reader):
                 line = reader.line_num
@@ -90,8 +98,10 @@ def read_entities(path: Path) -> Candidates:
                 pair = queries.setdefault(query, len(queries)), entities.setdefault(entity, len(entities))
                 before, where = seen.setdefault(pair, (label, line))
                 if before != label:
-                    raise UserError(f"{path}, line {line}: {query!r} with {entity!r} has label {label}, "
-                                    f"but {before} in line {where}; keep one")
+                    raise UserError(
+                        f"{path}, line {line}: {query!r} with {entity!r} has label {label}, "
+                        f"but {before} in line {where}; keep one"
+                    )
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:

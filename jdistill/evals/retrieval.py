@@ -63,8 +63,10 @@ def evaluate_collection(encoder: Encoder, folder: Path) -> dict[str, float]:
     document_ids, query_ids = list(documents), list(relevant)
     found = index.build(encoder.encode(list(documents.values()), show_progress=True))
     scores, rows = found.search(encoder.encode([queries[query] for query in query_ids], show_progress=True), DEPTH)
-    run = {query: {document_ids[row]: float(score) for row, score in zip(rows[q], scores[q], strict=True)}
-           for q, query in enumerate(query_ids)}
+    run = {
+        query: {document_ids[row]: float(score) for row, score in zip(rows[q], scores[q], strict=True)}
+        for q, query in enumerate(query_ids)
+    }
     per_query = list(pytrec_eval.RelevanceEvaluator(relevant, {*CUTS.values(), "recip_rank"}).evaluate(run).values())
     # trec_eval has no cut for the reciprocal rank; below a tenth, the first relevant document came after place ten.
     first = [values["recip_rank"] if values["recip_rank"] >= 1 / 10 else 0.0 for values in per_query]
@@ -72,20 +74,29 @@ def evaluate_collection(encoder: Encoder, folder: Path) -> dict[str, float]:
     return {"ndcg@10": means.pop("ndcg@10"), "mrr@10": float(np.mean(first))} | means
 
 
-def _report(folder: Path, documents: dict[str, str], queries: dict[str, str], judged: dict[str, dict[str, int]],
-            relevant: dict[str, dict[str, int]]) -> None:
+def _report(
+    folder: Path,
+    documents: dict[str, str],
+    queries: dict[str, str],
+    judged: dict[str, dict[str, int]],
+    relevant: dict[str, dict[str, int]],
+) -> None:
     log.info("%s: %d documents, %d queries", folder.name, len(documents), len(relevant))
     lost = {name for grades in relevant.values() for name, grade in grades.items() if grade > 0} - documents.keys()
-    for count, what in ((len(queries) - len(relevant), "queries have no relevant document and are left out"),
-                        (len(judged.keys() - queries.keys()), f"judged queries are not in {FILES[1]} and are left out"),
-                        (len(lost), f"relevant documents are not in {FILES[0]} and count as not found")):
+    for count, what in (
+        (len(queries) - len(relevant), "queries have no relevant document and are left out"),
+        (len(judged.keys() - queries.keys()), f"judged queries are not in {FILES[1]} and are left out"),
+        (len(lost), f"relevant documents are not in {FILES[0]} and count as not found"),
+    ):
         if count:
             log.warning("%s: %d %s", folder.name, count, what)
 
 
 def _read_documents(path: Path) -> dict[str, str]:
-    rows = ((line, row, f"{_text(path, line, row, 'title')} {_text(path, line, row, 'text')}".strip())
-            for line, row in _rows(path, needed=("_id", "text")))
+    rows = (
+        (line, row, f"{_text(path, line, row, 'title')} {_text(path, line, row, 'text')}".strip())
+        for line, row in _rows(path, needed=("_id", "text"))
+    )
     return _by_id(path, "documents", rows)
 
 
@@ -143,6 +154,8 @@ def _read_judgements(path: Path) -> dict[str, dict[str, int]]:
                 query, document, grade = cells
                 found.setdefault(query, {})[document] = int(grade)
             except ValueError:
-                raise UserError(f"{path}, line {number}: query-id, corpus-id and a whole number, with tabs between, "
-                                f"are needed; found is {cells[:5]}") from None
+                raise UserError(
+                    f"{path}, line {number}: query-id, corpus-id and a whole number, with tabs between, "
+                    f"are needed; found is {cells[:5]}"
+                ) from None
     return found

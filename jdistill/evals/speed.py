@@ -29,8 +29,9 @@ def latency_ms(encoder: Timed, texts: Sequence[str]) -> float:
     return float(np.median(_pass_ms(encoder, texts)))
 
 
-def compare(encoders: Mapping[str, Timed], texts: Sequence[str], repeats: int,
-            framework: str = "flax") -> list[dict[str, Any]]:
+def compare(
+    encoders: Mapping[str, Timed], texts: Sequence[str], repeats: int, framework: str = "flax"
+) -> list[dict[str, Any]]:
     """One row a model: model, framework, num_params, bytes, latency_ms, pass_s, ratio, pass_ratio.
 
     The models take turns, one pass over the texts each, `repeats` times, every other time in reverse order, so that
@@ -49,9 +50,17 @@ def compare(encoders: Mapping[str, Timed], texts: Sequence[str], repeats: int,
             taken[name].append(_pass_ms(encoders[name], texts))
     one = {name: float(np.median(np.median(taken[name], axis=0))) for name in names}
     whole = {name: float(np.median(np.sum(taken[name], axis=1))) / 1000 for name in names}
-    return [{"model": name, "framework": framework} | size(encoders[name])
-            | {"latency_ms": one[name], "ratio": one[names[0]] / one[name],
-               "pass_s": whole[name], "pass_ratio": whole[names[0]] / whole[name]} for name in names]
+    return [
+        {"model": name, "framework": framework}
+        | size(encoders[name])
+        | {
+            "latency_ms": one[name],
+            "ratio": one[names[0]] / one[name],
+            "pass_s": whole[name],
+            "pass_ratio": whole[names[0]] / whole[name],
+        }
+        for name in names
+    ]
 
 
 def _pass_ms(encoder: Timed, texts: Sequence[str]) -> np.ndarray:

@@ -18,8 +18,7 @@ from jdistill.errors import UserError
 from jdistill.index import unit_rows
 from jdistill.progress import log
 
-USUAL_PAIRS = {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STS-B": 1379,
-               "SICK-R": 4927}
+USUAL_PAIRS = {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STS-B": 1379, "SICK-R": 4927}
 STSB, SICK = Path("STS", "STSBenchmark", "sts-test.csv"), Path("SICK", "SICK_test_annotated.txt")
 USER_COLUMNS = ("sentence1", "sentence2", "score")
 SICK_COLUMNS = ("sentence_A", "sentence_B", "relatedness_score")
@@ -30,6 +29,7 @@ Row = tuple[str, str, float]
 
 class Subset(NamedTuple):
     """Scored pairs: left[i] and right[i] got gold[i], float64 [N]."""
+
     name: str
     left: list[str]
     right: list[str]
@@ -38,6 +38,7 @@ class Subset(NamedTuple):
 
 class Task(NamedTuple):
     """One column of the STS table: its subsets, scored together."""
+
     name: str
     subsets: list[Subset]
 
@@ -65,8 +66,13 @@ def sts_tasks(folder: Path) -> list[Task]:
         if not scored:
             log.warning("%s has no %s: no average is given, which is over all seven tasks", folder, name)
         elif pairs != USUAL_PAIRS[name]:
-            log.warning("%s in %s has %d scored pairs, not %d: its figure does not compare with published ones",
-                        name, folder, pairs, USUAL_PAIRS[name])
+            log.warning(
+                "%s in %s has %d scored pairs, not %d: its figure does not compare with published ones",
+                name,
+                folder,
+                pairs,
+                USUAL_PAIRS[name],
+            )
     return tasks
 
 
@@ -92,8 +98,10 @@ def evaluate_sts(encoder: Encoder, folder: Path) -> dict[str, Any]:
         sts[task.name] = spearman(np.concatenate(found), np.concatenate(gold))
         single = [spearman(x, y) for x, y in zip(found, gold, strict=True)]
         by_subset[task.name] = {
-            "mean": float(np.mean(single)), "wmean": float(np.average(single, weights=[len(y) for y in gold])),
-            "subsets": {subset.name: value for subset, value in zip(task.subsets, single, strict=True)}}
+            "mean": float(np.mean(single)),
+            "wmean": float(np.average(single, weights=[len(y) for y in gold])),
+            "subsets": {subset.name: value for subset, value in zip(task.subsets, single, strict=True)},
+        }
     if len(sts) == len(USUAL_PAIRS):
         sts["Avg"] = float(np.mean(list(sts.values())))
     return {"sts": sts, "sts_by_subset": by_subset}
@@ -147,7 +155,9 @@ def _tasks(folder: Path) -> list[tuple[str, list[tuple[str, list[Row]]]]]:
     found = []
     for year in range(12, 17):
         inputs = sorted((folder / "STS" / f"STS{year}-en-test").glob("STS.input.*.txt"))
-        found.append((f"STS{year}", [(path.name[len("STS.input."):-len(".txt")], _sts_year(path)) for path in inputs]))
+        found.append(
+            (f"STS{year}", [(path.name[len("STS.input.") : -len(".txt")], _sts_year(path)) for path in inputs])
+        )
     for name, path in ("STS-B", folder / STSB), ("SICK-R", folder / SICK):
         found.append((name, [("test", list(_table_pairs(path)))] if path.is_file() else []))
     if not any(subsets for _, subsets in found):
@@ -200,8 +210,9 @@ def _columns(path: Path, first: list[str]) -> tuple[tuple[int, ...], bool]:
             return tuple(names.index(name) for name in wanted), True
     if len(names) > max(STSB_COLUMNS) and math.isfinite(_number(names[STSB_COLUMNS[2]])):
         return STSB_COLUMNS, False
-    raise UserError(f"{path}, line 1: columns {', '.join(USER_COLUMNS)} are needed; "
-                    f"found is {', '.join(names)[:200] or 'nothing'}")
+    raise UserError(
+        f"{path}, line 1: columns {', '.join(USER_COLUMNS)} are needed; found is {', '.join(names)[:200] or 'nothing'}"
+    )
 
 
 def _jsonl_pairs(path: Path) -> Iterator[Row]:

@@ -1,7 +1,8 @@
-"""SimTDE's start: a compact embedding block and projection fitted to a teacher's embedding block before any training step.
+"""SimTDE's start: a compact embedding block and projection fitted to a teacher's embedding block before any training
+step.
 
-Truncated SVD of the teacher's block output gives each token its compact code; a ridge fit gives the projection back. Both are weighted
-by how often tokens occur in the text, because that is how often the loss will see them. numpy only.
+Truncated SVD of the teacher's block output gives each token its compact code; a ridge fit gives the projection back.
+Both are weighted by how often tokens occur in the text, because that is how often the loss will see them. numpy only.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ def block_output(block: Tree, ids: np.ndarray, positions: np.ndarray, eps: float
     return layer_norm(x, block["norm"], eps)
 
 
-def compact_start(block: Tree, width: int, ids: np.ndarray, positions: np.ndarray, eps: float,
-                  ridge: float = 1e-3) -> tuple[Tree, Tree, float]:
+def compact_start(
+    block: Tree, width: int, ids: np.ndarray, positions: np.ndarray, eps: float, ridge: float = 1e-3
+) -> tuple[Tree, Tree, float]:
     """A compact block, its projection to the teacher's width D, and the share of variance they explain.
 
     block: the teacher's embedding block (word, position, norm and maybe type). width: E of the student. ids, positions:
@@ -41,8 +43,9 @@ def compact_start(block: Tree, width: int, ids: np.ndarray, positions: np.ndarra
     _, vectors = np.linalg.eigh(covariance.astype(np.float64))
     basis_DxE = vectors[:, ::-1][:, :width].astype(np.float32)
 
-    # The code of a token is its block output at its mean position, projected on the principal axes: tokens that the sample
-    # lacks get one too. The code of a position is what it adds on average to the codes of the tokens that stand there.
+    # The code of a token is its block output at its mean position, projected on the principal axes: tokens that the
+    # sample lacks get one too. The code of a position is what it adds on average to the codes of the tokens that
+    # stand there.
     table = block["word"]["embedding"]
     counts = np.bincount(positions, minlength=len(block["position"]["embedding"]))
     usual = block | {"position": {"embedding": (counts @ block["position"]["embedding"] / counts.sum())[None]}}
@@ -51,12 +54,15 @@ def compact_start(block: Tree, width: int, ids: np.ndarray, positions: np.ndarra
     shift = np.stack([np.bincount(positions, extra, len(counts)) for extra in extra_NxE.T], 1).astype(np.float32)
     shift /= np.maximum(counts, 1)[:, None]
     last = int(np.flatnonzero(counts)[-1])
-    shift[last + 1:] = shift[max(0, last - 8):last + 1].mean(0)  # positions the sample never reaches
+    shift[last + 1 :] = shift[max(0, last - 8) : last + 1].mean(0)  # positions the sample never reaches
 
     # LayerNorm would make every code as long as every other; the ridge fit then explains what is left of the variance.
     scale = np.float32(1.0 / max(float(words.std()), 1e-6))
-    start: Tree = {"word": {"embedding": words.astype(np.float32) * scale}, "position": {"embedding": shift * scale},
-                   "norm": {"scale": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}}
+    start: Tree = {
+        "word": {"embedding": words.astype(np.float32) * scale},
+        "position": {"embedding": shift * scale},
+        "norm": {"scale": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)},
+    }
     if "type" in block:
         start["type"] = {"embedding": np.zeros((len(block["type"]["embedding"]), width), np.float32)}
     codes = block_output(start, ids, positions, eps)
@@ -76,7 +82,10 @@ def random_start(block: Tree, width: int, hidden: int, seed: int) -> tuple[Tree,
     def normal(*shape: int) -> np.ndarray:
         return (0.02 * rng.standard_normal(shape)).astype(np.float32)
 
-    start: Tree = {name: {"embedding": normal(len(block[name]["embedding"]), width)}
-                   for name in ("word", "position", "type") if name in block}
+    start: Tree = {
+        name: {"embedding": normal(len(block[name]["embedding"]), width)}
+        for name in ("word", "position", "type")
+        if name in block
+    }
     start["norm"] = {"scale": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}
     return start, {"kernel": normal(width, hidden), "bias": np.zeros(hidden, np.float32)}

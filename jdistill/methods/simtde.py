@@ -1,13 +1,14 @@
 """SimTDE: Simple Transformer Distillation for Sentence Embeddings (Xie et al., SIGIR 2023), section 3.
 
-The student is a compact token-embedding block, a projection to the teacher's width and K encoder layers that start as the
-teacher's last K: ELECTRA's layout. Two terms are distilled, the token embeddings and the sentence embedding. The rows of the paper's
-Table 2 are switches of `cfg.student` and `cfg.loss`.
+The student is a compact token-embedding block, a projection to the teacher's width and K encoder layers that start as
+the teacher's last K: ELECTRA's layout. Two terms are distilled, the token embeddings and the sentence embedding. The
+rows of the paper's Table 2 are switches of `cfg.student` and `cfg.loss`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.methods.compact_start import compact_start, random_start
 from jdistill.methods.contract import Array, Method, Tree
-from jdistill.models.bert import Bert, BertConfig, EmbeddingBlock
+from jdistill.models.bert import BertConfig, embedding_output, hidden_states
 from jdistill.models.pooling import POOLERS
 from jdistill.progress import log
 
@@ -36,19 +37,29 @@ def student_config(teacher: BertConfig, student: ConfigDict) -> BertConfig:
     if not 1 <= layers <= teacher.num_layers:
         raise UserError(f"--config.student.layers={layers} must lie in 1..{teacher.num_layers}, the teacher's layers")
     if hidden % teacher.num_heads:
-        raise UserError(f"--config.student.hidden_size={hidden} does not divide into the teacher's {teacher.num_heads} heads")
+        raise UserError(
+            f"--config.student.hidden_size={hidden} does not divide into the teacher's {teacher.num_heads} heads"
+        )
     return dataclasses.replace(
-        teacher, model_type="electra", embedding_size=student.embedding_size or hidden, hidden_size=hidden, num_layers=layers,
+        teacher,
+        model_type="electra",
+        embedding_size=student.embedding_size or hidden,
+        hidden_size=hidden,
+        num_layers=layers,
         intermediate_size=hidden * teacher.intermediate_size // teacher.hidden_size,
-        max_positions=teacher.usable_positions, type_vocab_size=max(1, teacher.type_vocab_size),
-        hidden_dropout=student.dropout, attention_dropout=student.dropout)
+        max_positions=teacher.usable_positions,
+        type_vocab_size=max(1, teacher.type_vocab_size),
+        hidden_dropout=student.dropout,
+        attention_dropout=student.dropout,
+    )
 
 
 def build(cfg: ConfigDict, start: Encoder, teacher_width: int, tokens: TokenTable, has_teacher_block: bool) -> Method:
     """Binds SimTDE to its start, the encoder whose last layers the student copies: as a rule the teacher itself.
 
-    teacher_width: of the cached answers. tokens: the training text, for the compact start. has_teacher_block: `start` is the teacher,
-    so its token embeddings and hidden states may be distilled too. Raises UserError for switches that do not fit together.
+    teacher_width: of the cached answers. tokens: the training text, for the compact start. has_teacher_block: `start`
+    is the teacher, so its token embeddings and hidden states may be distilled too. Raises UserError for switches that
+    do not fit together.
     """
     student, loss = cfg.student, cfg.loss
     config = student_config(start.config, student)
@@ -58,7 +69,8 @@ def build(cfg: ConfigDict, start: Encoder, teacher_width: int, tokens: TokenTabl
     teacher_layers = _matched_layers(loss, config, start.config)
     match: Tree = {}
     if config.hidden_size != start.config.hidden_size:
-        # LMX-KD: a learnable matrix per matched layer, dropped at export, and one for the sentence, which the student keeps.
+        # LMX-KD: a learnable matrix per matched layer, dropped at export, and one for the sentence, which the student
+        # keeps.
         d, D = config.hidden_size, start.config.hidden_size
         matrices = [rng.normal(0, d**-0.5, (d, D)).astype(np.float32) for _ in range(len(teacher_layers) + 1)]
         encoder = dataclasses.replace(encoder, dense=({"kernel": matrices[0]},), dense_activations=("Identity",))
@@ -66,15 +78,17 @@ def build(cfg: ConfigDict, start: Encoder, teacher_width: int, tokens: TokenTabl
     params = {"student": encoder.weights()} | match
     frozen: Tree = {}
     if loss.token != "none" or teacher_layers:
-        needed = start.params if teacher_layers else {name: start.params[name] for name in ("embeddings", "project") if name in start.params}
+        needed = (
+            start.params
+            if teacher_layers
+            else {name: start.params[name] for name in ("embeddings", "project") if name in start.params}
+        )
         frozen["teacher"] = needed
 
     dtype = jnp.dtype(cfg.dtype)
-    model, teacher_model = Bert(config, dtype), Bert(start.config, dtype)
 
     def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
-        rngs = {} if rng is None else {"dropout": rng}
-        states = model.apply({"params": params["student"]["bert"]}, batch["ids"], batch["mask"], deterministic=rng is None, rngs=rngs)
+        states = hidden_states(config, params["student"]["bert"], batch["ids"], batch["mask"], dtype, rng)
         sentence_BxD = POOLERS[start.pooling](states[-1], batch["mask"])
         if "dense" in params["student"]:
             sentence_BxD = sentence_BxD @ params["student"]["dense"]["0"]["kernel"]
@@ -86,7 +100,9 @@ def build(cfg: ConfigDict, start: Encoder, teacher_width: int, tokens: TokenTabl
             out[f"hidden_{k}"] = h_BxLxd @ params["match"][str(k)] if match else h_BxLxd
         return out
 
-    def objective(params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+    def objective(
+        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
+    ) -> tuple[Array, dict[str, Array]]:
         sentence = _sentence_loss(reps["sentence"], batch["teacher"], loss)  # eq. 4: L_SE
         metrics = {"sentence_loss": sentence}
         total = sentence
@@ -95,9 +111,14 @@ def build(cfg: ConfigDict, start: Encoder, teacher_width: int, tokens: TokenTabl
             metrics["token_loss"] = token
             total = loss.alpha * token + (1.0 - loss.alpha) * sentence  # eq. 5: L_KD
         if teacher_layers:
-            targets = jax.lax.stop_gradient(teacher_model.apply({"params": frozen["teacher"]}, batch["ids"], batch["mask"]))
-            hidden = sum(losses.masked_mse(reps[f"hidden_{k}"], targets[layer], batch["mask"]) for k, layer in enumerate(teacher_layers))
-            metrics["hidden_loss"] = hidden / len(teacher_layers)
+            targets = jax.lax.stop_gradient(
+                hidden_states(start.config, frozen["teacher"], batch["ids"], batch["mask"], dtype)
+            )
+            terms = [
+                losses.masked_mse(reps[f"hidden_{k}"], targets[layer], batch["mask"])
+                for k, layer in enumerate(teacher_layers)
+            ]
+            metrics["hidden_loss"] = jnp.stack(terms).mean()
             total = total + loss.hidden * metrics["hidden_loss"]
         return total, metrics | {"loss": total}
 
@@ -105,9 +126,10 @@ def build(cfg: ConfigDict, start: Encoder, teacher_width: int, tokens: TokenTabl
         if loss.token == "block":
             target = _teacher_block(teacher, batch["ids"], start.config)
             return losses.masked_mse(reps["tokens"], target, batch["mask"])
-        # The whole table: every entry of the vocabulary at the first position, through both blocks (eq. 1 with I = the vocabulary).
+        # The whole table: every entry of the vocabulary at the first position, through both blocks (eq. 1 with I =
+        # the vocabulary).
         every_Vx1 = jnp.arange(config.vocab_size)[:, None]
-        compact = EmbeddingBlock(config, dtype).apply({"params": params["student"]["bert"]["embeddings"]}, every_Vx1)
+        compact = embedding_output(config, params["student"]["bert"]["embeddings"], every_Vx1, dtype)
         project = params["student"]["bert"].get("project")
         mine = compact if project is None else compact @ project["kernel"].astype(dtype) + project["bias"].astype(dtype)
         return losses.mse(mine, _teacher_block(teacher, every_Vx1, start.config))
@@ -124,15 +146,21 @@ def _check(cfg: ConfigDict, config: BertConfig, start: Encoder, teacher_width: i
     if not 0.0 <= loss.alpha <= 1.0:
         raise UserError(f"--config.loss.alpha={loss.alpha} must lie in 0..1")
     if start.dense:
-        raise UserError("SimTDE distils the pooled token vectors, and this teacher projects them further (a Dense module); "
-                        "use it through vectors: or st: with another --config.start")
+        raise UserError(
+            "SimTDE distils the pooled token vectors, and this teacher projects them further (a Dense module); "
+            "use it through vectors: or st: with another --config.start"
+        )
     if teacher_width != start.config.hidden_size:
-        raise UserError(f"the teacher's vectors are {teacher_width} wide, but the student's layers, started from "
-                        f"{start.source or 'the teacher'}, are {start.config.hidden_size}: SimTDE needs the same width; "
-                        "choose another --config.start or --config.teacher")
+        raise UserError(
+            f"the teacher's vectors are {teacher_width} wide, but the student's layers, started from "
+            f"{start.source or 'the teacher'}, are {start.config.hidden_size}: SimTDE needs the same width; "
+            "choose another --config.start or --config.teacher"
+        )
     if not has_teacher_block and (loss.token != "none" or loss.hidden):
-        raise UserError("a teacher given as vectors: or st: has no token embeddings or hidden states to distil; "
-                        "set --config.loss.token=none and --config.loss.hidden=0")
+        raise UserError(
+            "a teacher given as vectors: or st: has no token embeddings or hidden states to distil; "
+            "set --config.loss.token=none and --config.loss.hidden=0"
+        )
     if config.hidden_size != start.config.hidden_size and loss.token != "none":
         raise UserError("the token term needs student.hidden_size equal to the teacher's; set --config.loss.token=none")
 
@@ -149,12 +177,18 @@ def _start(cfg: ConfigDict, config: BertConfig, start: Encoder, tokens: TokenTab
     offset = teacher.position_offset
     block = block | {"position": {"embedding": block["position"]["embedding"][offset:]}}  # RoBERTa's unused first rows
     if config.embedding_size == config.hidden_size == teacher.embedding_size:
-        embeddings, project = block, {}
+        embeddings, project = block, dict[str, Any]()
     elif student.start == "svd" and config.hidden_size == teacher.hidden_size == teacher.embedding_size:
         ids, positions = _sample_tokens(tokens, rng)
-        embeddings, project, explained = compact_start(block, config.embedding_size, ids, positions, teacher.layer_norm_eps)
-        log.info("compact start: %d of %d dimensions explain %.1f %% of the token embeddings' variance in this text",
-                 config.embedding_size, teacher.embedding_size, 100 * explained)
+        embeddings, project, explained = compact_start(
+            block, config.embedding_size, ids, positions, teacher.layer_norm_eps
+        )
+        log.info(
+            "compact start: %d of %d dimensions explain %.1f %% of the token embeddings' variance in this text",
+            config.embedding_size,
+            teacher.embedding_size,
+            100 * explained,
+        )
     elif student.start in ("svd", "random"):
         embeddings, project = random_start(block, config.embedding_size, config.hidden_size, cfg.seed)
     else:
@@ -187,27 +221,35 @@ def _random_layer(config: BertConfig, rng: np.random.Generator) -> Tree:
     D, F = config.hidden_size, config.intermediate_size
 
     def dense(rows: int, columns: int) -> Tree:
-        return {"kernel": (0.02 * rng.standard_normal((rows, columns))).astype(np.float32), "bias": np.zeros(columns, np.float32)}
+        return {
+            "kernel": (0.02 * rng.standard_normal((rows, columns))).astype(np.float32),
+            "bias": np.zeros(columns, np.float32),
+        }
 
     def norm() -> Tree:
         return {"scale": np.ones(D, np.float32), "bias": np.zeros(D, np.float32)}
 
-    return {"attention": {name: dense(D, D) for name in ("query", "key", "value", "out")}, "attention_norm": norm(),
-            "up": dense(D, F), "down": dense(F, D), "output_norm": norm()}
+    return {
+        "attention": {name: dense(D, D) for name in ("query", "key", "value", "out")},
+        "attention_norm": norm(),
+        "up": dense(D, F),
+        "down": dense(F, D),
+        "output_norm": norm(),
+    }
 
 
 def _sample_tokens(tokens: TokenTable, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Token ids and their positions, int [N] each, of texts drawn at random until SAMPLE_TOKENS are there."""
     lengths = tokens.lengths
     order = rng.permutation(len(lengths))
-    texts = order[:int(np.searchsorted(np.cumsum(lengths[order]), SAMPLE_TOKENS)) + 1]
-    ids = np.concatenate([tokens.ids[tokens.offsets[i]:tokens.offsets[i + 1]] for i in texts]).astype(np.int64)
+    texts = order[: int(np.searchsorted(np.cumsum(lengths[order]), SAMPLE_TOKENS)) + 1]
+    ids = np.concatenate([tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]] for i in texts]).astype(np.int64)
     return ids, np.concatenate([np.arange(lengths[i]) for i in texts])
 
 
 def _teacher_block(teacher: Tree, ids_BxL: Array, config: BertConfig) -> Array:
     """The teacher's embedding output (projected, where the teacher is an ELECTRA): eq. 1, TokenEmb_T."""
-    x = EmbeddingBlock(config).apply({"params": teacher["embeddings"]}, ids_BxL)
+    x = embedding_output(config, teacher["embeddings"], ids_BxL)
     if "project" in teacher:
         x = x @ teacher["project"]["kernel"] + teacher["project"]["bias"]
     return jax.lax.stop_gradient(x)
@@ -216,12 +258,12 @@ def _teacher_block(teacher: Tree, ids_BxL: Array, config: BertConfig) -> Array:
 def _sentence_loss(student_BxD: Array, teacher_BxD: Array, loss: ConfigDict) -> Array:
     """L_SE (eq. 4) in the four forms the paper tries; loss.normalize puts both sides on the unit sphere first."""
     if loss.normalize:
-        # Times the width: elements of unit vectors are about 1/sqrt(D), and alpha weighs terms of like size.
-        student_BxD, teacher_BxD = losses.unit(student_BxD), losses.unit(teacher_BxD)
+        # Of length sqrt(D), so that an element is of order one and alpha weighs terms of like size.
+        length = student_BxD.shape[-1] ** 0.5
+        student_BxD, teacher_BxD = length * losses.unit(student_BxD), length * losses.unit(teacher_BxD)
     if loss.sentence == "mse":
         return losses.mse(student_BxD, teacher_BxD)
     if loss.sentence == "kl":
         return losses.kl_divergence(student_BxD, teacher_BxD)
     difference_BxB = losses.pair_cosines(student_BxD) - losses.pair_cosines(teacher_BxD)
     return jnp.square(difference_BxB).mean() if loss.sentence == "pair_mse" else jnp.abs(difference_BxB).mean()
-

@@ -21,17 +21,16 @@ def _forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
 
 
 def _backward(saved: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
-    # JAX's own rules contract dy with the kernel's second axis and x with dy over rows. XLA's CPU matmul runs the first at half
-    # its speed and writes the second's transposed operand inside a slow fused loop. Plain products of copies that are transposed on their own
-    # avoid both; barriers keep the compiler from folding the copies back in.
+    # JAX's own rules contract dy with the kernel's second axis and x with dy over rows. XLA's CPU matmul runs the
+    # first at half its speed and writes the second's transposed operand inside a slow fused loop. Plain products of
+    # copies that are transposed on their own avoid both; barriers keep the compiler from folding the copies back in.
     x, kernel = saved
     alone = jax.lax.optimization_barrier
     dx = jnp.dot(dy, alone(kernel.T))
     x_NxD, dy_NxF = alone((x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])))
-    if x_NxD.shape[1] <= dy_NxF.shape[1]:  # the narrower of the two is cheaper to transpose
-        dkernel = jnp.dot(alone(x_NxD.T), dy_NxF)
-    else:
-        dkernel = jnp.dot(alone(dy_NxF.T), x_NxD).T
+    # The narrower of the two is cheaper to transpose.
+    narrow_x = x_NxD.shape[1] <= dy_NxF.shape[1]
+    dkernel = jnp.dot(alone(x_NxD.T), dy_NxF) if narrow_x else jnp.dot(alone(dy_NxF.T), x_NxD).T
     return dx, dkernel.astype(kernel.dtype)
 
 

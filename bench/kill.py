@@ -1,0 +1,82 @@
+"""kill -9 at random moments of a short run, resumed each time: are the final parameters bit-identical to the
+uninterrupted run's?
+
+    python bench/kill.py [--kills 10] [--seed 0] [--keep FOLDER] -- --config configs/quickstart.py
+    --config.max_steps=60 --config.checkpoint_every=10 …
+
+Moments are drawn uniformly over the time the uninterrupted run took, start-up, saving and export included. Prints
+each kill with the newest checkpoint then there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import jax
+import numpy as np
+
+from jdistill.checkpoint import Checkpoints
+
+
+def final_state(workdir: Path) -> list[np.ndarray]:
+    checkpoints = Checkpoints(workdir / "distil" / "checkpoints", 1000)
+    _, state, _ = checkpoints.restore(None, max(checkpoints.steps()))
+    checkpoints.close()
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("arguments", nargs="*", help="of jdistill.main, after --")
+    flags = parser.parse_args()
+    rng = random.Random(flags.seed)
+    with tempfile.TemporaryDirectory() as scratch:
+
+        def command(name: str) -> list[str]:
+            return [sys.executable, "-m", "jdistill.main", *flags.arguments, "--workdir", f"{scratch}/{name}"]
+
+        began = time.monotonic()
+        subprocess.run(command("whole"), check=True, stderr=subprocess.DEVNULL)
+        seconds = time.monotonic() - began
+        print(f"uninterrupted: {seconds:.0f} s", flush=True)
+        checkpoints = Path(scratch, "killed", "distil", "checkpoints")
+        done = 0
+        while done < flags.kills:
+            process = subprocess.Popen(command("killed"), stderr=subprocess.DEVNULL)
+            moment = rng.uniform(0.05, 0.75) * seconds
+            try:
+                process.wait(timeout=moment)
+                print(f"  ended before its kill at {moment:.1f} s")
+                break
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+            done += 1
+            steps = sorted(int(p.name) for p in checkpoints.glob("[0-9]*") if p.name.isdigit())
+            print(
+                f"  kill {done} after {moment:5.1f} s: newest checkpoint {steps[-1] if steps else 'none'}", flush=True
+            )
+        subprocess.run(command("killed"), check=True, stderr=subprocess.DEVNULL)
+        one, other = final_state(Path(scratch, "whole")), final_state(Path(scratch, "killed"))
+        same = len(one) == len(other) and all(
+            a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(one, other, strict=True)
+        )
+        print(
+            f"{done} kills: final state of {len(one)} arrays, {sum(a.size for a in one):,} numbers: {'bit-identical' if same else 'DIFFERENT'}"
+        )
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

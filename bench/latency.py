@@ -1,0 +1,91 @@
+"""A pass over sentences one at a time: teacher and students in Flax, ONNX Runtime and torch. Seconds, and the ratio
+to the teacher.
+
+    python bench/latency.py --models TEACHER STUDENT [STUDENT …] --texts sts-test.csv|file.txt [--limit 0] [--rounds 3]
+
+The first model is the one that ratios refer to. Models alternate in each round; the median round counts. Texts:
+STS-B's csv (both sentences) or one a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import jdistill
+from jdistill import onnx_graph
+from jdistill.export import write_files, write_weights
+
+
+def read(path: Path, limit: int) -> list[str]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    texts = [side for line in lines for side in line.split("\t")[5:7]] if path.name.startswith("sts-") else lines
+    return texts[:limit] if limit else texts
+
+
+def encoders(model: jdistill.Encoder, folder: Path) -> dict[str, Callable[[str], object]]:
+    """framework -> a function that embeds one text, tokenising included."""
+    write_files(model, folder)
+    write_weights(model, folder)
+    session = onnx_graph.session(onnx_graph.save(folder))
+
+    def onnx(text: str) -> object:
+        return onnx_graph.run(
+            session, dict(model.tokenizer([text], truncation=True, max_length=model.max_length, return_tensors="np"))
+        )
+
+    found: dict[str, Callable[[str], object]] = {
+        "Flax": lambda text: model.encode([text], batch_size=1),
+        "ONNX Runtime": onnx,
+    }
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        return found
+    st = SentenceTransformer(str(folder), device="cpu")
+    return found | {"torch": lambda text: st.encode([text], batch_size=1, show_progress_bar=False)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", required=True)
+    parser.add_argument("--texts", type=Path, required=True)
+    parser.add_argument("--limit", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=3)
+    flags = parser.parse_args()
+    texts = read(flags.texts, flags.limit)
+    with tempfile.TemporaryDirectory() as scratch:
+        ready = {
+            source: encoders(jdistill.load(source), Path(scratch) / str(i)) for i, source in enumerate(flags.models)
+        }
+        print(f"{len(texts)} sentences, one at a time")
+        for framework in next(iter(ready.values())):
+            seconds: dict[str, list[float]] = {source: [] for source in ready}
+            for source in ready:  # compile and warm up on every length
+                for text in texts if framework == "Flax" else texts[:50]:
+                    ready[source][framework](text)
+            for _ in range(flags.rounds):
+                for source, frameworks in ready.items():
+                    began = time.perf_counter()
+                    for text in texts:
+                        frameworks[framework](text)
+                    seconds[source].append(time.perf_counter() - began)
+            first = statistics.median(seconds[flags.models[0]])
+            for source, times in seconds.items():
+                middle = statistics.median(times)
+                print(
+                    f"{framework:13} {middle:7.2f} s a pass, {1000 * middle / len(texts):6.2f} ms a sentence, "
+                    f"{first / middle:.2f} times {flags.models[0]}  (rounds {', '.join(f'{t:.2f}' for t in times)})  {source}",
+                    flush=True,
+                )
+    assert np.isfinite(first)
+
+
+if __name__ == "__main__":
+    main()

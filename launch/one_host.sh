@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# One machine, all of its GPUs (or CPU cores): a single process drives every device, so there is nothing to launch but the command.
+#   bash launch/one_host.sh --config configs/simtde.py --workdir runs/simtde [--config.key=value …]
+# CUDA_VISIBLE_DEVICES chooses among the GPUs. The first time on a GPU: pip install -e '.[gpu]'.
+#
+# PROCESSES=2 runs that many processes on this machine instead, joined as those of several machines are: how the two-process case is
+# tried and tested without a cluster.
+set -euo pipefail
+python="${PYTHON:-python}"
+processes="${PROCESSES:-1}"
+if [ "$processes" = 1 ]; then
+  exec "$python" -m jdistill.main "$@"
+fi
+port="${PORT:-$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')}"
+pids=()
+trap 'kill "${pids[@]}" 2>/dev/null || true' TERM INT
+for ((i = 0; i < processes; i++)); do
+  "$python" -m jdistill.main "$@" --coordinator="127.0.0.1:$port" --num_processes="$processes" --process_id="$i" &
+  pids+=($!)
+done
+status=0
+for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
+exit "$status"

@@ -1,0 +1,65 @@
+"""Run by test_sharding.py in processes of their own: gradients of one step, and what the compiled program holds.
+
+Usage: python sharded_gradients.py OUT.npz [COORDINATOR NUM PROCESS_ID]; XLA_FLAGS sets the number of devices.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from jdistill import sharding  # noqa: E402
+
+if len(sys.argv) > 2:
+    sharding.connect(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+import optax  # noqa: E402
+from simtde_setting import VARIANTS, setting  # noqa: E402
+
+from jdistill.train import init_state, jit_step, make_gradient, make_step  # noqa: E402
+
+BATCH = 64
+
+
+def main() -> None:
+    mesh = sharding.global_mesh()
+    whole, rows = sharding.replicated(mesh), sharding.by_rows(mesh)
+    share = BATCH // sharding.process_count()
+    mine = slice(sharding.process_index() * share, (sharding.process_index() + 1) * share)
+    out: dict[str, np.ndarray] = {}
+    for variant in VARIANTS:
+        method, batch = setting(variant, BATCH, dropout=0.1)
+        batch = sharding.shard_rows({name: value[mine] for name, value in batch.items()}, mesh)
+        params, frozen = sharding.replicate((method.params, method.frozen), mesh)
+        gradient = jax.jit(
+            make_gradient(method, seed=7, dropout=True), in_shardings=(whole, whole, rows, None), out_shardings=whole
+        )
+        grads, metrics = gradient(params, frozen, batch, jnp.int32(3))
+        for i, leaf in enumerate(jax.tree.leaves(grads)):
+            out[f"{variant}/{i}"] = np.asarray(leaf.addressable_data(0))
+        out[f"{variant}/loss"] = np.asarray(metrics["loss"].addressable_data(0))
+        text = gradient.lower(params, frozen, batch, jnp.int32(3)).compile().as_text()
+        out[f"{variant}/square"] = np.asarray(len(re.findall(rf"f32\[{BATCH},{BATCH}\]", text)))
+    # A few whole steps of plain SGD, for processes against one.
+    method, batch = setting("", BATCH, dropout=0.1)
+    batch = sharding.shard_rows({name: value[mine] for name, value in batch.items()}, mesh)
+    optimizer = optax.sgd(0.1)
+    state, frozen = init_state(method, optimizer, mesh), sharding.replicate(method.frozen, mesh)
+    step = jit_step(make_step(method, optimizer, 7, dropout=True), mesh)
+    for _ in range(5):
+        state, _ = step(state, frozen, batch)
+    for i, leaf in enumerate(jax.tree.leaves(state.params)):
+        out[f"sgd/{i}"] = np.asarray(leaf.addressable_data(0))
+    if sharding.is_first_process():
+        np.savez(sys.argv[1], **out)
+    sharding.wait_for_all("end")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""A small SimTDE with its batch, without a tokenizer: what the tests of gradients and devices share."""
+
+from __future__ import annotations
+
+import numpy as np
+from conftest import random_params, tiny_config
+
+from configs import simtde as config_file
+from jdistill.data.batches import TokenTable
+from jdistill.encoder import Encoder
+from jdistill.methods import simtde
+from jdistill.methods.contract import Method
+
+VARIANTS = [
+    "",
+    "deep",
+    "matched",
+    "no_token",
+    "lrn",
+    "lmx",
+    "random",
+    "kl",
+    "pair_mse",
+    "pair_mae",
+    "normalized",
+    "table",
+]
+
+
+def config(variant: str = "", **changes: object):
+    """configs/simtde.py:variant made small: 2 layers, compact width 12."""
+    c = config_file.get_config(variant)
+    c.student.layers = c.student.layers and 2
+    c.student.embedding_size = c.student.embedding_size and 12
+    c.student.hidden_size = c.student.hidden_size and 16
+    c.update_from_flattened_dict(changes)
+    return c
+
+
+def small_teacher(vocab_size: int = 90) -> Encoder:
+    bert = tiny_config(vocab_size=vocab_size)
+    return Encoder(config=bert, params=random_params(bert), tokenizer=None, max_length=bert.usable_positions)  # type: ignore[arg-type]
+
+
+def random_tokens(texts: int, vocab_size: int = 90) -> TokenTable:
+    rng = np.random.default_rng(5)
+    lengths = rng.integers(2, 17, texts)
+    return TokenTable(rng.integers(5, vocab_size, lengths.sum()), np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def setting(
+    variant: str = "", batch_size: int = 8, dropout: float = 0.0, **changes: object
+) -> tuple[Method, dict[str, np.ndarray]]:
+    """The method, and a batch [batch_size, 20] with the teacher's true answers."""
+    teacher, tokens = small_teacher(), random_tokens(max(batch_size, 300))
+    method = simtde.build(config(variant, **{"student.dropout": dropout} | changes), teacher, 32, tokens, True)
+    rows = np.arange(batch_size)
+    ids, mask = tokens.padded(rows, 20, 0)
+    answers = teacher.encode_ids([tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]] for i in rows], normalize=False)
+    return method, {"ids": ids, "mask": mask, "teacher": answers}

@@ -1,0 +1,98 @@
+"""Encoder: what sentence-transformers gives, whatever the batch; clear errors; the latency of what is loaded once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_encoder, real_teacher_folder, save_encoder, sentences
+
+import jdistill
+from jdistill.errors import UserError
+from jdistill.probe_texts import PROBE_TEXTS
+
+
+def test_the_real_teacher_equals_sentence_transformers() -> None:
+    st = pytest.importorskip("sentence_transformers", reason="needs the torch extra")
+    folder = real_teacher_folder()
+    ours, theirs = jdistill.load(str(folder)), st.SentenceTransformer(str(folder), device="cpu")
+    assert (ours.max_length, ours.pooling, ours.normalize, ours.dim) == (256, "mean", True, 384)
+    assert np.abs(ours.encode(PROBE_TEXTS) - theirs.encode(list(PROBE_TEXTS), show_progress_bar=False)).max() < 1e-5
+
+
+def test_order_and_batch_size_change_nothing() -> None:
+    model, texts = make_encoder(), sentences(70)
+    one = model.encode(texts, batch_size=64)
+    assert one.shape == (70, 32) and one.dtype == np.float32
+    shuffled = np.random.default_rng(0).permutation(70)
+    assert np.abs(model.encode([texts[i] for i in shuffled], batch_size=7) - one[shuffled]).max() < 1e-5
+    assert np.allclose(np.linalg.norm(one, axis=1), 1, atol=1e-5)
+    assert model.encode([]).shape == (0, 32)
+
+
+def test_prompts_are_put_before_the_text_and_unknown_ones_refused(tmp_path: Path) -> None:
+    folder = save_encoder(make_encoder(), tmp_path / "m")
+    (folder / "config_sentence_transformers.json").write_text(
+        json.dumps({"prompts": {"query": "find: ", "passage": ""}, "default_prompt_name": None})
+    )
+    model = jdistill.load(str(folder))
+    assert np.abs(model.encode(["a stone"], prompt="query") - model.encode(["find: a stone"])).max() < 1e-6
+    with pytest.raises(UserError, match="prompt 'title' is not one of this model's prompts: .'query'."):
+        model.encode(["x"], prompt="title")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("broken \ud800 surrogate", "text 1 holds a lone surrogate"),
+        (7, "text 1 is int, not a string"),
+        (None, "text 1 is NoneType"),
+    ],
+)
+def test_a_text_that_cannot_be_encoded_is_named(text: object, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make_encoder().encode(["fine", text])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        (["Transformer", "Pooling", "Normalize", "Dense"], "puts Normalize before Dense"),
+        (["Transformer", "Pooling", "LayerNorm"], "jdistill reads Transformer, Pooling, then Dense and Normalize"),
+        (["WordEmbeddings", "Pooling"], "jdistill reads Transformer"),
+    ],
+)
+def test_modules_of_another_kind_are_refused(modules: list[str], message: str, tmp_path: Path) -> None:
+    folder = save_encoder(make_encoder(), tmp_path / "m")
+    (folder / "modules.json").write_text(
+        json.dumps([{"idx": i, "path": "", "type": f"sentence_transformers.models.{m}"} for i, m in enumerate(modules)])
+    )
+    with pytest.raises(UserError, match=message):
+        jdistill.load(str(folder))
+
+
+def test_the_fingerprint_is_of_what_decides_the_vectors() -> None:
+    from dataclasses import replace
+
+    model = make_encoder()
+    before = model.fingerprint()
+    model.encode(sentences(3))
+    assert model.fingerprint() == before == make_encoder().fingerprint()
+    changed = [
+        make_encoder(seed=1),
+        replace(model, max_length=9),
+        replace(model, pooling="cls"),
+        replace(model, normalize=False),
+        replace(model, prompts={"q": "x "}, default_prompt="q"),
+        replace(model, dense=({"kernel": np.eye(32, dtype=np.float32)},), dense_activations=("Identity",)),
+    ]
+    assert len({before, *(m.fingerprint() for m in changed)}) == 7
+
+
+def test_a_folder_without_modules_is_mean_pooled(tmp_path: Path) -> None:
+    folder = save_encoder(make_encoder(), tmp_path / "m")
+    (folder / "modules.json").unlink()
+    model = jdistill.load(str(folder))
+    assert model.pooling == "mean" and not model.normalize
