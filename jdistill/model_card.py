@@ -112,7 +112,8 @@ def _figures(results: dict[str, Any]) -> str:
     if training:
         parts.append(
             f"\n## Training\n\n{training['sentences']:,} sentences of {training['texts']:,} distinct texts in "
-            f"{training['steps']:,} steps on {training['devices']}; {training['removed_evaluation_texts']:,} texts of evaluation sets were removed first."
+            f"{training['steps']:,} steps on {training['devices']}; {training['removed_evaluation_texts']:,} texts of "
+            "evaluation sets were removed first."
         )
     return "\n".join(parts) + "\n" if parts else ""
 
