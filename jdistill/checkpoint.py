@@ -38,7 +38,8 @@ class Checkpoints:
             best_fn=lambda metrics: metrics["score"],
             best_mode="max",
         )
-        self.manager = ocp.CheckpointManager(folder.absolute(), options=options)
+        handlers = {"state": ocp.StandardCheckpointHandler(), "about": ocp.JsonCheckpointHandler()}
+        self.manager = ocp.CheckpointManager(folder.absolute(), options=options, item_handlers=handlers)
 
     def steps(self) -> list[int]:
         return sorted(self.manager.all_steps())
@@ -72,15 +73,17 @@ class Checkpoints:
     def restore(self, like: Tree, step: int | None = None) -> tuple[int, Tree, dict[str, Any]]:
         """(step, state, about) of the newest readable checkpoint, or of `step`.
 
-        like: a tree of jax.ShapeDtypeStruct with shardings. A damaged newest checkpoint is set aside with a warning
+        like: a tree of jax.ShapeDtypeStruct with shardings; None takes the shapes from the checkpoint and puts all on this
+        process's first device, whatever devices it was written from. A damaged newest checkpoint is set aside with a warning
         and the one before it is read; UserError when none can be.
         """
         steps = self.steps() if step is None else [step]
         for candidate in reversed(steps):
             try:
+                target = self._on_one_device(candidate) if like is None else like
                 restored = self.manager.restore(
                     candidate,
-                    args=ocp.args.Composite(state=ocp.args.StandardRestore(like), about=ocp.args.JsonRestore()),
+                    args=ocp.args.Composite(state=ocp.args.StandardRestore(target), about=ocp.args.JsonRestore()),
                 )
                 return candidate, restored.state, restored.about
             except Exception as error:  # what a truncated file raises depends on where it was cut
@@ -95,6 +98,11 @@ class Checkpoints:
             f"no checkpoint in {self.folder} can be read (steps {steps}: {_first_line(damaged)}). They are damaged or of another "
             "version; delete the folder to start the stage again"
         ) from damaged
+
+    def _on_one_device(self, step: int) -> Tree:
+        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        found = self.manager.item_metadata(step)["state"].tree
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), found)
 
     def drop_after(self, step: int) -> None:
         """Deletes the checkpoints after `step`: damaged ones that training is about to write again."""

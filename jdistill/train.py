@@ -216,14 +216,14 @@ def train(
             values = {name: float(value) for name, value in metrics.items()}
             if not all(map(math.isfinite, values.values())):
                 checkpoints.wait()
-                raise UserError(
-                    f"the loss is not finite at step {number}: {values}. The last good checkpoint is that of step "
-                    f"{max(checkpoints.steps(), default=0)}; lower --config.learning_rate or set --config.clip_norm and start in a new workdir"
-                )
+                raise _diverged(number, f"the loss is not finite: {values}", checkpoints)
             window.append(values)
 
     def save(at: int, with_score: bool) -> None:
         settle(0)
+        if not math.isfinite(float(optax.global_norm(state.params))):  # the update that the next loss would have shown
+            checkpoints.wait()
+            raise _diverged(at, "the parameters are not finite", checkpoints)
         figures = score(method.student.with_weights(host_params(state)["student"])) if with_score else {}
         if figures:
             log.info(
@@ -278,6 +278,13 @@ def train(
         state = TrainState(**restored)
     checkpoints.close()
     return method.student.with_weights(host_params(state)["student"])
+
+
+def _diverged(step: int, what: str, checkpoints: Checkpoints) -> UserError:
+    return UserError(
+        f"stopped at step {step}: {what}. The last good checkpoint is that of step {max(checkpoints.steps(), default=0)}; "
+        "lower --config.learning_rate or set --config.clip_norm, and start in a new workdir"
+    )
 
 
 def host_params(state: TrainState) -> Tree:

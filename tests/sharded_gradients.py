@@ -17,10 +17,9 @@ if len(sys.argv) > 2:
     sharding.connect(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
 
 import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
-from simtde_setting import VARIANTS, setting  # noqa: E402
+from simtde_setting import LOSSES, setting  # noqa: E402
 
 from jdistill.train import init_state, jit_step, make_gradient, make_step  # noqa: E402
 
@@ -33,18 +32,20 @@ def main() -> None:
     share = BATCH // sharding.process_count()
     mine = slice(sharding.process_index() * share, (sharding.process_index() + 1) * share)
     out: dict[str, np.ndarray] = {}
-    for variant in VARIANTS:
+    for variant in LOSSES:
         method, batch = setting(variant, BATCH, dropout=0.1)
         batch = sharding.shard_rows({name: value[mine] for name, value in batch.items()}, mesh)
         params, frozen = sharding.replicate((method.params, method.frozen), mesh)
         gradient = jax.jit(
-            make_gradient(method, seed=7, dropout=True), in_shardings=(whole, whole, rows, None), out_shardings=whole
+            make_gradient(method, seed=7, dropout=True), in_shardings=(whole, whole, rows, whole), out_shardings=whole
         )
-        grads, metrics = gradient(params, frozen, batch, jnp.int32(3))
+        step = sharding.replicate(np.int32(3), mesh)
+        compiled = gradient.lower(params, frozen, batch, step).compile()
+        grads, metrics = compiled(params, frozen, batch, step)
         for i, leaf in enumerate(jax.tree.leaves(grads)):
             out[f"{variant}/{i}"] = np.asarray(leaf.addressable_data(0))
         out[f"{variant}/loss"] = np.asarray(metrics["loss"].addressable_data(0))
-        text = gradient.lower(params, frozen, batch, jnp.int32(3)).compile().as_text()
+        text = compiled.as_text()
         out[f"{variant}/square"] = np.asarray(len(re.findall(rf"f32\[{BATCH},{BATCH}\]", text)))
     # A few whole steps of plain SGD, for processes against one.
     method, batch = setting("", BATCH, dropout=0.1)

@@ -26,6 +26,9 @@ VARIANTS = [
     "table",
 ]
 
+# One variant for each way that a loss is computed: what may differ between devices.
+LOSSES = ["", "lmx", "pair_mse", "pair_mae", "table"]
+
 
 def config(variant: str = "", **changes: object):
     """configs/simtde.py:variant made small: 2 layers, compact width 12."""

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from simtde_setting import VARIANTS, setting
+from simtde_setting import LOSSES, setting
 
 from jdistill.train import make_gradient
 
@@ -34,11 +34,10 @@ def finish(process: subprocess.Popen) -> None:
 @pytest.fixture(scope="module")
 def gradients(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, np.ndarray]]:
     folder = tmp_path_factory.mktemp("gradients")
-    found = {}
-    for devices in (1, 2, 4, 8):
-        finish(start(folder / f"{devices}.npz", devices))
-        found[devices] = dict(np.load(folder / f"{devices}.npz"))
-    return found
+    running = {devices: start(folder / f"{devices}.npz", devices) for devices in (1, 2, 4, 8)}
+    for process in running.values():
+        finish(process)
+    return {devices: dict(np.load(folder / f"{devices}.npz")) for devices in running}
 
 
 def relative(a: np.ndarray, b: np.ndarray) -> float:
@@ -47,7 +46,7 @@ def relative(a: np.ndarray, b: np.ndarray) -> float:
 
 @pytest.mark.parametrize("devices", [2, 4, 8])
 def test_raw_gradients_do_not_depend_on_the_devices(gradients: dict, devices: int) -> None:
-    for variant in VARIANTS:
+    for variant in LOSSES:
         names = [n for n in gradients[1] if n.startswith(f"{variant}/") and n.split("/")[1].isdigit()]
         one, many = (np.concatenate([found[n].ravel() for n in names]) for found in (gradients[1], gradients[devices]))
         assert np.linalg.norm(one) > 0
@@ -69,7 +68,7 @@ def test_two_processes_equal_one(gradients: dict, tmp_path: Path) -> None:
     for process in pair:
         finish(process)
     two = dict(np.load(tmp_path / "two.npz"))
-    for variant in [*VARIANTS, "sgd"]:
+    for variant in [*LOSSES, "sgd"]:
         names = [n for n in two if n.startswith(f"{variant}/") and n.split("/")[1].isdigit()]
         one, both = (np.concatenate([found[n].ravel() for n in names]) for found in (gradients[1], two))
         assert relative(both, one) < 1e-5, variant
@@ -82,7 +81,6 @@ def test_the_step_equals_a_literal_pmap_of_the_loss_with_pmean() -> None:
             sys.executable,
             "-m",
             "pytest",
-            "-q",
             "-p",
             "no:cacheprovider",
             f"{__file__}::test_the_step_equals_a_literal_pmap_of_the_loss_with_pmean",
@@ -102,5 +100,7 @@ def test_the_step_equals_a_literal_pmap_of_the_loss_with_pmean() -> None:
 
     shards = jax.tree.map(lambda x: x.reshape(4, 16, *x.shape[1:]), batch)
     reference = jax.pmap(shard_gradient, axis_name="shards", in_axes=(None, 0))(method.params, shards)
-    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(reference), strict=True):
-        assert relative(np.asarray(a), np.asarray(b[0])) < 1e-5
+    # As one vector: some leaves, such as the keys' biases, have a gradient of exactly zero and hold only rounding.
+    ours_flat = np.concatenate([np.ravel(a) for a in jax.tree.leaves(ours)])
+    reference_flat = np.concatenate([np.ravel(b[0]) for b in jax.tree.leaves(reference)])
+    assert relative(ours_flat, reference_flat) < 1e-5
