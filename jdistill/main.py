@@ -126,6 +126,7 @@ def finish(
     checks = export(student, workdir / "export", onnx=cfg.onnx)
     model = encoder.load(str(workdir / "export"))
     results: dict[str, Any] = {
+        "command": command_line(),
         "student": {"name": "student", "num_params": model.num_params, "bytes": 4 * model.num_params},
         "export_max_abs_difference": checks,
         "training": seconds
@@ -209,6 +210,11 @@ def _start_source(cfg: ConfigDict) -> str:
     return cfg.start
 
 
+def command_line() -> str:
+    """The command that runs this again."""
+    return shlex.join([os.path.basename(sys.executable), "-m", "jdistill.main", *sys.argv[1:]])
+
+
 def write_json(path: Path, content: Any) -> None:
     beside = path.with_suffix(".tmp")
     beside.write_text(json.dumps(content, indent=2) + "\n")
@@ -235,7 +241,7 @@ def command(_: list[str]) -> int:
             "stopped by %s at step %d, which is saved; resume with: %s",
             stop.name,
             stop.step,
-            shlex.join([os.path.basename(sys.executable), "-m", "jdistill.main", *sys.argv[1:]]),
+            command_line(),
         )
     return 0
 

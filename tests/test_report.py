@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from jdistill.errors import UserError
-from jdistill.report import best_point, main, read_metrics, retention, smooth, write_report
+from jdistill.report import main, read_metrics, write_report
+from jdistill.report_page import best_point, retention, smooth
 
 PNG = b"\x89PNG\r\n\x1a\n"
 CONFIG = {"method": "simtde", "teacher": "pkg:some teacher/model", "batch_size": 64, "loss": {"alpha": 0.5}}
@@ -41,6 +42,7 @@ RESULTS: dict[str, Any] = {
             "ratio": 1.857,
         },
     ],
+    "command": "python -m jdistill.main --workdir runs/x --config.teacher=pkg:x",
     "training": {"seconds": 2710.0, "sentences": 365_012, "steps": 2852, "devices": 1},
 }
 
@@ -123,7 +125,7 @@ def test_full_run(tmp_path: Path) -> None:
     assert ["small", "flax", "4.90 ms", "1.86 x", "38.0 MB", "9,493,632"] in page.rows
     assert ["Time", "45 min 10 s"] in page.rows and ["Sentences", "365,012"] in page.rows
     assert "best 0.84 at step 200" in html and "2 pairs of texts" in html
-    assert "'--config.teacher=pkg:some teacher/model'" in html.replace("&#x27;", "'")
+    assert "python -m jdistill.main" in html and "--config.teacher=pkg:x" in html
     names = {path.name for path in (run / "report").iterdir()}
     assert names == {
         "agreement.png",
