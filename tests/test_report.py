@@ -151,7 +151,7 @@ def test_only_a_config(tmp_path: Path) -> None:
         "Not measured",
     ):
         assert said in html
-    assert not Cells(html).rows and "--config.batch_size=64" in html
+    assert not Cells(html).rows and "batch_size" in html and "recorded in results.json when the run ends" in html
 
 
 def test_an_empty_folder_and_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
