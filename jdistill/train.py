@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -267,10 +267,16 @@ def train(
                     checkpoints.wait()
                     raise Interrupted(caught[0] if caught else "a signal in another process", done)
             checkpoints.wait()
+        except OSError as error:
+            raise UserError(
+                f"{folder} cannot be written ({error}). Is the disk full? The checkpoints {checkpoints.steps()} are whole; "
+                "make room and run the same command again"
+            ) from error
         finally:
             meter.close()
             if writer:
-                writer.close()
+                with suppress(OSError):  # on a full disk the lines that still wait in a buffer are lost, as said above
+                    writer.close()
     best = checkpoints.best_step()
     if best is not None and best != steps:
         log.info("the best dev score is that of step %d, which is exported", best)
