@@ -116,7 +116,7 @@ def main() -> None:
     trained = json.loads((ours / "results.json").read_text())["training"]
     folder, theirs_seconds = train_theirs(flags, texts, vectors)
     rows = {
-        "jdistill": (ours / "export", trained["sentences"] / trained["train_seconds"]),
+        "jdistill": (ours / "export", trained["sentences"] / trained["seconds"]),
         "sentence-transformers": (folder, len(texts) / theirs_seconds),
     }
     results = {}

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from jdistill import convert, sharding
+from jdistill import convert, losses, sharding
 from jdistill.data.sources import resolve
 from jdistill.errors import UserError
 from jdistill.models.bert import BertConfig, hidden_states
@@ -198,12 +198,7 @@ def _embed(
     x_BxD = POOLERS[pooling](tokens_BxLxD, mask_BxL)
     for layer, activation in zip(dense, activations, strict=True):
         x_BxD = DENSE_ACTIVATIONS[activation](x_BxD @ layer["kernel"] + layer.get("bias", 0.0))
-    return unit(x_BxD) if normalize else x_BxD
-
-
-def unit(x_BxD: jax.Array) -> jax.Array:
-    """Rows of length one; a zero row stays zero (as torch's normalize, eps 1e-12)."""
-    return x_BxD / jnp.maximum(jnp.linalg.norm(x_BxD, axis=-1, keepdims=True), 1e-12)
+    return losses.unit(x_BxD) if normalize else x_BxD
 
 
 def pad(rows: Sequence[Sequence[int]], pad_id: int, max_length: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:

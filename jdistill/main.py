@@ -9,7 +9,6 @@ import json
 import os
 import shlex
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,6 @@ def settle_config(cfg: ConfigDict, workdir: Path) -> None:
 
 def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
     """One run from its config to its report; every part that is already in `workdir` is taken from there."""
-    started = time.monotonic()
     if cfg.method not in METHODS:
         raise UserError(f"--config.method={cfg.method!r} is not one of {', '.join(METHODS)}")
     if not dry_run:
@@ -104,9 +102,7 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
         )
     sharding.wait_for_all("stage folder")
 
-    before = time.monotonic()
-    student = train(cfg, method, data, stage, dev_score(cfg, words.held_out, held_out))
-    seconds = {"seconds": time.monotonic() - started, "train_seconds": time.monotonic() - before}
+    student, seconds = train(cfg, method, data, stage, dev_score(cfg, words.held_out, held_out))
     if sharding.is_first_process():
         finish(cfg, workdir, student, teacher, words, held_out, data, seconds)
     sharding.wait_for_all("results")
@@ -120,7 +116,7 @@ def finish(
     words: text.Corpus,
     held_out: np.ndarray,
     data: Data,
-    seconds: dict[str, float],
+    seconds: float,
 ) -> None:
     """Exports, evaluates what was exported, indexes, and writes results.json (last: it marks the run complete) and the report."""
     checks = export(student, workdir / "export", onnx=cfg.onnx)
@@ -129,8 +125,8 @@ def finish(
         "command": command_line(),
         "student": {"name": "student", "num_params": model.num_params, "bytes": 4 * model.num_params},
         "export_max_abs_difference": checks,
-        "training": seconds
-        | {
+        "training": {
+            "seconds": seconds,
             "steps": total_steps(cfg, data.batches.steps_per_epoch),
             "devices": sharding.describe(),
             "sentences": total_steps(cfg, data.batches.steps_per_epoch) * cfg.batch_size,
@@ -165,7 +161,7 @@ def finish(
     write_report(workdir)
     for line in headline(results):
         log.info(line)
-    log.info("done in %s: %s", clock(seconds["seconds"]), workdir / "report.html")
+    log.info("trained in %s; see %s", clock(seconds), workdir / "report.html")
 
 
 def dev_score(cfg: ConfigDict, texts: list[str], teacher_vectors: np.ndarray) -> Any:

@@ -169,8 +169,10 @@ def catch_signals() -> Iterator[list[str]]:
 
 def train(
     cfg: ConfigDict, method: Method, data: Data, folder: Path, score: Callable[[Encoder], dict[str, float]]
-) -> Encoder:
-    """Trains a stage to its end in `folder`, from its newest checkpoint if there is one, and returns the best student.
+) -> tuple[Encoder, float]:
+    """Trains a stage to its end in `folder`, from its newest checkpoint if there is one.
+
+    Returns the best student and the seconds its training took, those before a resumed checkpoint included.
 
     score: an encoder's dev figures; "score" among them, higher is better, decides which checkpoint is best. Raises
     Interrupted after a signal (state saved), UserError for a loss that is not finite, a full disk, or data that
@@ -185,11 +187,17 @@ def train(
     state = init_state(method, optimizer, mesh)
     frozen = sharding.replicate(method.frozen, mesh)
     checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last)
-    about = {"texts": len(data.tokens.lengths), "data": data.fingerprint, "steps": steps}
-    done = 0
+    about: dict[str, Any] = {
+        "texts": len(data.tokens.lengths),
+        "data": data.fingerprint,
+        "steps": steps,
+        "seconds": 0.0,
+    }
+    done, spent, started = 0, 0.0, time.monotonic()
     if checkpoints.steps():
         done, restored, was = checkpoints.restore(abstract(state)._asdict())
         _same_data(was, about, folder)
+        spent = about["seconds"] = was["seconds"]
         state = TrainState(**restored)
         checkpoints.drop_after(done)
         log.info("resuming %s at step %d of %d", folder.name, done, steps)
@@ -231,6 +239,7 @@ def train(
             )
             if writer:
                 writer.write(at, {f"dev/{name}": value for name, value in figures.items()})
+        about["seconds"] = spent + time.monotonic() - started
         checkpoints.save(at, state._asdict(), about, figures.get("score"))
 
     with catch_signals() as caught:
@@ -283,7 +292,7 @@ def train(
         _, restored, _ = checkpoints.restore(abstract(state)._asdict(), best)
         state = TrainState(**restored)
     checkpoints.close()
-    return method.student.with_weights(host_params(state)["student"])
+    return method.student.with_weights(host_params(state)["student"]), about["seconds"]
 
 
 def _diverged(step: int, what: str, checkpoints: Checkpoints) -> UserError:
