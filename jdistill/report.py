@@ -58,9 +58,9 @@ def training(page: Page, facts: dict[str, Any]) -> None:
     """What the run cost, then each stage's curves."""
     page.put("h2", "Training")
     rows = [
-        [name.replace("_", " ").capitalize(), num(value, 0)]
+        [name.replace("_", " ").capitalize(), value if isinstance(value, str) else num(value, 0)]
         for name, value in facts.items()
-        if real(value) is not None and name != "seconds"
+        if (isinstance(value, str) or real(value) is not None) and name != "seconds"
     ]
     if real(facts.get("seconds")) is not None:
         rows.insert(0, ["Time", clock(facts["seconds"])])

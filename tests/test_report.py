@@ -43,7 +43,7 @@ RESULTS: dict[str, Any] = {
         },
     ],
     "command": "python -m jdistill.main --workdir runs/x --config.teacher=pkg:x",
-    "training": {"seconds": 2710.0, "sentences": 365_012, "steps": 2852, "devices": 1},
+    "training": {"seconds": 2710.0, "sentences": 365_012, "steps": 2852, "devices": "2 x cpu"},
 }
 
 
@@ -123,7 +123,11 @@ def test_full_run(tmp_path: Path) -> None:
     assert ["scifact ndcg@10", "0.6400", "0.6000", "93.8 %"] in page.rows
     assert ["Size", "90.9 MB", "38.0 MB", "41.8 %"] in page.rows
     assert ["small", "flax", "4.90 ms", "1.86 x", "38.0 MB", "9,493,632"] in page.rows
-    assert ["Time", "45 min 10 s"] in page.rows and ["Sentences", "365,012"] in page.rows
+    assert (
+        ["Time", "45 min 10 s"] in page.rows
+        and ["Sentences", "365,012"] in page.rows
+        and ["Devices", "2 x cpu"] in page.rows
+    )
     assert "best 0.84 at step 200" in html and "2 pairs of texts" in html
     assert "python -m jdistill.main" in html and "--config.teacher=pkg:x" in html
     names = {path.name for path in (run / "report").iterdir()}
