@@ -48,5 +48,5 @@ def get_config() -> ConfigDict:
     c.checkpoint_every = 500  # steps between checkpoints, each with a dev score
     c.keep_last = 2  # checkpoints; the best is kept too
     c.onnx = True  # add the ONNX graph to the export
-    c.index_texts = 200_000  # texts put into the FAISS index that jdistill.search answers from; 0: no index
+    c.index_texts = 20_000  # texts put into the FAISS index that jdistill.search answers from; 0: no index
     return c

@@ -149,13 +149,18 @@ def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
     return checks
 
 
-def load_student(workdir: Path, stage: str = "distil") -> Encoder:
-    """The best student of a stage, from its Orbax checkpoints and the encode contract beside them; the teacher is not needed."""
+def load_student(workdir: Path, stage: str = "distil", step: int | None = None) -> Encoder:
+    """The student of a stage at a checkpoint (None: the one with the best dev score).
+
+    From its Orbax checkpoints and the encode contract beside them; the teacher is not needed.
+    """
     folder = workdir / stage
     if not (folder / "student" / "config.json").is_file():
         raise UserError(f"{workdir} holds no stage {stage!r} with a student; is it the --workdir of a run?")
     checkpoints = Checkpoints(folder / "checkpoints", keep_last=1_000_000)
-    step = checkpoints.best_step()
+    if step is not None and step not in checkpoints.steps():
+        raise UserError(f"{folder} keeps no checkpoint of step {step}; it has {checkpoints.steps()}")
+    step = checkpoints.best_step() if step is None else step
     _, state, _ = checkpoints.restore(None, step)
     checkpoints.close()
     return encoder.load(str(folder / "student"), key="workdir", weights=state["params"]["student"])
@@ -177,9 +182,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--format", choices=("safetensors", "onnx"), default="safetensors", help="onnx adds onnx/model.onnx"
     )
+    parser.add_argument("--step", type=int, help="of a kept checkpoint to export instead of the best")
     flags = parser.parse_args(argv)
     setup_logging()
-    export(load_student(flags.workdir), flags.out, onnx=flags.format == "onnx")
+    export(load_student(flags.workdir, step=flags.step), flags.out, onnx=flags.format == "onnx")
     write_card(flags.workdir, flags.out)
     return 0
 

@@ -45,7 +45,7 @@ COORDINATOR = flags.DEFINE_string(
 NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "how many processes the run has, with --coordinator")
 PROCESS_ID = flags.DEFINE_integer("process_id", 0, "which of them this one is, from 0")
 
-MAY_CHANGE = {"cache_dir", "log_every"}  # keys that change neither the student nor its figures
+MAY_CHANGE = {"cache_dir", "log_every", "index_texts"}  # keys that change neither the student nor its figures
 
 
 def settle_config(cfg: ConfigDict, workdir: Path) -> None:
