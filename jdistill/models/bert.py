@@ -21,7 +21,7 @@ Array = jax.Array
 Dense = partial(nn.Dense, dot_general=dense_dot)
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    # Written with erf: nn.gelu goes through erfc, which costs several times as much on CPU and is no more exact here.
+    # By erf, which is a quarter cheaper forward on CPU than the erfc that nn.gelu goes through (gradients cost the same).
     "gelu": lambda x: 0.5 * x * (1.0 + jax.lax.erf(x * 0.5**0.5)),
     "gelu_new": lambda x: nn.gelu(x, approximate=True),
     "gelu_pytorch_tanh": lambda x: nn.gelu(x, approximate=True),
