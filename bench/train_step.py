@@ -28,6 +28,7 @@ import jdistill
 from configs import simtde as config_file
 from jdistill import convert, sharding
 from jdistill.data.batches import TokenTable
+from jdistill.host_memory import keep_freed_memory
 from jdistill.methods import simtde
 from jdistill.train import init_state, jit_step, make_optimizer, make_step
 
@@ -126,6 +127,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path)
     flags = parser.parse_args()
+    keep_freed_memory()  # as jdistill.main does; torch, in the same process, has the good of it too
     cfg = config_file.get_config()
     cfg.dtype = flags.dtype
     start = jdistill.load(flags.teacher)

@@ -17,6 +17,7 @@ from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals.entity import evaluate_entity
 from jdistill.evals.retrieval import evaluate_retrieval
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts
+from jdistill.host_memory import keep_freed_memory
 from jdistill.progress import log, setup_logging
 
 SETS = ("senteval", "beir", "pairs", "entity")
@@ -72,6 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--entity", default="", metavar="FILE", help="a .csv with query, entity, label")
     parser.add_argument("--out", default="", metavar="FILE", help="the figures as JSON; else they are only printed")
     args = parser.parse_args(argv)
+    keep_freed_memory()
     setup_logging()
     sets = {name: getattr(args, name) for name in SETS}
     if not any(sets.values()):

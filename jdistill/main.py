@@ -24,6 +24,7 @@ from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals import agreement, speed, sts
 from jdistill.evaluate import evaluate
 from jdistill.export import export, write_files
+from jdistill.host_memory import keep_freed_memory
 from jdistill.methods import METHODS
 from jdistill.methods.contract import Method
 from jdistill.model_card import write_card
@@ -226,6 +227,7 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 @exits_cleanly
 def command(_: list[str]) -> int:
+    keep_freed_memory()
     setup_logging()
     if not WORKDIR.value and not DRY_RUN.value:
         raise UserError("--workdir is missing: the folder for this run's checkpoints and results")

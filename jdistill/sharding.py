@@ -74,9 +74,10 @@ def shard_rows(tree: Any, mesh: Mesh) -> Any:
 
 
 def compiler_options() -> dict[str, bool]:
-    """What jit is told on this kind of device: on CPU, run operations one after another, each on all cores. Running
-    two matrix
-    products at once, XLA's default, has them fight for the same cache and costs a tenth of the step."""
+    """What jit is told on this kind of device: on CPU, run operations one after another, each on all cores.
+
+    Two matrix products at once, XLA's default, fight for the same cache, which costs a tenth of the step.
+    """
     return {"xla_cpu_enable_concurrency_optimized_scheduler": False} if jax.default_backend() == "cpu" else {}
 
 

@@ -26,9 +26,8 @@ from jdistill.errors import UserError
 from jdistill.methods.contract import Array, Method, Tree
 from jdistill.progress import Progress, log
 
-LAG = (
-    2  # steps that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt
-)
+# Steps that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt.
+LAG = 2
 
 
 class TrainState(NamedTuple):

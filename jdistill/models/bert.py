@@ -15,7 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jdistill.models.matmul import dense_dot
+from jdistill.models.matmul import batched, batched_transposed, dense_dot
 
 Array = jax.Array
 Dense = partial(nn.Dense, dot_general=dense_dot)
@@ -100,11 +100,11 @@ class SelfAttention(nn.Module):
             return Dense(D, dtype=self.dtype, name=name)(x_BxLxD).reshape(B, L, H, K).transpose(0, 2, 1, 3)
 
         query_BxHxLxK, key_BxHxLxK, value_BxHxLxK = heads("query"), heads("key"), heads("value")
-        scores_BxHxLxL = jnp.einsum("bhqk,bhtk->bhqt", query_BxHxLxK, key_BxHxLxK).astype(jnp.float32) * K**-0.5
+        scores_BxHxLxL = batched_transposed(query_BxHxLxK, key_BxHxLxK).astype(jnp.float32) * K**-0.5
         scores_BxHxLxL += jnp.where(mask_BxL, 0.0, jnp.finfo(jnp.float32).min)[:, None, None, :]
         weights_BxHxLxL = nn.softmax(scores_BxHxLxL, axis=-1).astype(self.dtype)
         weights_BxHxLxL = nn.Dropout(c.attention_dropout)(weights_BxHxLxL, deterministic=deterministic)
-        out_BxHxLxK = jnp.einsum("bhqt,bhtk->bhqk", weights_BxHxLxL, value_BxHxLxK)
+        out_BxHxLxK = batched(weights_BxHxLxL, value_BxHxLxK)
         return Dense(D, dtype=self.dtype, name="out")(out_BxHxLxK.transpose(0, 2, 1, 3).reshape(B, L, D))
 
 

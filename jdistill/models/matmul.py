@@ -1,4 +1,4 @@
-"""The matrix product of a Dense layer, with a backward pass that multiplies by a transposed copy of the kernel."""
+"""Matrix products of an encoder, with backward passes in the one form that XLA's CPU runs at full speed: A times B."""
 
 from __future__ import annotations
 
@@ -41,3 +41,45 @@ def dense_dot(x: Array, kernel: Array, dimensions: Any, **_: Any) -> Array:
     """x [..., D] times kernel [D, F]: given to nn.Dense as its dot_general, which calls it in no other way."""
     assert dimensions == (((x.ndim - 1,), (0,)), ((), ())), dimensions
     return matmul(x, kernel)
+
+
+@jax.custom_vjp
+def batched(a: Array, b: Array) -> Array:
+    """a [..., M, K] times b [..., K, N], the same leading axes: [..., M, N]."""
+    return a @ b
+
+
+def _swapped(x: Array) -> Array:
+    """The last two axes exchanged, as a copy that the compiler does not fold into the product that reads it."""
+    return jax.lax.optimization_barrier(jnp.swapaxes(x, -1, -2))
+
+
+def _batched_forward(a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
+    return a @ b, (a, b)
+
+
+def _batched_backward(saved: tuple[Array, Array], dc: Array) -> tuple[Array, Array]:
+    # A contraction over the first of the two axes, which JAX's rule for db is, leaves the fast kernels: 6 times as slow.
+    a, b = saved
+    return dc @ jnp.swapaxes(b, -1, -2), _swapped(a) @ dc
+
+
+batched.defvjp(_batched_forward, _batched_backward)
+
+
+@jax.custom_vjp
+def batched_transposed(a: Array, b: Array) -> Array:
+    """a [..., M, K] times the transpose of b [..., N, K], the same leading axes: [..., M, N]."""
+    return a @ jnp.swapaxes(b, -1, -2)
+
+
+def _batched_transposed_forward(a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
+    return a @ jnp.swapaxes(b, -1, -2), (a, b)
+
+
+def _batched_transposed_backward(saved: tuple[Array, Array], dc: Array) -> tuple[Array, Array]:
+    a, b = saved
+    return dc @ b, _swapped(dc) @ a
+
+
+batched_transposed.defvjp(_batched_transposed_forward, _batched_transposed_backward)

@@ -1,0 +1,25 @@
+"""One setting of the C library: memory that a step frees stays with the process, for the next step to use."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+
+M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # mallopt's parameters, as glibc's malloc.h numbers them
+
+
+def keep_freed_memory() -> bool:
+    """Tells malloc to give nothing back to the system. True if it was told, False where the C library is not glibc.
+
+    XLA's CPU takes one block for all of a step's activations and frees it after the step. By default malloc maps such
+    a block anew each time, and the kernel clears every page of it: an eighth of a training step (BUILD_NOTES.md). With
+    one arena, no mappings and no trimming the same pages are used again. The process then holds its peak to its end.
+
+    To be called at the start of a command, before JAX has threads; a library must not decide this for its host, so
+    importing jdistill does not.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    # -1 as a threshold: never trim. All three answer 1 when they took the value.
+    return all(mallopt(name, value) == 1 for name, value in ((M_ARENA_MAX, 1), (M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, -1)))

@@ -1,0 +1,37 @@
+"""Freed memory stays with the process: later steps map no new pages. In a process of its own, since malloc is global."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource, sys
+from jdistill.host_memory import keep_freed_memory
+kept = keep_freed_memory() if sys.argv[1] == "keep" else None
+import jax, jax.numpy as jnp
+
+# Two products, so that the 64 MB between them are scratch memory of the program.
+step = jax.jit(lambda x, w: jnp.tanh(x @ w) @ w.T)
+x = jnp.ones((4096, 256))
+w = jnp.ones((256, 4096))
+faults = []
+for _ in range(6):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    step(x, w).block_until_ready()
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(kept, min(faults[2:]))
+"""
+
+
+@pytest.mark.skipif(os.confstr("CS_GNU_LIBC_VERSION") is None, reason="glibc's malloc only")
+def test_later_steps_map_no_new_pages():
+    def faults(mode: str) -> list[str]:
+        run = subprocess.run([sys.executable, "-c", PROGRAM, mode], capture_output=True, text=True, check=True)
+        return run.stdout.split()
+
+    asked, later = faults("leave")
+    assert asked == "None" and int(later) > 5_000
+    asked, later = faults("keep")
+    assert asked == "True" and int(later) < 100
