@@ -18,7 +18,6 @@ def get_config() -> ConfigDict:
     c.text_column = ""
     c.held_out = 500
     c.epochs = 1.5
-    c.batch_size = 64
     c.learning_rate = 6e-4
     c.length_buckets = 6
     c.checkpoint_every = 150
