@@ -30,6 +30,7 @@ from jdistill import convert, sharding
 from jdistill.data.batches import TokenTable
 from jdistill.host_memory import keep_freed_memory
 from jdistill.methods import simtde
+from jdistill.methods.contract import Start
 from jdistill.train import init_state, jit_step, make_optimizer, make_step
 
 
@@ -134,7 +135,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     lengths = rng.integers(5, 40, 3000)
     tokens = TokenTable(rng.integers(1000, 30000, lengths.sum()), np.concatenate([[0], np.cumsum(lengths)]))
-    method = simtde.build(cfg, start, 384, tokens, True)
+    method = simtde.build(cfg, Start(start, True, 384, tokens, lambda rows: np.zeros((len(rows), 384), np.float32)))
     mesh = sharding.global_mesh()
     optimizer = make_optimizer(cfg, 1000)
     ours = jit_step(make_step(method, optimizer, 0, dropout=False), mesh)

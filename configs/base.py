@@ -30,7 +30,9 @@ def get_config() -> ConfigDict:
     c.epochs = 1.0
     c.max_steps = 0  # 0: by epochs
     c.batch_size = 128  # of all devices together
+    c.chunk_size = 0  # rows of a batch whose activations stand in memory at once; the gradient stays the same; 0: all
     c.learning_rate = 3e-4  # the highest
+    c.block_size = 0  # rows of a Gram or logit matrix at once; 0: all
     c.schedule = "cosine"  # cosine, linear or constant, after the warm-up
     c.warmup = 0.05  # share of the steps over which the learning rate rises from 0
     c.weight_decay = 0.01
@@ -40,7 +42,7 @@ def get_config() -> ConfigDict:
     c.seed = 0
 
     # Batches: a handful of lengths, each compiled once.
-    c.length_buckets = 10  # at most so many widths, chosen for the least padding in this text
+    c.length_buckets = 10  # at most so many widths, chosen for the least padding in this text; a short run gets fewer
     c.length_multiple = 4  # of which each is a multiple; 8 or more suits GPUs
 
     # The run.

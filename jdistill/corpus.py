@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill import sharding
-from jdistill.cache import default_folder
+from jdistill.cache import AnswerCache, default_folder
 from jdistill.data.batches import Batches, TokenTable, choose_buckets, tokenize_once
 from jdistill.data.holdout import remove_evaluation_texts, split_held_out
 from jdistill.data.sources import read_texts
+from jdistill.data.triplets import Triplets, TripletTokens, passage_columns, read_triplets, remove_evaluation_rows
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.evals.retrieval import beir_queries
@@ -72,35 +74,131 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher) -> Corpus:
     return Corpus(train[: cfg.max_texts] if cfg.max_texts else train, held_out, removed)
 
 
+def read_labelled(cfg: ConfigDict) -> Triplets:
+    """Reads cfg.triplets and removes rows that hold a sentence of an evaluation set."""
+    found = remove_evaluation_rows(read_triplets(cfg.triplets), evaluation_texts(cfg))
+    skipped = ", ".join(f"{count} {reason}" for reason, count in found.skipped.items())
+    log.info("triplets: %d from %s%s", len(found), cfg.triplets, f"; skipped {skipped}" if skipped else "")
+    if len(found) < cfg.finetune.batch_size:
+        raise UserError(
+            f"--config.triplets={cfg.triplets}: {len(found)} rows do not fill one batch of finetune.batch_size={cfg.finetune.batch_size}"
+        )
+    return found
+
+
 def tokenize(cfg: ConfigDict, corpus: Corpus, student: Encoder) -> TokenTable:
+    return _tokens(cfg, student, corpus.train)
+
+
+def _tokens(cfg: ConfigDict, student: Encoder, texts: list[str]) -> TokenTable:
     fingerprint = repr((student.tokenizer_fingerprint(), student.max_length, student.default_prompt, student.prompts))
-    return tokenize_once(corpus.train, student.tokenize, fingerprint, cache_folder(cfg) / "tokens")
+    return tokenize_once(texts, student.tokenize, fingerprint, cache_folder(cfg) / "tokens")
 
 
 def cache_folder(cfg: ConfigDict) -> Path:
     return Path(cfg.cache_dir) if cfg.cache_dir else default_folder()
 
 
-def answered(cfg: ConfigDict, corpus: Corpus, teacher: Teacher) -> np.ndarray:
-    """The teacher's vectors of the held-out texts, after asking it for whatever the cache lacks of all texts."""
-    texts = corpus.held_out + corpus.train
-    cache = teacher.cache(cache_folder(cfg), writer=sharding.process_index())
-    missing = [texts[i] for i in np.flatnonzero(cache.rows(texts) < 0)]
-    cache.fill(missing[sharding.process_index() :: sharding.process_count()], teacher.answer)
-    sharding.wait_for_all("teacher answers")
-    cache = teacher.cache(cache_folder(cfg), writer=sharding.process_index())
-    return cache.gather(cache.rows(corpus.held_out))
+class Answers:
+    """The teacher's vectors of a corpus. The first look at any of them asks the teacher for all that the cache lacks."""
+
+    def __init__(self, cfg: ConfigDict, corpus: Corpus, teacher: Teacher):
+        self._folder, self._corpus, self._teacher = cache_folder(cfg), corpus, teacher
+        self._cache: AnswerCache | None = None
+
+    def _filled(self) -> AnswerCache:
+        if self._cache is None:
+            texts = self._corpus.train + self._corpus.held_out
+            cache = self._teacher.cache(self._folder, writer=sharding.process_index())
+            rows = cache.rows(texts)
+            missing = [texts[i] for i in np.flatnonzero(rows < 0)]
+            cache.fill(missing[sharding.process_index() :: sharding.process_count()], self._teacher.answer)
+            sharding.wait_for_all("teacher answers")
+            if missing:  # other processes' answers too
+                cache = self._teacher.cache(self._folder, writer=sharding.process_index())
+                rows = cache.rows(texts)
+            self._rows = rows
+            self._cache = cache
+        return self._cache
+
+    def train(self, rows: np.ndarray) -> np.ndarray:
+        """The vectors of these rows of corpus.train, float32 [len(rows), D]."""
+        cache = self._filled()
+        return cache.gather(self._rows[rows])
+
+    def held_out(self) -> np.ndarray:
+        """The vectors of corpus.held_out, float32 [N, D]."""
+        cache = self._filled()
+        return cache.gather(self._rows[len(self._corpus.train) :])
 
 
-def training_data(cfg: ConfigDict, corpus: Corpus, tokens: TokenTable, teacher: Teacher, pad_id: int) -> Data:
-    """Batches of the training text with the cached answers, which `answered` has completed."""
-    cache = teacher.cache(cache_folder(cfg), writer=sharding.process_index())
-    row_of_text = cache.rows(corpus.train)
-    return Data(
-        tokens, make_batches(cfg, tokens), lambda rows: cache.gather(row_of_text[rows]), corpus.fingerprint, pad_id
+def text_data(
+    cfg: ConfigDict,
+    corpus: Corpus,
+    tokens: TokenTable,
+    answers: Callable[[np.ndarray], np.ndarray],
+    pad_id: int,
+    others: int = 0,
+) -> Data:
+    """Batches of the training text with the teacher's answers (Stage.data "texts", Stage.others)."""
+
+    def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        ids, mask = tokens.padded(rows, width, pad_id)
+        batch = {"ids": ids, "mask": mask, "teacher": answers(rows)}
+        if others:
+            drawn = other_rows(rows, step, cfg.seed, others, len(tokens.lengths))
+            batch["others"] = answers(drawn.ravel()).reshape(*drawn.shape, -1)
+        return batch
+
+    return Data(make_batches(cfg, tokens.lengths), rows_of, corpus.fingerprint, "texts")
+
+
+def other_rows(rows: np.ndarray, step: int, seed: int, count: int, texts: int) -> np.ndarray:
+    """For each row `count` others of `texts`, int64 [len(rows), count], drawn by (seed, step, row) alone: however many
+    processes share a batch, they draw the same."""
+    drawn = [np.random.default_rng([seed, step, int(row)]).integers(0, texts - 1, count) for row in rows]
+    return np.stack([those + (those >= row) for those, row in zip(drawn, rows, strict=True)])
+
+
+def triplet_data(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tuple[TripletTokens, Data]:
+    """The tokens of the triplets by the student's prompts and lengths, and their batches (Stage.data "triplets")."""
+    passages, columns = passage_columns(triplets, cfg.negatives or max(map(len, triplets.negatives)))
+    fewer = int((columns < 0).any(1).sum())
+    if fewer:
+        log.info(
+            "%d of %d triplets have fewer than %d negatives; the gaps are masked",
+            fewer,
+            len(triplets),
+            columns.shape[1] - 1,
+        )
+    query, passage = with_limit(student, "query", cfg), with_limit(student, "passage", cfg)
+    tokens = TripletTokens(_tokens(cfg, query, triplets.anchors), _tokens(cfg, passage, passages), columns)
+    digest = hashlib.blake2b(columns.tobytes(), digest_size=16)
+    for text in [*triplets.anchors, *passages]:
+        digest.update(text.encode() + b"\n")
+
+    def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return tokens.padded(rows, width, student.config.pad_token_id)
+
+    return tokens, Data(
+        make_batches(cfg, tokens.lengths), rows_of, digest.hexdigest(), "triplets", columns.shape[1] + 1
     )
 
 
-def make_batches(cfg: ConfigDict, tokens: TokenTable) -> Batches:
-    widths = choose_buckets(tokens.lengths, cfg.length_buckets, cfg.length_multiple)
-    return Batches(tokens.lengths, cfg.batch_size, widths, cfg.seed)
+def with_limit(student: Encoder, kind: Literal["query", "passage"], cfg: ConfigDict) -> Encoder:
+    """The encoder as it reads queries or passages: its prompt of that name, if any, and cfg.query_length or
+    cfg.passage_length tokens (0: as many as any text)."""
+    limit = cfg.query_length if kind == "query" else cfg.passage_length
+    prompt = kind if kind in student.prompts else student.default_prompt
+    return replace(student, default_prompt=prompt, max_length=min(limit or student.max_length, student.max_length))
+
+
+# A width costs a compilation of seconds, which fewer steps than this would not repay; but the first few always do.
+STEPS_PER_WIDTH, FEWEST_WIDTHS = 50, 4
+
+
+def make_batches(cfg: ConfigDict, lengths: np.ndarray) -> Batches:
+    """Batches of a stage; a short run gets fewer widths than cfg.length_buckets allows."""
+    steps = cfg.max_steps or int(cfg.epochs * len(lengths) / cfg.batch_size)
+    count = min(cfg.length_buckets, max(FEWEST_WIDTHS, steps // STEPS_PER_WIDTH))
+    return Batches(lengths, cfg.batch_size, choose_buckets(lengths, count, cfg.length_multiple), cfg.seed)

@@ -149,11 +149,13 @@ def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
     return checks
 
 
-def load_student(workdir: Path, stage: str = "distil", step: int | None = None) -> Encoder:
-    """The student of a stage at a checkpoint (None: the one with the best dev score).
+def load_student(workdir: Path, stage: str = "", step: int | None = None) -> Encoder:
+    """The student of a stage (empty: the one that began last) at a checkpoint (None: the one with the best dev score).
 
     From its Orbax checkpoints and the encode contract beside them; the teacher is not needed.
     """
+    begun = sorted(workdir.glob("*/student/config.json"), key=lambda path: path.stat().st_mtime_ns)
+    stage = stage or (begun[-1].parts[-3] if begun else "distil")
     folder = workdir / stage
     if not (folder / "student" / "config.json").is_file():
         raise UserError(f"{workdir} holds no stage {stage!r} with a student; is it the --workdir of a run?")
@@ -182,10 +184,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--format", choices=("safetensors", "onnx"), default="safetensors", help="onnx adds onnx/model.onnx"
     )
+    parser.add_argument("--stage", default="", help="the stage whose student is exported; without it, the last one")
     parser.add_argument("--step", type=int, help="of a kept checkpoint to export instead of the best")
     flags = parser.parse_args(argv)
     setup_logging()
-    export(load_student(flags.workdir, step=flags.step), flags.out, onnx=flags.format == "onnx")
+    export(load_student(flags.workdir, flags.stage, flags.step), flags.out, onnx=flags.format == "onnx")
     write_card(flags.workdir, flags.out)
     return 0
 

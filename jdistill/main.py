@@ -26,7 +26,7 @@ from jdistill.evaluate import evaluate
 from jdistill.export import export, write_files
 from jdistill.host_memory import keep_freed_memory
 from jdistill.methods import METHODS
-from jdistill.methods.contract import Method
+from jdistill.methods.contract import Method, Stage, Start
 from jdistill.model_card import write_card
 from jdistill.progress import clock, log, setup_logging
 from jdistill.report import write_report
@@ -84,29 +84,62 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
     log.info("devices: %s", sharding.describe())
     teacher = open_teacher(cfg.teacher, cfg.max_length, "float32")
     own_start = None if cfg.start else teacher.encoder
-    start = own_start or encoder.load(_start_source(cfg), key="config.start")
+    student = own_start or encoder.load(_start_source(cfg), key="config.start")
     if cfg.max_length:
-        start = replace(start, max_length=min(cfg.max_length, start.max_length))
+        student = replace(student, max_length=min(cfg.max_length, student.max_length))
     words = text.read_corpus(cfg, teacher)
-    tokens = text.tokenize(cfg, words, start)
-    method = METHODS[cfg.method](cfg, start, teacher.width, tokens, own_start is not None)
-    if dry_run:
-        print(plan.describe(cfg, method, tokens, teacher, words))
-        return
-    held_out = text.answered(cfg, words, teacher)
-    data = text.training_data(cfg, words, tokens, teacher, start.config.pad_token_id)
-    stage = workdir / "distil"
-    if sharding.is_first_process():
-        write_files(method.student, stage / "student")
-        log.info(
-            "student: %d parameters, %.0f %% of the teacher's", method.student.num_params, 100 * share(method, teacher)
-        )
-    sharding.wait_for_all("stage folder")
+    answers = text.Answers(cfg, words, teacher)
+    done: list[dict[str, Any]] = []
+    is_teacher = own_start is not None
+    for stage in METHODS[cfg.method](cfg):
+        folder = workdir / stage.name
+        method, data = open_stage(stage, student, is_teacher, teacher, words, answers, made_up=dry_run)
+        is_teacher = False
+        if dry_run:
+            print(plan.describe(stage, method, data, teacher, words))
+            student = method.student
+            continue
+        vectors = answers.held_out()
+        if sharding.is_first_process():
+            write_files(method.student, folder / "student")
+            log.info(
+                "student: %d parameters, %.0f %% of the teacher's",
+                method.student.num_params,
+                100 * share(method, teacher),
+            )
+        sharding.wait_for_all("stage folder")
+        student, seconds = train(stage.cfg, method, data, folder, dev_score(cfg, words.held_out, vectors))
+        steps = total_steps(stage.cfg, data.batches.steps_per_epoch)
+        sentences = steps * stage.cfg.batch_size * data.texts_per_row
+        done.append({"name": stage.name, "seconds": seconds, "steps": steps, "sentences": sentences})
+    if not dry_run:
+        if sharding.is_first_process():
+            finish(cfg, workdir, student, teacher, words, answers.held_out(), done)
+        sharding.wait_for_all("results")
 
-    student, seconds = train(cfg, method, data, stage, dev_score(cfg, words.held_out, held_out))
-    if sharding.is_first_process():
-        finish(cfg, workdir, student, teacher, words, held_out, data, seconds)
-    sharding.wait_for_all("results")
+
+def open_stage(
+    stage: Stage,
+    student: Encoder,
+    is_teacher: bool,
+    teacher: Teacher,
+    words: text.Corpus,
+    answers: text.Answers,
+    made_up: bool,
+) -> tuple[Method, Data]:
+    """A stage's method, bound to the student that it starts from, and its data. made_up: random vectors for answers."""
+
+    def random(rows: np.ndarray) -> np.ndarray:
+        return np.random.default_rng(0).standard_normal((len(rows), teacher.width), np.float32)
+
+    look_up = random if made_up else answers.train
+    if stage.data == "texts":
+        tokens = text.tokenize(stage.cfg, words, student)
+        data = text.text_data(stage.cfg, words, tokens, look_up, student.config.pad_token_id, stage.others)
+    else:
+        of_triplets, data = text.triplet_data(stage.cfg, text.read_labelled(stage.cfg), student)
+        tokens = of_triplets.passages
+    return stage.build(stage.cfg, Start(student, is_teacher, teacher.width, tokens, look_up)), data
 
 
 def finish(
@@ -116,8 +149,7 @@ def finish(
     teacher: Teacher,
     words: text.Corpus,
     held_out: np.ndarray,
-    data: Data,
-    seconds: float,
+    stages: list[dict[str, Any]],
 ) -> None:
     """Exports, evaluates what was exported, indexes, and writes results.json (last: it marks the run complete) and the report."""
     checks = export(student, workdir / "export", onnx=cfg.onnx)
@@ -127,10 +159,9 @@ def finish(
         "student": {"name": "student", "num_params": model.num_params, "bytes": 4 * model.num_params},
         "export_max_abs_difference": checks,
         "training": {
-            "seconds": seconds,
-            "steps": total_steps(cfg, data.batches.steps_per_epoch),
+            **{what: sum(stage[what] for stage in stages) for what in ("seconds", "steps", "sentences")},
+            "stages": stages,
             "devices": sharding.describe(),
-            "sentences": total_steps(cfg, data.batches.steps_per_epoch) * cfg.batch_size,
             "texts": len(words.train),
             "removed_evaluation_texts": words.removed,
         },
@@ -162,7 +193,7 @@ def finish(
     write_report(workdir)
     for line in headline(results):
         log.info(line)
-    log.info("trained in %s; see %s", clock(seconds), workdir / "report.html")
+    log.info("trained in %s; see %s", clock(results["training"]["seconds"]), workdir / "report.html")
 
 
 def dev_score(cfg: ConfigDict, texts: list[str], teacher_vectors: np.ndarray) -> Any:

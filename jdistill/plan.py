@@ -11,9 +11,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill import sharding
-from jdistill.corpus import Corpus, cache_folder, make_batches
-from jdistill.data.batches import TokenTable
-from jdistill.methods.contract import Method
+from jdistill.corpus import Corpus, cache_folder
+from jdistill.methods.contract import Method, Stage
 from jdistill.progress import clock
 from jdistill.teacher import Teacher
 from jdistill.train import Data, init_state, jit_step, make_optimizer, make_step, total_steps
@@ -21,15 +20,10 @@ from jdistill.train import Data, init_state, jit_step, make_optimizer, make_step
 TIMED_STEPS = 3  # of each of the two commonest widths
 
 
-def describe(cfg: ConfigDict, method: Method, tokens: TokenTable, teacher: Teacher, corpus: Corpus) -> str:
-    """The plan as lines of text. Compiles and runs a few steps on made-up teacher vectors; writes nothing."""
-    batches = make_batches(cfg, tokens)
+def describe(stage: Stage, method: Method, data: Data, teacher: Teacher, corpus: Corpus) -> str:
+    """A stage's plan as lines of text. Compiles and runs a few steps; writes nothing."""
+    cfg, batches = stage.cfg, data.batches
     steps = total_steps(cfg, batches.steps_per_epoch)
-    pad_id = method.student.config.pad_token_id
-    random = np.random.default_rng(0)
-    data = Data(
-        tokens, batches, lambda rows: random.standard_normal((len(rows), teacher.width), np.float32), "", pad_id
-    )
     per_token, memory = _measure(cfg, method, data)
     step_tokens = float(
         np.mean(
@@ -42,7 +36,7 @@ def describe(cfg: ConfigDict, method: Method, tokens: TokenTable, teacher: Teach
     answers = missing * (4 * teacher.width + 16)
     free = shutil.disk_usage(cache_folder(cfg) if cache_folder(cfg).exists() else ".").free
     lines = [
-        ("method", cfg.method),
+        ("stage", f"{stage.name}, of method {cfg.method}"),
         ("devices", sharding.describe()),
         (
             "student",
@@ -55,11 +49,11 @@ def describe(cfg: ConfigDict, method: Method, tokens: TokenTable, teacher: Teach
         ),
         (
             "text",
-            f"{len(corpus.train):,} training texts, {len(corpus.held_out):,} held out, {corpus.removed:,} removed as evaluation text, "
-            f"{tokens.lengths.mean():.1f} tokens a text, padding {100 * batches.padding:.1f} %",
+            f"{len(data):,} training {data.unit}, {len(corpus.held_out):,} texts held out, {corpus.removed:,} removed as evaluation text, "
+            f"{batches.lengths.mean():.1f} tokens each, padding {100 * batches.padding:.1f} %",
         ),
         ("widths", f"{', '.join(map(str, batches.widths))} tokens, each compiled once"),
-        ("steps", f"{steps:,} of {cfg.batch_size} texts, {steps / batches.steps_per_epoch:.2f} epochs"),
+        ("steps", f"{steps:,} of {cfg.batch_size} {data.unit}, {steps / batches.steps_per_epoch:.2f} epochs"),
         ("memory", f"{memory / 2**20:,.0f} MiB a device for the step, parameters and optimiser included"),
         (
             "disk",
@@ -69,7 +63,7 @@ def describe(cfg: ConfigDict, method: Method, tokens: TokenTable, teacher: Teach
         ("teacher", f"{missing:,} texts to answer" + (f", about {clock(missing / fill_rate)}" if fill_rate else "")),
         (
             "training",
-            f"about {clock(steps * step_tokens * per_token)} at {cfg.batch_size / (step_tokens * per_token):,.0f} sentences/s",
+            f"about {clock(steps * step_tokens * per_token)} at {cfg.batch_size / (step_tokens * per_token):,.0f} {data.unit}/s",
         ),
     ]
     return "\n".join(f"{name:<9} {value}" for name, value in lines)
@@ -79,7 +73,7 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
     """(seconds a token of a batch, bytes a device) of the real step, from the two commonest widths after compiling."""
     mesh = sharding.global_mesh()
     optimizer = make_optimizer(cfg, 1000)
-    step: Any = jit_step(make_step(method, optimizer, cfg.seed, dropout=cfg.student.dropout > 0), mesh)
+    step: Any = jit_step(make_step(method, optimizer, cfg.seed, cfg.student.dropout > 0, cfg.chunk_size), mesh)
     state = init_state(method, optimizer, mesh)
     frozen = sharding.replicate(method.frozen, mesh)
     plan = [data.batches.at(i) for i in range(data.batches.steps_per_epoch)]

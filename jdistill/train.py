@@ -21,9 +21,10 @@ from tensorboardX import SummaryWriter
 
 from jdistill import sharding
 from jdistill.checkpoint import Checkpoints, abstract
-from jdistill.data.batches import Batches, TokenTable
+from jdistill.data.batches import Batches
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
+from jdistill.losses import from_blocks, number_of_blocks, to_blocks
 from jdistill.methods.contract import Array, Method, Tree
 from jdistill.progress import Progress, log
 
@@ -41,21 +42,22 @@ class TrainState(NamedTuple):
 
 @dataclass(frozen=True)
 class Data:
-    """The training text of a stage: tokens, the order of batches, and the teacher's answer to the texts in some rows."""
+    """The training data of a stage: the order of batches, and the arrays of the rows of one."""
 
-    tokens: TokenTable
     batches: Batches
-    answers: Callable[[np.ndarray], np.ndarray]  # rows int64 [n] -> float32 [n, D]
-    fingerprint: str  # of the texts and their order
-    pad_id: int
+    rows_of: Callable[[int, int, np.ndarray], dict[str, np.ndarray]]  # (step, width, rows int64 [n]) -> arrays [n, ...]
+    fingerprint: str  # of the content and its order
+    unit: str  # what a row is, for the log: "texts" or "triplets"
+    texts_per_row: int = 1
+
+    def __len__(self) -> int:
+        return len(self.batches.lengths)
 
     def batch(self, step: int) -> dict[str, np.ndarray]:
         """This process's rows of the global batch of a step."""
         width, rows = self.batches.at(step)
         share = len(rows) // sharding.process_count()
-        rows = rows[sharding.process_index() * share :][:share]
-        ids, mask = self.tokens.padded(rows, width, self.pad_id)
-        return {"ids": ids, "mask": mask, "teacher": self.answers(rows)}
+        return self.rows_of(step, width, rows[sharding.process_index() * share :][:share])
 
 
 def total_steps(cfg: ConfigDict, steps_per_epoch: int) -> int:
@@ -106,10 +108,17 @@ def clip_by_global_norm(limit: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(lambda params: optax.EmptyState(), clip)
 
 
-def make_gradient(method: Method, seed: int, dropout: bool) -> Callable[..., tuple[Tree, dict[str, Array]]]:
-    """(params, frozen, batch, step) -> (gradient of the global batch's loss, metrics)."""
+def make_gradient(
+    method: Method, seed: int, dropout: bool, chunk_size: int = 0
+) -> Callable[..., tuple[Tree, dict[str, Array]]]:
+    """(params, frozen, batch, step) -> (gradient of the global batch's loss, metrics).
 
-    def gradient(params: Tree, frozen: Tree, batch: dict[str, Array], step: Array) -> tuple[Tree, dict[str, Array]]:
+    chunk_size: rows whose activations stand in memory at once; 0, or a batch within it: all. In chunks the gradient is
+    the same (GradCache, Gao et al. 2021): represent without activations, objective on all rows, then chunk by chunk
+    represent again and pull the objective's gradient through.
+    """
+
+    def whole(params: Tree, frozen: Tree, batch: dict[str, Array], step: Array) -> tuple[Tree, dict[str, Array]]:
         rng = jax.random.fold_in(jax.random.key(seed), step) if dropout else None
 
         def loss(params: Tree) -> tuple[Array, dict[str, Array]]:
@@ -117,12 +126,38 @@ def make_gradient(method: Method, seed: int, dropout: bool) -> Callable[..., tup
 
         return jax.grad(loss, has_aux=True)(params)
 
-    return gradient
+    def chunked(params: Tree, frozen: Tree, batch: dict[str, Array], step: Array) -> tuple[Tree, dict[str, Array]]:
+        rows = jax.tree.leaves(batch)[0].shape[0]
+        count = number_of_blocks(rows, chunk_size)
+        if count == 1:
+            return whole(params, frozen, batch, step)
+        chunks = to_blocks(batch, count), jnp.arange(count)
+        key = jax.random.fold_in(jax.random.key(seed), step)
+
+        def represent(params: Tree, chunk: tuple[dict[str, Array], Array]) -> dict[str, Array]:
+            rng = jax.random.fold_in(key, chunk[1]) if dropout else None
+            return method.represent(params, frozen, chunk[0], rng)
+
+        reps = from_blocks(jax.lax.map(lambda chunk: represent(params, chunk), chunks))
+        (from_objective, from_reps), metrics = jax.grad(
+            lambda params, reps: method.objective(params, frozen, reps, batch), argnums=(0, 1), has_aux=True
+        )(params, reps)
+
+        def add(total: Tree, chunk_and_gradient: tuple[Any, dict[str, Array]]) -> tuple[Tree, None]:
+            chunk, gradient = chunk_and_gradient
+            _, pull = jax.vjp(lambda params: represent(params, chunk), params)
+            return jax.tree.map(jnp.add, total, pull(gradient)[0]), None
+
+        return jax.lax.scan(add, from_objective, (chunks, to_blocks(from_reps, count)))[0], metrics
+
+    return chunked if chunk_size else whole
 
 
-def make_step(method: Method, optimizer: optax.GradientTransformation, seed: int, dropout: bool) -> Callable[..., Any]:
+def make_step(
+    method: Method, optimizer: optax.GradientTransformation, seed: int, dropout: bool, chunk_size: int = 0
+) -> Callable[..., Any]:
     """The training step, a pure function (state, frozen, batch) -> (state, metrics); `jit_step` compiles it."""
-    gradient = make_gradient(method, seed, dropout)
+    gradient = make_gradient(method, seed, dropout, chunk_size)
 
     def step(state: TrainState, frozen: Tree, batch: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
         grads, metrics = gradient(state.params, frozen, batch, state.step)
@@ -193,12 +228,12 @@ def train(
     if cfg.batch_size % mesh.size:
         raise UserError(f"--config.batch_size={cfg.batch_size} does not divide by the {mesh.size} devices")
     optimizer = make_optimizer(cfg, steps)
-    step_fn = jit_step(make_step(method, optimizer, cfg.seed, dropout=cfg.student.dropout > 0), mesh)
+    step_fn = jit_step(make_step(method, optimizer, cfg.seed, cfg.student.dropout > 0, cfg.chunk_size), mesh)
     state = init_state(method, optimizer, mesh)
     frozen = sharding.replicate(method.frozen, mesh)
     checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last)
     about: dict[str, Any] = {
-        "texts": len(data.tokens.lengths),
+        "texts": len(data),
         "data": data.fingerprint,
         "steps": steps,
         "seconds": 0.0,
@@ -213,12 +248,13 @@ def train(
         log.info("resuming %s at step %d of %d", folder.name, done, steps)
     else:
         log.info(
-            "training %s: %d steps of %d texts, %.2f epochs of %d texts, padding %.1f %%",
+            "training %s: %d steps of %d %s, %.2f epochs of %d, padding %.1f %%",
             folder.name,
             steps,
             cfg.batch_size,
+            data.unit,
             steps / data.batches.steps_per_epoch,
-            len(data.tokens.lengths),
+            len(data),
             100 * data.batches.padding,
         )
     writer = MetricsWriter(folder) if sharding.is_first_process() else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
@@ -19,6 +20,8 @@ if len(sys.argv) > 2:
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
+from ibkd_setting import SETTINGS  # noqa: E402
+from ibkd_setting import setting as ibkd_setting  # noqa: E402
 from simtde_setting import LOSSES, setting  # noqa: E402
 
 from jdistill.train import init_state, jit_step, make_gradient, make_step  # noqa: E402
@@ -32,12 +35,17 @@ def main() -> None:
     share = BATCH // sharding.process_count()
     mine = slice(sharding.process_index() * share, (sharding.process_index() + 1) * share)
     out: dict[str, np.ndarray] = {}
-    for variant in LOSSES:
-        method, batch = setting(variant, BATCH, dropout=0.1)
+    settings = {name: partial(setting, name) for name in LOSSES} | {
+        name: partial(ibkd_setting, name) for name in SETTINGS
+    }
+    for variant, make in settings.items():
+        # In chunks too, which must leave each device its own rows.
+        chunk_size = 16 if variant == "ibkd_blocks" else 0
+        method, batch = make(BATCH, dropout=0.1)
         batch = sharding.shard_rows({name: value[mine] for name, value in batch.items()}, mesh)
         params, frozen = sharding.replicate((method.params, method.frozen), mesh)
         gradient = jax.jit(
-            make_gradient(method, seed=7, dropout=True), in_shardings=(whole, whole, rows, whole), out_shardings=whole
+            make_gradient(method, 7, True, chunk_size), in_shardings=(whole, whole, rows, whole), out_shardings=whole
         )
         step = sharding.replicate(np.int32(3), mesh)
         compiled = gradient.lower(params, frozen, batch, step).compile()
@@ -46,7 +54,10 @@ def main() -> None:
             out[f"{variant}/{i}"] = np.asarray(leaf.addressable_data(0))
         out[f"{variant}/loss"] = np.asarray(metrics["loss"].addressable_data(0))
         text = compiled.as_text()
-        out[f"{variant}/square"] = np.asarray(len(re.findall(rf"f32\[{BATCH},{BATCH}\]", text)))
+        # Matrices of all pairs of texts; a fine-tuning row has four texts, three of them candidates.
+        pairs = [(BATCH, BATCH), (4 * BATCH, 4 * BATCH), (BATCH, 3 * BATCH)]
+        found = sum(len(re.findall(rf"f32\[{a},{b}\]", text)) for a, b in pairs)
+        out[f"{variant}/square"] = np.asarray(found)
     # A few whole steps of plain SGD, for processes against one.
     method, batch = setting("", BATCH, dropout=0.1)
     batch = sharding.shard_rows({name: value[mine] for name, value in batch.items()}, mesh)

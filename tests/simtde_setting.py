@@ -9,7 +9,7 @@ from configs import simtde as config_file
 from jdistill.data.batches import TokenTable
 from jdistill.encoder import Encoder
 from jdistill.methods import simtde
-from jdistill.methods.contract import Method
+from jdistill.methods.contract import Method, Start
 
 VARIANTS = [
     "",
@@ -51,13 +51,21 @@ def random_tokens(texts: int, vocab_size: int = 90) -> TokenTable:
     return TokenTable(rng.integers(5, vocab_size, lengths.sum()), np.concatenate([[0], np.cumsum(lengths)]))
 
 
+def start(teacher: Encoder, tokens: TokenTable, width: int = 32, is_teacher: bool = True) -> Start:
+    """What a method is built from, with the teacher's true answers."""
+
+    def answers(rows: np.ndarray) -> np.ndarray:
+        return teacher.encode_ids(tokens.lists(rows), normalize=False)
+
+    return Start(teacher, is_teacher, width, tokens, answers)
+
+
 def setting(
     variant: str = "", batch_size: int = 8, dropout: float = 0.0, **changes: object
 ) -> tuple[Method, dict[str, np.ndarray]]:
     """The method, and a batch [batch_size, 20] with the teacher's true answers."""
     teacher, tokens = small_teacher(), random_tokens(max(batch_size, 300))
-    method = simtde.build(config(variant, **{"student.dropout": dropout} | changes), teacher, 32, tokens, True)
+    method = simtde.build(config(variant, **{"student.dropout": dropout} | changes), start(teacher, tokens))
     rows = np.arange(batch_size)
     ids, mask = tokens.padded(rows, 20, 0)
-    answers = teacher.encode_ids([tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]] for i in rows], normalize=False)
-    return method, {"ids": ids, "mask": mask, "teacher": answers}
+    return method, {"ids": ids, "mask": mask, "teacher": start(teacher, tokens).answers(rows)}

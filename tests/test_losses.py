@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jdistill import losses
 
@@ -49,3 +50,65 @@ def test_unit_has_a_finite_gradient_at_zero_and_survives_huge_and_bfloat16_rows(
     assert np.isfinite(gradient).all()
     assert np.allclose(np.linalg.norm(losses.unit(jnp.full((1, 4), 1e15)), axis=-1), 1.0)
     assert losses.unit(jnp.ones((1, 4), jnp.bfloat16)).dtype == jnp.float32
+
+
+def naive_info_nce(anchors, candidates, temperature, own=None, mask=None, own_mask=None, cosine=True):
+    """Eq. 5 and 10 of IBKD, in loops and float64."""
+
+    def sim(a, b):
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        return a @ b / (np.linalg.norm(a) * np.linalg.norm(b) if cosine else 1.0) / temperature
+
+    total = 0.0
+    for i, anchor in enumerate(anchors):
+        below = [sim(anchor, c) for j, c in enumerate(candidates) if mask is None or mask[j]]
+        if own is not None:
+            below += [sim(anchor, c) for k, c in enumerate(own[i]) if own_mask is None or own_mask[i, k]]
+        total += max(below) + np.log(np.exp(np.array(below) - max(below)).sum()) - sim(anchor, candidates[i])
+    return total / len(anchors)
+
+
+@pytest.mark.parametrize("cosine", [True, False])
+@pytest.mark.parametrize("block", [0, 1, 2, 4])
+def test_info_nce_against_loops(cosine, block):
+    rng = np.random.default_rng(0)
+    anchors, candidates, own = (rng.standard_normal(s).astype(np.float32) for s in ((6, 5), (11, 5), (6, 3, 5)))
+    mask, own_mask = np.arange(11) != 8, rng.random((6, 3)) < 0.7
+    keys = {"cosine": cosine, "block": block}
+    plain = losses.info_nce(anchors, candidates[:6], 0.5, **keys)
+    assert float(plain) == pytest.approx(naive_info_nce(anchors, candidates[:6], 0.5, cosine=cosine), abs=1e-6)
+    full = losses.info_nce(
+        anchors,
+        candidates,
+        0.5,
+        own_nxKxD=own,
+        candidate_mask_m=jnp.asarray(mask),
+        own_mask_nxK=jnp.asarray(own_mask),
+        **keys,
+    )
+    assert float(full) == pytest.approx(naive_info_nce(anchors, candidates, 0.5, own, mask, own_mask, cosine), rel=1e-6)
+
+
+def test_info_nce_gradient_in_blocks_and_against_finite_differences():
+    rng = np.random.default_rng(1)
+    anchors, candidates = (rng.standard_normal((6, 4)).astype(np.float32) for _ in range(2))
+    plain = jax.grad(lambda a, c: losses.info_nce(a, c, 0.1), argnums=(0, 1))(anchors, candidates)
+    blocked = jax.grad(lambda a, c: losses.info_nce(a, c, 0.1, block=2), argnums=(0, 1))(anchors, candidates)
+    for one, other in zip(plain, blocked, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    a = anchors.astype(np.float64)
+    for i, j in ((0, 0), (4, 3)):
+        at, step = a[i, j], 1e-5
+        a[i, j] = at + step
+        above = naive_info_nce(a, candidates, 0.1)
+        a[i, j] = at - step
+        below = naive_info_nce(a, candidates, 0.1)
+        a[i, j] = at
+        assert float(plain[0][i, j]) == pytest.approx((above - below) / (2 * step), abs=1e-5, rel=1e-4)
+
+
+def test_info_nce_of_one_text_is_zero_and_of_equal_texts_log_n():
+    x = np.ones((5, 3), np.float32)
+    assert float(losses.info_nce(x[:1], x[:1], 0.05)) == pytest.approx(0.0, abs=1e-6)
+    assert float(losses.info_nce(x, x, 0.05)) == pytest.approx(np.log(5), abs=1e-5)
+    assert np.isfinite(jax.grad(lambda x: losses.info_nce(x, x * 0, 0.05))(x * 1e30)).all()

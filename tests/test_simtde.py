@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from simtde_setting import VARIANTS, config, random_tokens, setting, small_teacher
+from simtde_setting import VARIANTS, config, random_tokens, setting, small_teacher, start
 
+from jdistill.compact_start import block_output, compact_start
 from jdistill.errors import UserError
 from jdistill.methods import simtde
-from jdistill.methods.compact_start import block_output, compact_start
 from jdistill.methods.contract import Method
 from jdistill.train import make_gradient
 
@@ -152,8 +152,8 @@ def test_switches_that_do_not_fit_are_named(changes: dict, message: str) -> None
 
 
 def test_a_teacher_of_another_width_is_refused() -> None:
-    start = small_teacher()
+    teacher = small_teacher()
     with pytest.raises(UserError, match="vectors are 48 wide, but the student's layers.* are 32"):
-        simtde.build(config(**{"loss.token": "none"}), start, 48, random_tokens(50), False)
+        simtde.build(config(**{"loss.token": "none"}), start(teacher, random_tokens(50), width=48, is_teacher=False))
     with pytest.raises(UserError, match="has no token embeddings"):
-        simtde.build(config(), start, 32, random_tokens(50), False)
+        simtde.build(config(), start(teacher, random_tokens(50), is_teacher=False))

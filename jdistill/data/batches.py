@@ -25,6 +25,10 @@ class TokenTable:
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
 
+    def lists(self, rows: np.ndarray) -> list[list[int]]:
+        """The token ids of these texts."""
+        return [self.ids[self.offsets[i] : self.offsets[i + 1]].tolist() for i in rows]
+
     def padded(self, rows: np.ndarray, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
         """The token ids of these texts, int32 [len(rows), width], and their mask, bool of the same shape."""
         columns = np.arange(width)

@@ -96,6 +96,17 @@ def _lines(path: Path, limit: int) -> Iterator[bytes | None]:
         yield rest.removesuffix(b"\r") if len(rest) <= limit else None
 
 
+def open_text(path: Path) -> Iterator[str]:
+    """The lines of a file as text. Raises UserError for one that is not UTF-8 or is longer than TABLE_LINE_BYTES."""
+    for number, line in enumerate(_lines(path, TABLE_LINE_BYTES), 1):
+        if line is None:
+            raise UserError(f"{path} line {number}: longer than {TABLE_LINE_BYTES >> 20} MB")
+        try:
+            yield line.decode() + "\n"
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} line {number}: not valid UTF-8 ({error})") from None
+
+
 def _csv_rows(path: Path, column: str, key: str) -> Iterator[Row]:
     def decoded() -> Iterator[str]:
         for number, line in enumerate(_lines(path, TABLE_LINE_BYTES), 1):

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jdistill.data.python_docs import python_docs
 from jdistill.data.readers import KINDS, MAX_CHARS, cells, kind, pick_column, rows_of, string_columns
@@ -142,7 +143,7 @@ def read_texts(source: str, column: str = "", key: str = "config.text") -> TextR
     if path is None:
         gathered.add_all(f"{source} row", _dataset_rows(source, column, key))
     else:
-        for file in _text_files(path, key):
+        for file in files_of(path, KINDS, key):
             gathered.add_all(f"{file} {'row' if kind(file) == '.parquet' else 'line'}", rows_of(file, column, key))
     first = gathered.first
     skipped = ", ".join(f"{count} {reason} (first: {first[reason]})" for reason, count in gathered.skipped.items())
@@ -153,16 +154,23 @@ def read_texts(source: str, column: str = "", key: str = "config.text") -> TextR
     return TextRows(list(gathered.texts), gathered.skipped, source)
 
 
-def _text_files(path: Path, key: str) -> list[Path]:
-    found = sorted(p for p in path.rglob("*") if p.is_file() and kind(p) in KINDS) if path.is_dir() else [path]
-    if not found or kind(found[0]) not in KINDS:
+def files_of(path: Path, kinds: tuple[str, ...], key: str) -> list[Path]:
+    """The file itself, or a folder's files of these kinds in the order of their names. Raises UserError if there are none."""
+    found = sorted(p for p in path.rglob("*") if p.is_file() and kind(p) in kinds) if path.is_dir() else [path]
+    if not found or kind(found[0]) not in kinds:
         fault = "holds no file that is" if path.is_dir() else "is not"
-        raise UserError(f"--{key}: {path} {fault} one of {' '.join(KINDS)} (all but .parquet also .gz)")
+        raise UserError(f"--{key}: {path} {fault} one of {' '.join(kinds)} (all but .parquet also .gz)")
     return found
 
 
 def _dataset_rows(source: str, column: str, key: str) -> Iterator[tuple[int, bytes | None]]:
-    """The rows of a datasets id owner/name or owner/name:subset, or of whatever else load_dataset takes."""
+    table = dataset_table(source, key)
+    chosen = pick_column(column, string_columns(table.features.arrow_schema), table.column_names, source, key)
+    return cells(batch[chosen] for batch in table.select_columns([chosen]).with_format("arrow").iter(10_000))
+
+
+def dataset_table(source: str, key: str) -> Any:
+    """The train split of a datasets id owner/name or owner/name:subset, or of whatever else load_dataset takes."""
     from huggingface_hub import constants
 
     if not constants.HF_HUB_OFFLINE and not _hub_answers():
@@ -176,9 +184,7 @@ def _dataset_rows(source: str, column: str, key: str) -> Iterator[tuple[int, byt
         raise _hub_error(source, key, constants.HF_HUB_OFFLINE, error) from error
     if "train" not in splits and len(splits) > 1:
         raise UserError(f"--{key}={source} has no train split, only {', '.join(splits)}")
-    table = splits["train"] if "train" in splits else next(iter(splits.values()))
-    chosen = pick_column(column, string_columns(table.features.arrow_schema), table.column_names, source, key)
-    return cells(batch[chosen] for batch in table.select_columns([chosen]).with_format("arrow").iter(10_000))
+    return splits["train"] if "train" in splits else next(iter(splits.values()))
 
 
 def flaw_of(text: str) -> str:

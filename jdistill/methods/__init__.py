@@ -1,5 +1,13 @@
-"""The methods by name: one file per paper, one line here."""
+"""The methods by name: one file per paper, one line here. Each names the stages of a run with its config."""
 
-from jdistill.methods import simtde
+from jdistill.methods import crd, hpd, ibkd, mse, simtde, supervised
 
-METHODS = {"simtde": simtde.build}
+METHODS = {
+    "simtde": simtde.stages,
+    "ibkd": ibkd.stages,
+    "ckd": ibkd.stages,  # with both betas 0, as configs/ibkd.py:ckd sets them
+    "mse": mse.stages,
+    "crd": crd.stages,
+    "hpd": hpd.stages,
+    "supervised": supervised.stages,
+}

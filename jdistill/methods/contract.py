@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
+import numpy as np
+from ml_collections import ConfigDict
 
+from jdistill.data.batches import TokenTable
 from jdistill.encoder import Encoder
 
 Array = jax.Array
@@ -16,15 +19,15 @@ Tree = Any
 
 @dataclass(frozen=True)
 class Method:
-    """A method bound to its teacher and config. B: texts in a batch, L: tokens.
+    """A method bound to its teacher and config. n: rows of a batch, L: tokens.
 
     params: what is trained, a tree of arrays; params["student"] is the student's own weights (Encoder.weights),
     whatever stands beside it helps training only and is dropped at export. student: the encoder that those weights
     belong to. frozen: arrays that the functions read and nothing trains (parts of the teacher). A batch is a dict of
-    arrays with one row a text: "ids" int32 [B, L], "mask" bool [B, L], "teacher" float32 [B, D], the teacher's cached
-    answer.
+    arrays whose first axis is its rows; which arrays, the stage's data decide (Stage.data).
 
-    represent(params, frozen, batch, rng) -> dict of arrays, one row a text. rng is None for no dropout.
+    represent(params, frozen, batch, rng) -> dict of arrays, one row for each of the batch's; a row depends on no other
+    row, so that the loop may represent a large batch in chunks. rng is None for no dropout.
     objective(params, frozen, representations, batch) -> (scalar, metrics: dict of scalars).
     """
 
@@ -33,3 +36,38 @@ class Method:
     frozen: Tree
     represent: Callable[[Tree, Tree, dict[str, Array], Array | None], dict[str, Array]]
     objective: Callable[[Tree, Tree, dict[str, Array], dict[str, Array]], tuple[Array, dict[str, Array]]]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a method is built from.
+
+    encoder: the student of the stage before, or in the first stage the encoder that the student starts as. is_teacher:
+    it is the teacher itself, so that its layers may be distilled too. teacher_width: of the teacher's vectors. tokens:
+    the stage's text by the encoder's tokenizer. answers: rows of the training text -> the teacher's vectors float32
+    [len(rows), teacher_width].
+    """
+
+    encoder: Encoder
+    is_teacher: bool
+    teacher_width: int
+    tokens: TokenTable
+    answers: Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of a run, in a folder of its own name: data, objective, optimiser.
+
+    data "texts": a row is a text; batch has "ids" int32 [n, L], "mask" bool [n, L], "teacher" float32 [n, D], the
+    teacher's cached answer. data "triplets": a row is an anchor, a positive and K negatives; "ids" int32 [n, K+2, L],
+    "mask" bool [n, K+2, L], "real" bool [n, K+2], false where a row has fewer than K negatives. cfg: the run's config
+    with what the stage changes. others: so many further teacher vectors a text, of other texts drawn anew each step, in
+    batch["others"] float32 [n, others, D]; 0: none.
+    """
+
+    name: str
+    data: Literal["texts", "triplets"]
+    cfg: ConfigDict
+    build: Callable[[ConfigDict, Start], Method]
+    others: int = 0

@@ -8,7 +8,6 @@ rows of the paper's Table 2 are switches of `cfg.student` and `cfg.loss`.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,62 +15,36 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill import losses
-from jdistill.data.batches import TokenTable
-from jdistill.encoder import Encoder
 from jdistill.errors import UserError
-from jdistill.methods.compact_start import compact_start, random_start
-from jdistill.methods.contract import Array, Method, Tree
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree
 from jdistill.models.bert import BertConfig, embedding_output, hidden_states
 from jdistill.models.pooling import POOLERS
-from jdistill.progress import log
+from jdistill.student import make_student, student_config
 
 SENTENCE_LOSSES = ("mse", "kl", "pair_mse", "pair_mae")
 TOKEN_LOSSES = ("block", "table", "none")
-SAMPLE_TOKENS = 120_000  # tokens of the text that the compact start is fitted to: its covariances no longer move
 
 
-def student_config(teacher: BertConfig, student: ConfigDict) -> BertConfig:
-    """The student's architecture, an ELECTRA: embedding_size, layers (0: the teacher's) and hidden_size (0: the teacher's)."""
-    hidden = student.hidden_size or teacher.hidden_size
-    layers = student.layers or teacher.num_layers
-    if not 1 <= layers <= teacher.num_layers:
-        raise UserError(f"--config.student.layers={layers} must lie in 1..{teacher.num_layers}, the teacher's layers")
-    if hidden % teacher.num_heads:
-        raise UserError(
-            f"--config.student.hidden_size={hidden} does not divide into the teacher's {teacher.num_heads} heads"
-        )
-    return dataclasses.replace(
-        teacher,
-        model_type="electra",
-        embedding_size=student.embedding_size or hidden,
-        hidden_size=hidden,
-        num_layers=layers,
-        intermediate_size=hidden * teacher.intermediate_size // teacher.hidden_size,
-        max_positions=teacher.usable_positions,
-        type_vocab_size=max(1, teacher.type_vocab_size),
-        hidden_dropout=student.dropout,
-        attention_dropout=student.dropout,
-    )
+def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    return (Stage("distil", "texts", cfg, build),)
 
 
-def build(cfg: ConfigDict, start: Encoder, teacher_width: int, tokens: TokenTable, has_teacher_block: bool) -> Method:
+def build(cfg: ConfigDict, given: Start) -> Method:
     """Binds SimTDE to its start, the encoder whose last layers the student copies: as a rule the teacher itself.
 
-    teacher_width: of the cached answers. tokens: the training text, for the compact start. has_teacher_block: `start`
-    is the teacher, so its token embeddings and hidden states may be distilled too. Raises UserError for switches that
-    do not fit together.
+    Raises UserError for switches that do not fit together.
     """
-    student, loss = cfg.student, cfg.loss
-    config = student_config(start.config, student)
-    _check(cfg, config, start, teacher_width, has_teacher_block)
-    rng = np.random.default_rng([cfg.seed, 1])
-    encoder = dataclasses.replace(start, config=config, params=_start(cfg, config, start, tokens, rng), source="")
+    loss, start = cfg.loss, given.encoder
+    config = student_config(start.config, cfg.student)
+    _check(cfg, config, given)
+    encoder = make_student(cfg, start, given.tokens)
     teacher_layers = _matched_layers(loss, config, start.config)
     match: Tree = {}
     if config.hidden_size != start.config.hidden_size:
         # LMX-KD: a learnable matrix per matched layer, dropped at export, and one for the sentence, which the student
         # keeps.
         d, D = config.hidden_size, start.config.hidden_size
+        rng = np.random.default_rng([cfg.seed, 2])
         matrices = [rng.normal(0, d**-0.5, (d, D)).astype(np.float32) for _ in range(len(teacher_layers) + 1)]
         encoder = dataclasses.replace(encoder, dense=({"kernel": matrices[0]},), dense_activations=("Identity",))
         match = {"match": {str(k): matrix for k, matrix in enumerate(matrices[1:])}}
@@ -137,8 +110,8 @@ def build(cfg: ConfigDict, start: Encoder, teacher_width: int, tokens: TokenTabl
     return Method(params, encoder, frozen, represent, objective)
 
 
-def _check(cfg: ConfigDict, config: BertConfig, start: Encoder, teacher_width: int, has_teacher_block: bool) -> None:
-    loss = cfg.loss
+def _check(cfg: ConfigDict, config: BertConfig, given: Start) -> None:
+    loss, start, teacher_width = cfg.loss, given.encoder, given.teacher_width
     if loss.sentence not in SENTENCE_LOSSES:
         raise UserError(f"--config.loss.sentence={loss.sentence!r} is not one of {SENTENCE_LOSSES}")
     if loss.token not in TOKEN_LOSSES:
@@ -156,7 +129,7 @@ def _check(cfg: ConfigDict, config: BertConfig, start: Encoder, teacher_width: i
             f"{start.source or 'the teacher'}, are {start.config.hidden_size}: SimTDE needs the same width; "
             "choose another --config.start or --config.teacher"
         )
-    if not has_teacher_block and (loss.token != "none" or loss.hidden):
+    if not given.is_teacher and (loss.token != "none" or loss.hidden):
         raise UserError(
             "a teacher given as vectors: or st: has no token embeddings or hidden states to distil; "
             "set --config.loss.token=none and --config.loss.hidden=0"
@@ -168,83 +141,6 @@ def _check(cfg: ConfigDict, config: BertConfig, start: Encoder, teacher_width: i
 def _matched_layers(loss: ConfigDict, config: BertConfig, teacher: BertConfig) -> list[int]:
     """The teacher's hidden states (1 = output of its first layer) that the student's last layers are matched to."""
     return list(range(teacher.num_layers - config.num_layers + 1, teacher.num_layers + 1)) if loss.hidden else []
-
-
-def _start(cfg: ConfigDict, config: BertConfig, start: Encoder, tokens: TokenTable, rng: np.random.Generator) -> Tree:
-    """The student's parameters before training."""
-    student, teacher = cfg.student, start.config
-    block = start.params["embeddings"]
-    offset = teacher.position_offset
-    block = block | {"position": {"embedding": block["position"]["embedding"][offset:]}}  # RoBERTa's unused first rows
-    if config.embedding_size == config.hidden_size == teacher.embedding_size:
-        embeddings, project = block, dict[str, Any]()
-    elif student.start == "svd" and config.hidden_size == teacher.hidden_size == teacher.embedding_size:
-        ids, positions = _sample_tokens(tokens, rng)
-        embeddings, project, explained = compact_start(
-            block, config.embedding_size, ids, positions, teacher.layer_norm_eps
-        )
-        log.info(
-            "compact start: %d of %d dimensions explain %.1f %% of the token embeddings' variance in this text",
-            config.embedding_size,
-            teacher.embedding_size,
-            100 * explained,
-        )
-    elif student.start in ("svd", "random"):
-        embeddings, project = random_start(block, config.embedding_size, config.hidden_size, cfg.seed)
-    else:
-        raise UserError(f"--config.student.start={student.start!r} is not one of svd, random")
-    if config.embedding_size == config.hidden_size:
-        project = {}
-    if "type" not in embeddings:
-        embeddings = embeddings | {"type": {"embedding": np.zeros((1, config.embedding_size), np.float32)}}
-    tree: Tree = {"embeddings": embeddings} | ({"project": project} if project else {})
-    for k, layer in enumerate(_copied_layers(cfg, config, teacher)):
-        tree[f"layer_{k}"] = start.params[f"layer_{layer}"] if layer is not None else _random_layer(config, rng)
-    return jax.tree.map(np.array, tree)
-
-
-def _copied_layers(cfg: ConfigDict, config: BertConfig, teacher: BertConfig) -> list[int | None]:
-    """For each student layer the teacher's layer that it starts as, or None for a random start."""
-    K, N, which = config.num_layers, teacher.num_layers, cfg.student.copy_layers
-    if which == "none" or config.hidden_size != teacher.hidden_size:
-        return [None] * K
-    if which == "last":
-        return list(range(N - K, N))
-    if which == "first":
-        return list(range(K))
-    if which == "spread":  # evenly, the last layer included
-        return [round((k + 1) * N / K) - 1 for k in range(K)]
-    raise UserError(f"--config.student.copy_layers={which!r} is not one of last, first, spread, none")
-
-
-def _random_layer(config: BertConfig, rng: np.random.Generator) -> Tree:
-    D, F = config.hidden_size, config.intermediate_size
-
-    def dense(rows: int, columns: int) -> Tree:
-        return {
-            "kernel": (0.02 * rng.standard_normal((rows, columns))).astype(np.float32),
-            "bias": np.zeros(columns, np.float32),
-        }
-
-    def norm() -> Tree:
-        return {"scale": np.ones(D, np.float32), "bias": np.zeros(D, np.float32)}
-
-    return {
-        "attention": {name: dense(D, D) for name in ("query", "key", "value", "out")},
-        "attention_norm": norm(),
-        "up": dense(D, F),
-        "down": dense(F, D),
-        "output_norm": norm(),
-    }
-
-
-def _sample_tokens(tokens: TokenTable, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids and their positions, int [N] each, of texts drawn at random until SAMPLE_TOKENS are there."""
-    lengths = tokens.lengths
-    order = rng.permutation(len(lengths))
-    texts = order[: int(np.searchsorted(np.cumsum(lengths[order]), SAMPLE_TOKENS)) + 1]
-    ids = np.concatenate([tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]] for i in texts]).astype(np.int64)
-    return ids, np.concatenate([np.arange(lengths[i]) for i in texts])
 
 
 def _teacher_block(teacher: Tree, ids_BxL: Array, config: BertConfig) -> Array:

@@ -1,0 +1,169 @@
+"""Labelled triplets: an anchor (or query), its positive and some negatives, from a file, a folder or a datasets id."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from jdistill.data.batches import TokenTable
+from jdistill.data.holdout import comparable
+from jdistill.data.readers import kind, open_text
+from jdistill.data.sources import dataset_table, files_of, flaw_of, local_path
+from jdistill.errors import UserError
+
+KINDS = (".jsonl", ".csv", ".tsv", ".parquet")
+ANCHORS = ("anchor", "query")
+NEGATIVES = ("negative", "negatives")
+
+
+@dataclass
+class Triplets:
+    """N rows: anchors[i] goes with positives[i] and not with negatives[i]. skipped: what was left out, by reason."""
+
+    anchors: list[str] = field(default_factory=list)
+    positives: list[str] = field(default_factory=list)
+    negatives: list[list[str]] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+
+def read_triplets(source: str, key: str = "config.triplets") -> Triplets:
+    """Reads columns anchor or query, positive, and negative (a string) or negatives (a list), where there are any.
+
+    Files .jsonl, .csv, .tsv and .parquet, folders of those, datasets ids (owner/name or owner/name:subset, the train
+    split). A row whose anchor or positive is empty or broken is skipped, and so is, alone, such a negative and one that
+    equals the anchor or the positive. Raises UserError for a missing column, a value of another kind, a damaged file,
+    and where no row is left.
+    """
+    found = Triplets()
+    path = local_path(source, key)
+    if path is None:
+        _add_all(found, ((f"{source} row {i}", row) for i, row in enumerate(dataset_table(source, key), 1)))
+    else:
+        for file in files_of(path, KINDS, key):
+            _add_all(found, _records(file))
+    if not len(found):
+        raise UserError(
+            f"--{key}={source} holds no usable row; skipped: {dict(found.skipped) or 'nothing, it is empty'}"
+        )
+    return found
+
+
+def _records(path: Path) -> Iterator[tuple[str, Any]]:
+    """(place, record) of each row of a file."""
+    match kind(path):
+        case ".parquet":
+            try:
+                for i, row in enumerate(pq.read_table(path).to_pylist(), 1):
+                    yield f"{path} row {i}", row
+            except (OSError, ValueError) as error:
+                raise UserError(f"{path} cannot be read: {error}") from None
+        case ".jsonl":
+            for i, line in enumerate(open_text(path), 1):
+                if line.strip():
+                    try:
+                        yield f"{path} line {i}", json.loads(line)
+                    except ValueError as error:
+                        raise UserError(f"{path} line {i}: not valid JSON ({error})") from None
+        case suffix:
+            reader = csv.DictReader(open_text(path), delimiter="\t" if suffix == ".tsv" else ",")
+            for row in reader:
+                yield f"{path} line {reader.line_num}", row
+
+
+def _add_all(found: Triplets, records: Iterable[tuple[str, Any]]) -> None:
+    for where, record in records:
+        if not isinstance(record, dict):
+            raise UserError(f"{where}: a row must be an object with anchor and positive, not {type(record).__name__}")
+        anchor_column = next((name for name in ANCHORS if name in record), None)
+        if anchor_column is None or "positive" not in record:
+            raise UserError(
+                f"{where}: the columns anchor (or query) and positive are needed; there are {sorted(map(str, record))}"
+            )
+        negatives: list[Any] = []
+        for name in NEGATIVES:
+            value = record.get(name)
+            negatives += value if isinstance(value, list) else [] if value is None else [value]
+        texts = [record[anchor_column], record["positive"], *negatives]
+        for value in texts:
+            if not isinstance(value, str | None):
+                raise UserError(f"{where}: holds {type(value).__name__} where a text belongs")
+        anchor, positive, *rest = [(text or "").strip() for text in texts]
+        if flaw := flaw_of(anchor):
+            found.skipped[f"anchor {flaw}"] += 1
+        elif flaw := flaw_of(positive):
+            found.skipped[f"positive {flaw}"] += 1
+        else:
+            kept: dict[str, None] = {}
+            for negative in rest:
+                flaw = flaw_of(negative) or ("that is the anchor or positive" if negative in (anchor, positive) else "")
+                flaw = flaw or ("repeated in its row" if negative in kept else "")
+                if flaw:
+                    found.skipped[f"negative {flaw}"] += 1
+                else:
+                    kept[negative] = None
+            found.anchors.append(anchor)
+            found.positives.append(positive)
+            found.negatives.append(list(kept))
+
+
+def remove_evaluation_rows(triplets: Triplets, evaluation: Iterable[str]) -> Triplets:
+    """Without the rows any text of which an evaluation sentence equals (data.holdout.comparable); they are counted."""
+    forbidden = {comparable(text) for text in evaluation}
+    kept = Triplets(skipped=Counter(triplets.skipped))
+    for anchor, positive, negatives in zip(triplets.anchors, triplets.positives, triplets.negatives, strict=True):
+        if forbidden and not forbidden.isdisjoint(map(comparable, (anchor, positive, *negatives))):
+            kept.skipped["evaluation text"] += 1
+            continue
+        kept.anchors.append(anchor)
+        kept.positives.append(positive)
+        kept.negatives.append(negatives)
+    return kept
+
+
+@dataclass(frozen=True)
+class TripletTokens:
+    """Tokens of N triplets with K negatives each: column 0 the anchor, 1 the positive, 2 … K+1 the negatives."""
+
+    anchors: TokenTable  # N texts, by the query prompt
+    passages: TokenTable  # positives and negatives, each text once, by the passage prompt
+    columns: np.ndarray  # int64 [N, K + 1], rows of `passages`; -1: this triplet has no such negative
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The longest text of each triplet, in tokens: int64 [N]."""
+        of_passage = np.append(self.passages.lengths, 0)  # the last one for -1
+        return np.maximum(self.anchors.lengths, of_passage[self.columns].max(1))
+
+    def padded(self, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
+        """ids int32 and mask bool [n, K+2, width]; real bool [n, K+2], false for a negative that is not there."""
+        columns = self.columns[rows]
+        anchor_ids, anchor_mask = self.anchors.padded(rows, width, pad_id)
+        ids, mask = self.passages.padded(np.maximum(columns, 0).ravel(), width, pad_id)
+        ids, mask = ids.reshape(*columns.shape, width), mask.reshape(*columns.shape, width)
+        there = columns >= 0
+        return {
+            "ids": np.concatenate([anchor_ids[:, None], np.where(there[..., None], ids, pad_id)], axis=1),
+            "mask": np.concatenate([anchor_mask[:, None], mask & there[..., None]], axis=1),
+            "real": np.concatenate([np.ones((len(rows), 1), bool), there], axis=1),
+        }
+
+
+def passage_columns(triplets: Triplets, negatives: int) -> tuple[list[str], np.ndarray]:
+    """The distinct passages, and for each triplet the rows of its positive and first `negatives` negatives, -1 if fewer."""
+    row_of: dict[str, int] = {}
+    columns = np.full((len(triplets), negatives + 1), -1, np.int64)
+    for i, (positive, those) in enumerate(zip(triplets.positives, triplets.negatives, strict=True)):
+        for j, text in enumerate([positive, *those[:negatives]]):
+            columns[i, j] = row_of.setdefault(text, len(row_of))
+    return list(row_of), columns

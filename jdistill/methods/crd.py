@@ -1,0 +1,69 @@
+"""CRD: Contrastive Representation Distillation (Tian et al., ICLR 2020), a baseline of IBKD's tables.
+
+A critic tells whether a student's and a teacher's vector are of the same text (its eq. 17 and 18). Negatives come from a
+buffer. Tian's holds features of earlier steps; ours is the cache, whose teacher vectors are exact, drawn anew each step.
+For teacher anchors the negatives are the students of the batch: students of earlier steps are stale and not kept.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.errors import UserError
+from jdistill.losses import HIGHEST, unit
+from jdistill.methods import finetune
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree
+from jdistill.student import make_student, representer
+
+
+def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    return (Stage("distil", "texts", cfg, build, cfg.loss.buffer_per_text), *finetune.stages(cfg))
+
+
+def build(cfg: ConfigDict, given: Start) -> Method:
+    """Both sides are projected to cfg.loss.critic_dim and unit length; the projections are dropped at export."""
+    if cfg.loss.buffer_per_text < 1:
+        raise UserError("--config.loss.buffer_per_text must be positive: CRD's negatives come from the buffer")
+    student = make_student(cfg, given.encoder, given.tokens)
+    rng = np.random.default_rng([cfg.seed, 2])
+    tau = cfg.loss.temperature
+
+    def projection(width: int) -> np.ndarray:
+        return rng.normal(0, width**-0.5, (width, cfg.loss.critic_dim)).astype(np.float32)
+
+    shared = projection(given.teacher_width)  # where both start in one space, one start for both
+    W_s = shared if student.config.hidden_size == given.teacher_width else projection(student.config.hidden_size)
+    params = {"student": student.weights(), "critic": {"student": W_s, "teacher": shared.copy()}}
+
+    def objective(
+        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
+    ) -> tuple[Array, dict[str, Array]]:
+        s_nxd = unit(reps["sentence"] @ params["critic"]["student"])
+        t_nxd = unit(batch["teacher"] @ params["critic"]["teacher"])
+        buffer_Nxd = unit(batch["others"].reshape(-1, batch["others"].shape[-1]) @ params["critic"]["teacher"])
+        together_n = (s_nxd * t_nxd).sum(-1) / tau
+        other = jnp.arange(len(s_nxd))[:, None] != jnp.arange(len(s_nxd))
+        to_buffer_nxN = jnp.dot(s_nxd, buffer_Nxd.T, precision=HIGHEST) / tau
+        to_students_nxn = jnp.dot(t_nxd, s_nxd.T, precision=HIGHEST) / tau
+        by_student = _nce(together_n, to_buffer_nxN, jnp.ones_like(to_buffer_nxN, bool))
+        by_teacher = _nce(together_n, to_students_nxn, other)
+        loss = by_student + by_teacher
+        return loss, {"loss": loss, "student_anchors": by_student, "teacher_anchors": by_teacher}
+
+    return Method(params, student, {}, representer(student, cfg.dtype), objective)
+
+
+def _nce(positive_n: Array, negative_nxN: Array, counts_nxN: Array) -> Array:
+    """-log h of the pair, minus log (1 - h) of each of its N negatives, mean over pairs; h = P / (P + N / M), eq. 18, 19.
+
+    P is e^g over M times its mean over the negatives, a constant, as in Tian's code; so the number M of texts cancels.
+    """
+    N = counts_nxN.sum(-1)
+    log_mean = jax.nn.logsumexp(jnp.where(counts_nxN, negative_nxN, -jnp.inf)) - jnp.log(counts_nxN.sum())
+    shift_n = jax.lax.stop_gradient(log_mean) + jnp.log(N)
+    log_h_n = jax.nn.log_sigmoid(positive_n - shift_n)
+    log_not_nxN = jax.nn.log_sigmoid(shift_n[:, None] - negative_nxN)  # log (1 - h)
+    return -(log_h_n + jnp.where(counts_nxN, log_not_nxN, 0.0).sum(-1)).mean()

@@ -1,0 +1,105 @@
+"""Stage 2 of IBKD (eq. 9 to 11), and of every method compared with it: supervised InfoNCE on triplets, plus HSIC.
+
+Each anchor is to pick its positive among all positives and negatives of the batch. A projection to output_dim, if asked
+for, is learnt here and exported with the student.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.encoder import Encoder
+from jdistill.errors import UserError
+from jdistill.losses import info_nce
+from jdistill.methods import information
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree
+from jdistill.student import representer
+
+PROJECTION_STARTS = ("pca", "random")
+SAMPLE_TEXTS = 4096  # texts that the PCA start is fitted to
+
+
+def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    """The stage, if cfg.triplets names data; cfg.finetune's keys take the place of the run's own."""
+    if not cfg.triplets:
+        return ()
+    changed = cfg.copy_and_resolve_references()
+    changed.update(cfg.finetune)
+    return (Stage("finetune", "triplets", changed, build),)
+
+
+def build(cfg: ConfigDict, given: Start) -> Method:
+    """Binds the stage to the student of the stage before. Raises UserError for keys that do not fit it."""
+    student, beta = given.encoder, cfg.loss.beta
+    information.check(cfg, 2 * cfg.batch_size)
+    if cfg.batch_size < 2:
+        raise UserError("--config.finetune.batch_size=1: InfoNCE needs at least 2 triplets in a batch")
+    if cfg.output_dim:
+        student = with_projection(cfg, student, given)
+    represent_texts = representer(student, cfg.dtype)
+
+    def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
+        n, columns, L = batch["ids"].shape
+        texts = {"ids": batch["ids"].reshape(n * columns, L), "mask": batch["mask"].reshape(n * columns, L)}
+        reps = represent_texts(params, frozen, texts, rng)
+        return {name: x.reshape(n, columns, -1) for name, x in reps.items()}
+
+    def objective(
+        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
+    ) -> tuple[Array, dict[str, Array]]:
+        out, real = reps["output"], batch["real"]  # [n, K+2, d'], [n, K+2]
+        anchors, positives, negatives = out[:, 0], out[:, 1], out[:, 2:]
+        D = out.shape[-1]
+        if cfg.loss.own_negatives:  # eq. 10 as printed: dot products, and only the anchor's own negatives
+            nce = info_nce(
+                anchors,
+                positives,
+                cfg.loss.temperature,
+                own_nxKxD=negatives,
+                own_mask_nxK=real[:, 2:],
+                cosine=False,
+                block=cfg.block_size,
+            )
+        else:  # as the authors run it
+            candidates = jnp.concatenate([positives, negatives.reshape(-1, D)])
+            there = jnp.concatenate([real[:, 1], real[:, 2:].reshape(-1)])
+            nce = info_nce(anchors, candidates, cfg.loss.temperature, candidate_mask_m=there, block=cfg.block_size)
+        metrics = {"info_nce": nce}
+        total = nce
+        if beta:  # over all n(K+2) texts, S before the projection
+            x, s = (reps[name].reshape(-1, reps[name].shape[-1]) for name in ("input", "sentence"))
+            value, watch = information.term(cfg, x, s, real.reshape(-1))
+            total = nce + beta * value  # eq. 9
+            metrics |= watch
+        return total, metrics | {"loss": total}
+
+    return Method({"student": student.weights()}, student, {}, represent, objective)
+
+
+def with_projection(cfg: ConfigDict, student: Encoder, given: Start) -> Encoder:
+    """The student with W_proj [D, output_dim] (eq. 11) at its start: its own vectors' principal axes, or random."""
+    D, d = student.dim, cfg.output_dim
+    if not 0 < d <= D:
+        raise UserError(f"--config.output_dim={d} must lie in 1..{D}, the student's own width")
+    if cfg.projection_start not in PROJECTION_STARTS:
+        raise UserError(
+            f"--config.projection_start={cfg.projection_start!r} is not one of {', '.join(PROJECTION_STARTS)}"
+        )
+    rng = np.random.default_rng([cfg.seed, 3])
+    kernel = rng.normal(0, D**-0.5, (D, d))
+    if cfg.projection_start == "pca":
+        tokens = given.tokens
+        rows = rng.permutation(len(tokens.lengths))[:SAMPLE_TEXTS]
+        x_NxD = student.encode_ids(tokens.lists(rows))
+        # About zero, not about the mean: cosines are of the vectors themselves.
+        kernel = np.linalg.svd(x_NxD, full_matrices=False)[2][:d].T
+        if kernel.shape[1] < d:
+            raise UserError(f"{len(rows)} texts are too few for the PCA start of --config.output_dim={d}; use random")
+    projection = {"kernel": np.ascontiguousarray(kernel, np.float32)}
+    return dataclasses.replace(
+        student, dense=(*student.dense, projection), dense_activations=(*student.dense_activations, "Identity")
+    )

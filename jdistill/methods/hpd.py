@@ -1,0 +1,53 @@
+"""HPD: Compressing Sentence Representation via Homomorphic Projective Distillation (Zhao et al. 2022), a baseline.
+
+The teacher's vectors are compressed to output_dim by PCA; the student's, by a projection that is learnt and exported
+with it, follow them under MSE.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill import losses
+from jdistill.errors import UserError
+from jdistill.methods import finetune
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree
+from jdistill.student import make_student, representer
+
+SAMPLE_TEXTS = 20_000  # texts whose teacher vectors the PCA is fitted to
+
+
+def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    tuned = cfg.copy_and_resolve_references()
+    tuned.output_dim = 0  # the projection is there already
+    return (Stage("distil", "texts", cfg, build), *finetune.stages(tuned))
+
+
+def build(cfg: ConfigDict, given: Start) -> Method:
+    """L = mean over elements of (W s - P t)², P the teacher's principal axes [T, d]. Raises UserError for output_dim."""
+    student = make_student(cfg, given.encoder, given.tokens)
+    d, T = cfg.output_dim, given.teacher_width
+    if not 0 < d <= T:
+        raise UserError(f"--config.output_dim={d} must lie in 1..{T}, the teacher's width: HPD compresses its vectors")
+    rng = np.random.default_rng([cfg.seed, 2])
+    rows = np.sort(rng.permutation(len(given.tokens.lengths))[:SAMPLE_TEXTS])
+    t_NxT = given.answers(rows).astype(np.float64)
+    # About zero, not about the mean: the student has no bias to put a mean back, and cosines are of the vectors.
+    axes_dxT = np.linalg.svd(t_NxT.T @ t_NxT)[2][:d]
+    D = student.config.hidden_size
+    kernel = axes_dxT.T if D == T else rng.normal(0, D**-0.5, (D, d))
+    student = dataclasses.replace(
+        student, dense=({"kernel": np.ascontiguousarray(kernel, np.float32)},), dense_activations=("Identity",)
+    )
+    frozen = {"axes": np.ascontiguousarray(axes_dxT.T, np.float32)}
+
+    def objective(
+        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
+    ) -> tuple[Array, dict[str, Array]]:
+        loss = losses.mse(reps["output"], batch["teacher"] @ frozen["axes"])
+        return loss, {"loss": loss}
+
+    return Method({"student": student.weights()}, student, frozen, representer(student, cfg.dtype), objective)

@@ -1,0 +1,54 @@
+"""IBKD: Text Representation Distillation via Information Bottleneck Principle (Zhang et al., EMNLP 2023).
+
+Stage 1, on unlabelled text (eq. 8): InfoNCE between student and teacher, a lower bound of I(S, T), plus beta1 times
+HSIC(X, S) in the place of I(X, S), X being the student's own embedding layer. Stage 2, on labelled triplets (eq. 9):
+methods/finetune.py. CKD, the paper's ablation, is IBKD with both betas 0.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.errors import UserError
+from jdistill.losses import HIGHEST, info_nce
+from jdistill.methods import finetune, information
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree
+from jdistill.student import make_student, representer, to_teacher
+
+SIMILARITIES = ("cosine", "bilinear")
+
+
+def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    return (Stage("distil", "texts", cfg, build), *finetune.stages(cfg))
+
+
+def build(cfg: ConfigDict, given: Start) -> Method:
+    """Stage 1. Raises UserError for names that are not listed and a batch too small for HSIC."""
+    loss, beta = cfg.loss, cfg.loss.beta
+    information.check(cfg, cfg.batch_size)
+    if loss.similarity not in SIMILARITIES:
+        raise UserError(f"--config.loss.similarity={loss.similarity!r} is not one of {', '.join(SIMILARITIES)}")
+    student = make_student(cfg, given.encoder, given.tokens)
+    W_DxT = to_teacher(student.config.hidden_size, given.teacher_width, np.random.default_rng([cfg.seed, 2]))
+    params = {"student": student.weights(), "W": W_DxT}
+
+    def objective(
+        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
+    ) -> tuple[Array, dict[str, Array]]:
+        s_nxD, x_nxD = reps["sentence"], reps["input"]
+        # Eq. 5: sim(s, t) = s W t / tau, or, as the authors run it, the cosine of W s and t over tau.
+        Ws_nxT = jnp.dot(s_nxD.astype(jnp.float32), params["W"], precision=HIGHEST)
+        nce = info_nce(
+            Ws_nxT, batch["teacher"], loss.temperature, cosine=loss.similarity == "cosine", block=cfg.block_size
+        )
+        metrics = {"info_nce": nce}
+        total = nce
+        if beta:
+            value, watch = information.term(cfg, x_nxD, s_nxD)  # eq. 6
+            total = nce + beta * value  # eq. 8
+            metrics |= watch
+        return total, metrics | {"loss": total}
+
+    return Method(params, student, {}, representer(student, cfg.dtype), objective)

@@ -1,0 +1,45 @@
+"""The HSIC(X, S) term as configs name it: for both stages of IBKD."""
+
+from __future__ import annotations
+
+import jax
+from ml_collections import ConfigDict
+
+from jdistill.errors import UserError
+from jdistill.hsic import ESTIMATORS, FEWEST_ROWS, KERNELS, hsic
+
+Array = jax.Array
+
+
+def check(cfg: ConfigDict, rows: int) -> None:
+    """Raises UserError for a kernel or estimator that is not listed, and for a batch of fewer rows than it needs."""
+    if cfg.kernel not in KERNELS:
+        raise UserError(f"--config.kernel={cfg.kernel!r} is not one of {', '.join(KERNELS)}")
+    if cfg.hsic.estimator not in ESTIMATORS:
+        raise UserError(f"--config.hsic.estimator={cfg.hsic.estimator!r} is not one of {', '.join(ESTIMATORS)}")
+    if rows < max(2, FEWEST_ROWS[cfg.hsic.estimator]):
+        raise UserError(
+            f"--config.batch_size={cfg.batch_size}: HSIC by the {cfg.hsic.estimator} estimator needs at least "
+            f"{max(2, FEWEST_ROWS[cfg.hsic.estimator])} texts in a batch"
+        )
+
+
+def term(cfg: ConfigDict, x_nxD: Array, s_nxD: Array, mask_n: Array | None = None) -> tuple[Array, dict[str, Array]]:
+    """HSIC(X, S), and the metrics that tell whether its kernels are alive (hsic.Hsic)."""
+    found = hsic(
+        jax.lax.stop_gradient(x_nxD) if cfg.hsic.stop_input else x_nxD,
+        s_nxD,
+        kernel=cfg.kernel,
+        gamma=cfg.hsic.gamma,
+        estimator=cfg.hsic.estimator,
+        unit_rows=cfg.hsic.unit_rows,
+        mask_n=mask_n,
+        block=cfg.block_size,
+    )
+    return found.value, {
+        "hsic": found.value,
+        "gram_input_mean": found.off_diagonal_x,
+        "gram_sentence_mean": found.off_diagonal_s,
+        "gram_input_rank": found.rank_x,
+        "gram_sentence_rank": found.rank_s,
+    }

@@ -1,0 +1,31 @@
+"""MSE: the plainest distillation of embeddings, a baseline of IBKD's tables. The projected student to the teacher."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill import losses
+from jdistill.methods import finetune
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree
+from jdistill.student import make_student, representer, to_teacher
+
+
+def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    return (Stage("distil", "texts", cfg, build), *finetune.stages(cfg))
+
+
+def build(cfg: ConfigDict, given: Start) -> Method:
+    """L = mean over elements of (W s - t)²; W is learnt and dropped at export."""
+    student = make_student(cfg, given.encoder, given.tokens)
+    W_DxT = to_teacher(student.config.hidden_size, given.teacher_width, np.random.default_rng([cfg.seed, 2]))
+
+    def objective(
+        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
+    ) -> tuple[Array, dict[str, Array]]:
+        Ws_nxT = jnp.dot(reps["sentence"].astype(jnp.float32), params["W"])
+        loss = losses.mse(Ws_nxT, batch["teacher"])
+        return loss, {"loss": loss}
+
+    return Method({"student": student.weights(), "W": W_DxT}, student, {}, representer(student, cfg.dtype), objective)

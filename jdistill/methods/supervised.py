@@ -1,0 +1,25 @@
+"""Supervised contrastive training without a teacher: stage 2 alone, the baseline that distillation must beat."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ml_collections import ConfigDict
+
+from jdistill.errors import UserError
+from jdistill.methods import finetune
+from jdistill.methods.contract import Method, Stage, Start
+from jdistill.student import make_student
+
+
+def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    found = finetune.stages(cfg)
+    if not found:
+        raise UserError("--config.triplets is empty: supervised training needs triplets")
+    return tuple(dataclasses.replace(stage, build=build) for stage in found)
+
+
+def build(cfg: ConfigDict, given: Start) -> Method:
+    """The fine-tuning stage on a student that no teacher has taught."""
+    student = make_student(cfg, given.encoder, given.tokens)
+    return finetune.build(cfg, dataclasses.replace(given, encoder=student))

@@ -1,0 +1,176 @@
+"""The student before training: its architecture, and weights taken from its start, as a rule the teacher."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.compact_start import compact_start, random_start
+from jdistill.data.batches import TokenTable
+from jdistill.encoder import DENSE_ACTIVATIONS, Encoder
+from jdistill.errors import UserError
+from jdistill.models.bert import BertConfig, hidden_states
+from jdistill.models.pooling import POOLERS, mean_pool
+from jdistill.progress import log
+
+Tree = Any
+
+SAMPLE_TOKENS = 120_000  # tokens of the text that the compact start is fitted to: its covariances no longer move
+
+
+def student_config(teacher: BertConfig, student: ConfigDict) -> BertConfig:
+    """The student's architecture: its start's, with another embedding_size (0: the hidden size; -1: the start's own),
+    layers (0: all) and hidden_size (0: the start's). Where tokens are narrower than the layers it is an ELECTRA."""
+    hidden = student.hidden_size or teacher.hidden_size
+    layers = student.layers or teacher.num_layers
+    if not 1 <= layers <= teacher.num_layers:
+        raise UserError(f"--config.student.layers={layers} must lie in 1..{teacher.num_layers}, the teacher's layers")
+    if hidden % teacher.num_heads:
+        raise UserError(
+            f"--config.student.hidden_size={hidden} does not divide into the teacher's {teacher.num_heads} heads"
+        )
+    config = dataclasses.replace(
+        teacher,
+        embedding_size=teacher.embedding_size if student.embedding_size == -1 else student.embedding_size or hidden,
+        hidden_size=hidden,
+        num_layers=layers,
+        intermediate_size=hidden * teacher.intermediate_size // teacher.hidden_size,
+        hidden_dropout=student.dropout,
+        attention_dropout=student.dropout,
+    )
+    if config.embedding_size == hidden or teacher.model_type == "electra":
+        return config
+    return dataclasses.replace(
+        config,
+        model_type="electra",
+        max_positions=teacher.usable_positions,
+        type_vocab_size=max(1, teacher.type_vocab_size),
+    )
+
+
+def make_student(cfg: ConfigDict, start: Encoder, tokens: TokenTable) -> Encoder:
+    """The student of cfg.student, not yet trained.
+
+    Layers start as the start's last, first or evenly spread ones (student.copy_layers), the token embeddings as the
+    start's, or, where they are narrower, as its truncated SVD weighed by the training text's `tokens` (student.start).
+    Raises UserError for keys that do not fit the start.
+    """
+    config = student_config(start.config, cfg.student)
+    rng = np.random.default_rng([cfg.seed, 1])
+    return dataclasses.replace(start, config=config, params=_parameters(cfg, config, start, tokens, rng), source="")
+
+
+def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Array]]:
+    """The represent function of a method that needs a text's vectors alone: (params, frozen, batch, rng) -> arrays [n, …].
+
+    "sentence": the pooled last layer, float32; "output": that after the encoder's dense projections, if it has any, else
+    the same; "input": the masked mean of the embedding layer's output (IBKD's X). Reads batch["ids"], batch["mask"].
+    """
+
+    def represent(
+        params: Tree, frozen: Tree, batch: dict[str, jax.Array], rng: jax.Array | None
+    ) -> dict[str, jax.Array]:
+        student, mask_BxL = params["student"], batch["mask"]
+        states = hidden_states(encoder.config, student["bert"], batch["ids"], mask_BxL, jnp.dtype(dtype), rng)
+        sentence_BxD = POOLERS[encoder.pooling](states[-1], mask_BxL)
+        output = sentence_BxD
+        for i, activation in enumerate(encoder.dense_activations):
+            layer = student["dense"][str(i)]
+            output = DENSE_ACTIVATIONS[activation](output @ layer["kernel"] + layer.get("bias", 0.0))
+        return {"sentence": sentence_BxD, "output": output, "input": mean_pool(states[0], mask_BxL)}
+
+    return represent
+
+
+def to_teacher(student_width: int, teacher_width: int, rng: np.random.Generator) -> np.ndarray:
+    """W [student_width, teacher_width] at its start: the identity where the widths agree, else random of unit scale."""
+    if student_width == teacher_width:
+        return np.eye(student_width, dtype=np.float32)
+    return rng.normal(0, student_width**-0.5, (student_width, teacher_width)).astype(np.float32)
+
+
+def _parameters(
+    cfg: ConfigDict, config: BertConfig, start: Encoder, tokens: TokenTable, rng: np.random.Generator
+) -> Tree:
+    student, teacher = cfg.student, start.config
+    block = start.params["embeddings"]
+    project: Tree = {}
+    if (config.embedding_size, config.hidden_size) == (teacher.embedding_size, teacher.hidden_size):
+        embeddings, project = block, start.params.get("project", {})
+    else:
+        if config.model_type != teacher.model_type:  # without RoBERTa's unused first rows
+            positions = block["position"]["embedding"][teacher.position_offset :]
+            block = block | {"position": {"embedding": positions}}
+        if student.start == "svd" and config.hidden_size == teacher.hidden_size == teacher.embedding_size:
+            ids, positions = _sample_tokens(tokens, rng)
+            embeddings, project, explained = compact_start(
+                block, config.embedding_size, ids, positions, teacher.layer_norm_eps
+            )
+            log.info(
+                "compact start: %d of %d dimensions explain %.1f %% of the token embeddings' variance in this text",
+                config.embedding_size,
+                teacher.embedding_size,
+                100 * explained,
+            )
+        elif student.start in ("svd", "random"):
+            embeddings, project = random_start(block, config.embedding_size, config.hidden_size, cfg.seed)
+        else:
+            raise UserError(f"--config.student.start={student.start!r} is not one of svd, random")
+    if config.embedding_size == config.hidden_size:
+        project = {}
+    if config.type_vocab_size and "type" not in embeddings:
+        embeddings = embeddings | {"type": {"embedding": np.zeros((1, config.embedding_size), np.float32)}}
+    tree: Tree = {"embeddings": embeddings} | ({"project": project} if project else {})
+    for k, layer in enumerate(_copied_layers(cfg, config, teacher)):
+        tree[f"layer_{k}"] = start.params[f"layer_{layer}"] if layer is not None else _random_layer(config, rng)
+    return jax.tree.map(np.array, tree)
+
+
+def _copied_layers(cfg: ConfigDict, config: BertConfig, teacher: BertConfig) -> list[int | None]:
+    """For each student layer the teacher's layer that it starts as, or None for a random start."""
+    K, N, which = config.num_layers, teacher.num_layers, cfg.student.copy_layers
+    if which == "none" or config.hidden_size != teacher.hidden_size:
+        return [None] * K
+    if which == "last":
+        return list(range(N - K, N))
+    if which == "first":
+        return list(range(K))
+    if which == "spread":  # evenly, the last layer included
+        return [round((k + 1) * N / K) - 1 for k in range(K)]
+    raise UserError(f"--config.student.copy_layers={which!r} is not one of last, first, spread, none")
+
+
+def _random_layer(config: BertConfig, rng: np.random.Generator) -> Tree:
+    D, F = config.hidden_size, config.intermediate_size
+
+    def dense(rows: int, columns: int) -> Tree:
+        return {
+            "kernel": (0.02 * rng.standard_normal((rows, columns))).astype(np.float32),
+            "bias": np.zeros(columns, np.float32),
+        }
+
+    def norm() -> Tree:
+        return {"scale": np.ones(D, np.float32), "bias": np.zeros(D, np.float32)}
+
+    return {
+        "attention": {name: dense(D, D) for name in ("query", "key", "value", "out")},
+        "attention_norm": norm(),
+        "up": dense(D, F),
+        "down": dense(F, D),
+        "output_norm": norm(),
+    }
+
+
+def _sample_tokens(tokens: TokenTable, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids and their positions, int [N] each, of texts drawn at random until SAMPLE_TOKENS are there."""
+    lengths = tokens.lengths
+    order = rng.permutation(len(lengths))
+    texts = order[: int(np.searchsorted(np.cumsum(lengths[order]), SAMPLE_TOKENS)) + 1]
+    ids = np.concatenate([tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]] for i in texts]).astype(np.int64)
+    return ids, np.concatenate([np.arange(lengths[i]) for i in texts])

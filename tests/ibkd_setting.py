@@ -1,0 +1,66 @@
+"""Small IBKD, its baselines and the fine-tuning stage with their batches, without a tokenizer."""
+
+from __future__ import annotations
+
+import numpy as np
+from simtde_setting import random_tokens, small_teacher, start
+
+from configs import ibkd as config_file
+from jdistill.corpus import other_rows
+from jdistill.data.triplets import TripletTokens
+from jdistill.methods import METHODS
+from jdistill.methods.contract import Method, Start
+
+NEGATIVES = 2
+
+# name -> (variant of configs/ibkd.py, stage, changed keys): one for each way that a loss is computed.
+SETTINGS: dict[str, tuple[str, str, dict[str, object]]] = {
+    "ibkd": ("", "distil", {}),
+    "ibkd_imq": ("", "distil", {"kernel": "imq", "hsic.estimator": "n_minus_1"}),
+    "ibkd_linear": ("", "distil", {"kernel": "linear", "hsic.estimator": "unbiased"}),
+    "ibkd_blocks": ("", "distil", {"block_size": 16, "hsic.gamma": 0.0}),
+    "ckd": ("ckd", "distil", {"loss.similarity": "bilinear"}),
+    "mse": ("mse", "distil", {}),
+    "crd": ("crd", "distil", {"loss.buffer_per_text": 3, "loss.critic_dim": 8}),
+    "hpd": ("hpd", "distil", {"output_dim": 8}),
+    "finetune": ("", "finetune", {"output_dim": 8, "projection_start": "random"}),
+    "finetune_own": ("", "finetune", {"loss.own_negatives": True}),
+    "supervised": ("supervised", "finetune", {}),
+}
+
+
+def config(variant: str = "", **changes: object):
+    c = config_file.get_config(variant)
+    c.student.layers = 2
+    c.batch_size = c.finetune.batch_size = 8
+    c.triplets = "given"
+    c.update_from_flattened_dict({k: v for k, v in changes.items()})
+    return c
+
+
+def triplet_tokens(rows: int) -> TripletTokens:
+    """Random triplets with one or two negatives each."""
+    rng = np.random.default_rng(3)
+    passages = random_tokens(4 * rows)
+    columns = rng.permutation(4 * rows)[: rows * (NEGATIVES + 1)].reshape(rows, NEGATIVES + 1)
+    columns[rng.random(rows) < 0.3, -1] = -1
+    return TripletTokens(random_tokens(rows), passages, columns)
+
+
+def setting(name: str, rows: int = 8, dropout: float = 0.0, **changes: object) -> tuple[Method, dict[str, np.ndarray]]:
+    """The method, and a batch of so many rows, 20 tokens wide, with the teacher's true answers."""
+    variant, which, own = SETTINGS[name]
+    cfg = config(variant, **{"student.dropout": dropout} | own | changes)
+    teacher, tokens = small_teacher(), random_tokens(max(rows, 300))
+    stage = next(stage for stage in METHODS[cfg.method](cfg) if stage.name == which)
+    given: Start = start(teacher, tokens)
+    method = stage.build(stage.cfg, given)
+    which_rows = np.arange(rows)
+    if stage.data == "triplets":
+        return method, triplet_tokens(rows).padded(which_rows, 20, 0)
+    ids, mask = tokens.padded(which_rows, 20, 0)
+    batch = {"ids": ids, "mask": mask, "teacher": given.answers(which_rows)}
+    if stage.others:
+        others = other_rows(which_rows, 5, cfg.seed, stage.others, len(tokens.lengths))
+        batch["others"] = given.answers(others.ravel()).reshape(*others.shape, -1)
+    return method, batch
