@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--limit", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--frameworks", nargs="+", default=["Flax", "ONNX Runtime", "torch"])
     flags = parser.parse_args()
     texts = read(flags.texts, flags.limit)
     with tempfile.TemporaryDirectory() as scratch:
@@ -65,7 +66,7 @@ def main() -> None:
             source: encoders(jdistill.load(source), Path(scratch) / str(i)) for i, source in enumerate(flags.models)
         }
         print(f"{len(texts)} sentences, one at a time")
-        for framework in next(iter(ready.values())):
+        for framework in (f for f in next(iter(ready.values())) if f in flags.frameworks):
             seconds: dict[str, list[float]] = {source: [] for source in ready}
             for source in ready:  # compile and warm up on every length
                 for text in texts if framework == "Flax" else texts[:50]:
