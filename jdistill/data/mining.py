@@ -1,0 +1,167 @@
+"""Hard negatives for queries that have positives: BM25's and a bi-encoder's best passages, cleared of likely positives.
+
+numpy only: vectors and an index come from the caller. Memory is bounded by the index and one block of queries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import bm25s
+import numpy as np
+
+from jdistill.data.holdout import comparable
+from jdistill.errors import UserError
+from jdistill.progress import log, progress
+
+Search = Callable[
+    [int, int], tuple[np.ndarray, np.ndarray]
+]  # queries start..stop -> scores, rows [n, window], best first
+BLOCK = 512  # queries searched at once, and lost at most by a kill
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which of a query's best passages may serve as negatives.
+
+    count: negatives a query. first, last: the window of ranks they are taken from, counted without the positives.
+    margin: a candidate must score at least so much below the query's worst positive; relative_margin: at most that share
+    of it (0.95: NV-Retriever's). Both by the same scores; None: not asked for.
+    """
+
+    count: int = 8
+    first: int = 0
+    last: int = 100
+    margin: float | None = None
+    relative_margin: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or not 0 <= self.first < self.last:
+            raise UserError(
+                f"mining: count {self.count} must be positive and 0 <= first {self.first} < last {self.last}"
+            )
+
+
+def pick(
+    scores: np.ndarray,
+    rows: np.ndarray,
+    positives: Sequence[int],
+    positive_score: float,
+    query: str,
+    passages: Sequence[str],
+    rules: Rules,
+) -> list[int]:
+    """Rows of the negatives of one query, best first, at most rules.count.
+
+    scores, rows: of its best passages, best first, row -1 for none. positive_score: of its worst positive. Left out are
+    the positives, passages whose text equals the query's or a positive's (data.holdout.comparable), repeats, and what
+    the margins forbid.
+    """
+    taken = {comparable(passages[row]) for row in positives} | {comparable(query)}
+    limit = np.inf
+    if rules.margin is not None:
+        limit = positive_score - rules.margin
+    if rules.relative_margin is not None:
+        limit = min(limit, rules.relative_margin * positive_score)
+    found: list[int] = []
+    rank = -1
+    for score, row in zip(scores, rows, strict=True):
+        if row < 0 or row in positives:
+            continue
+        rank += 1
+        if rank < rules.first or score > limit:
+            continue
+        if rank >= rules.last or len(found) == rules.count:
+            break
+        text = comparable(passages[row])
+        if text not in taken:
+            taken.add(text)
+            found.append(int(row))
+    return found
+
+
+def mine(
+    queries: Sequence[str],
+    positives: Sequence[Sequence[int]],
+    passages: Sequence[str],
+    search: Search,
+    score_of: Callable[[int, Sequence[int]], np.ndarray],
+    rules: Rules,
+    out: Path,
+) -> None:
+    """Writes triplets as .jsonl (query, positive, negatives), one line a query; goes on where the same job was killed.
+
+    positives[i]: rows of `passages`. search: the best passages of a block of queries. score_of(i, rows): query i's scores
+    of these passages, for the margins. Queries without a positive are skipped and counted.
+    """
+    digest = hashlib.blake2b(repr(rules).encode(), digest_size=8)
+    for text in [*queries, *passages]:
+        digest.update(text.encode() + b"\n")
+    beside = out.with_name(f"{out.name}.{digest.hexdigest()}.part")
+    done = _lines_of(beside)
+    fewer = skipped = 0
+    with open(beside, "a", encoding="utf-8") as file, progress("mining", len(queries), "queries", done) as meter:
+        for start in range(done, len(queries), BLOCK):
+            stop = min(start + BLOCK, len(queries))
+            scores, rows = search(start, stop)
+            lines = []
+            for i in range(start, stop):
+                mine_of = list(positives[i])
+                record: dict[str, object] = {"query": queries[i], "positive": "", "negatives": []}
+                if mine_of:
+                    worst = float(np.min(score_of(i, mine_of)))
+                    picked = pick(scores[i - start], rows[i - start], mine_of, worst, queries[i], passages, rules)
+                    fewer += len(picked) < rules.count
+                    record |= {"positive": passages[mine_of[0]], "negatives": [passages[row] for row in picked]}
+                else:
+                    skipped += 1
+                lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+            file.write("".join(lines))
+            file.flush()
+            os.fsync(file.fileno())
+            meter.advance(stop - start)
+    os.replace(beside, out)
+    log.info(
+        "mined %d queries: %d have fewer than %d negatives, %d have no positive",
+        len(queries),
+        fewer,
+        rules.count,
+        skipped,
+    )
+
+
+def bm25_search(
+    queries: Sequence[str], passages: Sequence[str], window: int
+) -> tuple[Search, Callable[[int, Sequence[int]], np.ndarray]]:
+    """search and score_of by BM25 (Lucene's form, by bm25s; English stop words left out)."""
+    index = bm25s.BM25()
+    index.index(bm25s.tokenize(list(passages), stopwords="en", show_progress=False), show_progress=False)
+    window = min(window, len(passages))
+
+    def search(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        tokens = bm25s.tokenize(list(queries[start:stop]), stopwords="en", show_progress=False, return_ids=False)
+        rows, scores = index.retrieve(tokens, k=window, show_progress=False)
+        return scores, np.where(scores > 0, rows, -1)  # no common word: no candidate
+
+    def score_of(i: int, rows: Sequence[int]) -> np.ndarray:
+        tokens = bm25s.tokenize([queries[i]], stopwords="en", show_progress=False, return_ids=False)[0]
+        known = [token for token in tokens if token in index.vocab_dict]
+        return index.get_scores(known)[list(rows)] if known else np.zeros(len(rows))
+
+    return search, score_of
+
+
+def _lines_of(path: Path) -> int:
+    """Whole lines of a part file; a half line that a kill left is cut off."""
+    if not path.exists():
+        return 0
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) != len(content):
+        path.write_bytes(whole)
+    return whole.count(b"\n")

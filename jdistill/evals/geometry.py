@@ -1,0 +1,66 @@
+"""The shape of a model's vectors: alignment, uniformity (Wang & Isola 2020) and the covariance of their dimensions.
+
+IBKD section 4.7, figures 4 and 5. Alignment and uniformity are lower for better vectors; both are of unit vectors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from jdistill.encoder import Encoder
+from jdistill.errors import UserError
+from jdistill.evals.sts import sts_tasks
+from jdistill.index import unit_rows
+
+POSITIVE = 4.0  # pairs of STS-B (0 to 5) with a score from here on mean the same
+SAMPLE = 10_000  # texts of the covariance, as in the paper
+BLOCK = 2048
+
+
+def alignment(x_NxD: np.ndarray, y_NxD: np.ndarray) -> float:
+    """Mean ||x - y||² over positive pairs, rows scaled to unit length."""
+    return float(np.square(unit_rows(x_NxD).astype(np.float64) - unit_rows(y_NxD)).sum(1).mean())
+
+
+def uniformity(x_NxD: np.ndarray, t: float = 2.0) -> float:
+    """log mean exp(-t ||x_i - x_j||²) over all pairs i < j, rows scaled to unit length; in blocks of rows."""
+    x = unit_rows(x_NxD)
+    n, total = len(x), 0.0
+    if n < 2:
+        raise UserError(f"uniformity needs at least 2 texts, not {n}")
+    for start in range(0, n, BLOCK):
+        distance = np.maximum(2.0 - 2.0 * (x[start : start + BLOCK] @ x.T).astype(np.float64), 0.0)
+        total += float(np.exp(-t * distance).sum())
+    return float(np.log((total - n) / (n * (n - 1))))
+
+
+def covariance(x_NxD: np.ndarray) -> np.ndarray:
+    """Covariance of the dimensions of unit rows, times D so that isotropic vectors have 1 on the diagonal: float64 [D, D]."""
+    x = unit_rows(x_NxD).astype(np.float64)
+    return x.shape[1] * np.cov(x, rowvar=False)
+
+
+def mean_off_diagonal(matrix_DxD: np.ndarray) -> float:
+    """Mean absolute value off the diagonal."""
+    D = len(matrix_DxD)
+    return float((np.abs(matrix_DxD).sum() - np.abs(np.diag(matrix_DxD)).sum()) / (D * (D - 1)))
+
+
+def evaluate_geometry(encoder: Encoder, senteval: Path, texts: list[str]) -> dict[str, float]:
+    """alignment and uniformity on STS-B's test set, off_diagonal of the covariance of the first 10,000 `texts` (without
+    texts: of STS-B's own sentences). Raises UserError where the folder has no STS-B."""
+    found = [task for task in sts_tasks(senteval) if task.name == "STS-B"]
+    if not found:
+        raise UserError(f"{senteval} has no STS-B, which alignment and uniformity are measured on")
+    (pairs,) = found[0].subsets
+    positive = pairs.gold >= POSITIVE
+    left, right = encoder.encode(pairs.left), encoder.encode(pairs.right)
+    sample = texts[:SAMPLE]
+    everything = np.concatenate([left, right])
+    return {
+        "alignment": alignment(left[positive], right[positive]),
+        "uniformity": uniformity(everything),
+        "off_diagonal": mean_off_diagonal(covariance(encoder.encode(sample) if sample else everything)),
+    }

@@ -1,0 +1,95 @@
+"""Mining: which passages become negatives, what is left out, and a killed job that goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jdistill.data import mining
+from jdistill.data.mining import Rules, bm25_search, mine, pick
+from jdistill.data.triplets import read_triplets
+from jdistill.errors import UserError
+
+PASSAGES = ["the right answer", "near", "far", "The right answer .", "what is it", "near", "farther"]
+SCORES = np.array([0.9, 0.8, 0.7, 0.65, 0.6, 0.5, 0.4])
+ROWS = np.array([0, 3, 1, 4, 5, 2, 6])
+
+
+def picked(rules: Rules, positives: tuple[int, ...] = (0,), worst: float = 0.9) -> list[str]:
+    return [PASSAGES[row] for row in pick(SCORES, ROWS, positives, worst, "What is it ?", PASSAGES, rules)]
+
+
+def test_the_positive_its_copies_the_query_itself_and_repeats_are_left_out() -> None:
+    assert picked(Rules(count=8)) == ["near", "far", "farther"]
+    assert picked(Rules(count=1)) == ["near"]
+
+
+def test_the_window_counts_ranks_without_the_positives() -> None:
+    assert picked(Rules(first=2)) == ["near", "far", "farther"]  # passage 5, the second "near", is now the first
+    assert picked(Rules(first=4)) == ["far", "farther"]
+    assert picked(Rules(last=5)) == ["near", "far"]
+
+
+def test_margins_forbid_what_scores_near_the_positive() -> None:
+    assert picked(Rules(margin=0.25)) == [
+        "near",
+        "far",
+        "farther",
+    ]  # the first "near", of 0.7, is too near; the second is not
+    assert picked(Rules(margin=0.45)) == ["farther"]
+    assert picked(Rules(relative_margin=0.6)) == ["far", "farther"]
+    assert picked(Rules(margin=0.1, relative_margin=0.5)) == ["farther"]
+    assert pick(SCORES, np.full(7, -1), [0], 0.9, "q", PASSAGES, Rules()) == []
+
+
+@pytest.mark.parametrize("bad", [{"count": 0}, {"first": 5, "last": 5}, {"first": -1}])
+def test_bad_rules_are_refused(bad: dict) -> None:
+    with pytest.raises(UserError, match="must be positive and 0 <= first"):
+        Rules(**bad)
+
+
+def test_bm25_finds_shared_words_and_nothing_else() -> None:
+    passages = ["red apples grow on trees", "the moon is far", "apples are sweet", "trains run late"]
+    search, score_of = bm25_search(["apples on trees", "qqq"], passages, 3)
+    scores, rows = search(0, 2)
+    assert rows[0, :2].tolist() == [0, 2] and rows[0, 2] == -1 and (rows[1] == -1).all()
+    np.testing.assert_allclose(score_of(0, [2, 0]), [scores[0, 1], scores[0, 0]], rtol=1e-5)
+    assert score_of(1, [0]).tolist() == [0.0]
+
+
+def test_a_killed_job_goes_on_and_gives_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mining, "BLOCK", 3)
+    passages = [f"passage {i} about {'cats' if i % 2 else 'dogs'}" for i in range(20)]
+    queries = [f"{'cats' if i % 2 else 'dogs'} number {i}" for i in range(10)]
+    positives = [[i] for i in range(9)] + [[]]
+    search, score_of = bm25_search(queries, passages, 10)
+    rules = Rules(count=4)
+    mine(queries, positives, passages, search, score_of, rules, tmp_path / "whole.jsonl")
+    found = read_triplets(str(tmp_path / "whole.jsonl"))
+    assert len(found) == 9 and found.skipped == {"positive blank": 1}
+    assert all(
+        len(those) == 4 and positive not in those
+        for positive, those in zip(found.positives, found.negatives, strict=True)
+    )
+
+    searched: list[int] = []
+
+    def failing(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        searched.append(start)
+        if start == 6 and len(searched) == 3:
+            raise KeyboardInterrupt
+        return search(start, stop)
+
+    with pytest.raises(KeyboardInterrupt):
+        mine(queries, positives, passages, failing, score_of, rules, tmp_path / "cut.jsonl")
+    assert not (tmp_path / "cut.jsonl").exists()
+    (part,) = tmp_path.glob("cut.jsonl.*.part")
+    with open(part, "a") as file:
+        file.write('{"query": "half a li')  # as a kill inside a write leaves it
+    mine(queries, positives, passages, failing, score_of, rules, tmp_path / "cut.jsonl")
+    assert searched == [0, 3, 6, 6, 9]
+    assert (tmp_path / "cut.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
+    assert json.loads((tmp_path / "cut.jsonl").read_text().splitlines()[0])["query"] == "dogs number 0"
