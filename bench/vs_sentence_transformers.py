@@ -93,6 +93,9 @@ def main() -> None:
     cache.fill(texts, teacher.answer)
     vectors = cache.gather(cache.rows(texts))
 
+    flags.workdir.mkdir(parents=True, exist_ok=True)
+    same = flags.workdir / "sentences.txt"
+    same.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
     ours = flags.workdir / "jdistill"
     command = [
         sys.executable,
@@ -103,9 +106,9 @@ def main() -> None:
         "--workdir",
         str(ours),
         f"--config.teacher={flags.teacher}",
-        f"--config.text={flags.text}",
+        f"--config.text={same}",
         "--config.text_column=",
-        f"--config.max_texts={len(texts)}",
+        "--config.held_out=0",  # no scoring on held-out text while training: the other side does none
         f"--config.batch_size={flags.batch_size}",
         "--config.checkpoint_every=1000000",
         "--config.index_texts=0",

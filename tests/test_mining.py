@@ -12,6 +12,7 @@ from jdistill.data import mining
 from jdistill.data.mining import Rules, bm25_search, mine, pick
 from jdistill.data.triplets import read_triplets
 from jdistill.errors import UserError
+from jdistill.mine import main
 
 PASSAGES = ["the right answer", "near", "far", "The right answer .", "what is it", "near", "farther"]
 SCORES = np.array([0.9, 0.8, 0.7, 0.65, 0.6, 0.5, 0.4])
@@ -93,3 +94,31 @@ def test_a_killed_job_goes_on_and_gives_the_same_file(tmp_path: Path, monkeypatc
     assert searched == [0, 3, 6, 6, 9]
     assert (tmp_path / "cut.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
     assert json.loads((tmp_path / "cut.jsonl").read_text().splitlines()[0])["query"] == "dogs number 0"
+
+
+def test_the_command_mines_by_bm25_and_by_an_encoder(tmp_path: Path, real_teacher: str) -> None:
+    pairs = [
+        ("how to copy a folder", "copytree copies a whole directory"),
+        ("what is a list", "a list is a sequence of items"),
+    ]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps({"query": q, "positive": p}) + "\n" for q, p in pairs))
+    (tmp_path / "more.txt").write_text(
+        "copying one folder needs a name\nthe moon is far from here\na list of items to buy\n"
+    )
+    for by in ("bm25", real_teacher):
+        out = tmp_path / f"{len(by)}.jsonl"
+        flags = [
+            "--pairs",
+            str(tmp_path / "pairs.jsonl"),
+            "--corpus",
+            str(tmp_path / "more.txt"),
+            "--by",
+            by,
+            "--count",
+            "1",
+        ]
+        assert main([*flags, "--out", str(out)]) == 0
+        found = read_triplets(str(out))
+        assert found.positives == [p for _, p in pairs]
+        assert found.negatives == [["copying one folder needs a name"], ["a list of items to buy"]], by
+        assert main([*flags, "--out", str(out)]) == 2  # nothing is overwritten

@@ -1,0 +1,92 @@
+"""The command python -m jdistill.mine: hard negatives for (query, positive) pairs, as triplets for fine-tuning.
+
+python -m jdistill.mine --pairs pairs.jsonl --by bm25 --out triplets.jsonl
+python -m jdistill.mine --pairs pairs.jsonl --by TEACHER --corpus sentences.txt --relative_margin 0.95 --out triplets.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jdistill import encoder as encoders
+from jdistill import index
+from jdistill.data.mining import Rules, Search, bm25_search, mine
+from jdistill.data.sources import read_texts
+from jdistill.data.triplets import read_triplets
+from jdistill.encoder import Encoder
+from jdistill.errors import UserError, exits_cleanly
+from jdistill.host_memory import keep_freed_memory
+from jdistill.progress import log, setup_logging
+
+
+def dense_search(
+    model: Encoder, queries: Sequence[str], passages: Sequence[str], window: int
+) -> tuple[Search, Callable[[int, Sequence[int]], np.ndarray]]:
+    """search and score_of (data.mining) by a bi-encoder's cosines, with its prompts "query" and "passage" if it has them."""
+
+    def prompt(name: str) -> str | None:
+        return name if name in model.prompts else None
+
+    passage_vectors = index.unit_rows(model.encode(passages, prompt=prompt("passage"), show_progress=True))
+    query_vectors = index.unit_rows(model.encode(queries, prompt=prompt("query"), show_progress=True))
+    found = index.build(passage_vectors)
+
+    def search(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        return found.search(query_vectors[start:stop], window)
+
+    def score_of(i: int, rows: Sequence[int]) -> np.ndarray:
+        return passage_vectors[list(rows)] @ query_vectors[i]
+
+    return search, score_of
+
+
+@exits_cleanly
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m jdistill.mine", description=__doc__)
+    parser.add_argument(
+        "--pairs", required=True, help="rows with query (or anchor) and positive: .jsonl .csv .tsv .parquet"
+    )
+    parser.add_argument(
+        "--corpus", default="", help="further passages: any text source; without it, the positives alone"
+    )
+    parser.add_argument("--column", default="", help="the text column of --corpus")
+    parser.add_argument("--by", required=True, help="bm25, or an encoder: a folder, a hub id, or pkg:…")
+    parser.add_argument("--out", type=Path, required=True, help="the triplets, .jsonl")
+    parser.add_argument("--count", type=int, default=8, help="negatives a query")
+    parser.add_argument("--first", type=int, default=0, help="the best rank that a negative may have")
+    parser.add_argument("--last", type=int, default=100, help="the rank where the search for negatives ends")
+    parser.add_argument("--margin", type=float, help="a negative scores at least so much below the worst positive")
+    parser.add_argument("--relative_margin", type=float, help="and at most this share of its score, such as 0.95")
+    flags = parser.parse_args(argv)
+    keep_freed_memory()
+    setup_logging()
+    rules = Rules(flags.count, flags.first, flags.last, flags.margin, flags.relative_margin)
+    if flags.out.is_file():
+        raise UserError(f"--out={flags.out} is there already; remove it or choose another name")
+    pairs = read_triplets(flags.pairs, key="pairs")
+    passages = list(dict.fromkeys(pairs.positives))
+    if flags.corpus:
+        passages = list(dict.fromkeys(passages + read_texts(flags.corpus, flags.column, key="corpus").texts))
+    row_of = {text: row for row, text in enumerate(passages)}
+    positives_of: dict[str, list[int]] = {}
+    for query, positive in zip(pairs.anchors, pairs.positives, strict=True):
+        positives_of.setdefault(query, []).append(row_of[positive])
+    queries = list(positives_of)
+    log.info("mining: %d queries, %d passages, by %s", len(queries), len(passages), flags.by)
+    # Positives stand among the best passages and are not counted as ranks.
+    window = min(len(passages), rules.last + max(map(len, positives_of.values())))
+    if flags.by == "bm25":
+        search, score_of = bm25_search(queries, passages, window)
+    else:
+        search, score_of = dense_search(encoders.load(flags.by, key="by"), queries, passages, window)
+    flags.out.parent.mkdir(parents=True, exist_ok=True)
+    mine(queries, list(positives_of.values()), passages, search, score_of, rules, flags.out)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
