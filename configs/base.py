@@ -15,6 +15,8 @@ def get_config() -> ConfigDict:
     c.max_texts = 0  # use the first so many training texts; 0: all
     c.held_out = 1000  # texts kept from training to measure agreement with the teacher (at most a tenth of them)
     c.max_length = 128  # tokens of a text, for teacher and student; 0: the model's own limit
+    c.query_prompt = ""  # put before a search query by the student, which keeps it at export; empty: its start's own
+    c.document_prompt = ""  # likewise before a document (triplets: the positives and negatives)
     c.cache_dir = ""  # teacher answers and tokens; empty: $XDG_CACHE_HOME/jdistill or ~/.cache/jdistill
 
     # Evaluation.

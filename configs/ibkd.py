@@ -31,7 +31,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.triplets = "sentence-transformers/all-nli:triplet"  # stage 2: anchor or query, positive, negative or a list negatives; empty: stage 1 only
     c.negatives = 0  # of a triplet's negatives use the first so many; 0: as many as the longest row has
     c.query_length = 0  # tokens of an anchor; 0: as max_length
-    c.passage_length = 0  # tokens of a positive or negative; 0: as max_length
+    c.document_length = 0  # tokens of a positive or negative; 0: as max_length
 
     c.student = ConfigDict()
     c.student.embedding_size = -1  # compact width E; -1: the start's own, 0: the hidden size

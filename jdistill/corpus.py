@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -171,7 +170,8 @@ def triplet_data(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tuple
             len(triplets),
             columns.shape[1] - 1,
         )
-    query, passage = with_limit(student, "query", cfg), with_limit(student, "passage", cfg)
+    query = in_role(student, "query", cfg.query_length)
+    passage = in_role(student, "document", cfg.document_length)
     tokens = TripletTokens(_tokens(cfg, query, triplets.anchors), _tokens(cfg, passage, passages), columns)
     digest = hashlib.blake2b(columns.tobytes(), digest_size=16)
     for text in [*triplets.anchors, *passages]:
@@ -185,12 +185,18 @@ def triplet_data(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tuple
     )
 
 
-def with_limit(student: Encoder, kind: Literal["query", "passage"], cfg: ConfigDict) -> Encoder:
-    """The encoder as it reads queries or passages: its prompt of that name, if any, and cfg.query_length or
-    cfg.passage_length tokens (0: as many as any text)."""
-    limit = cfg.query_length if kind == "query" else cfg.passage_length
-    prompt = kind if kind in student.prompts else student.default_prompt
-    return replace(student, default_prompt=prompt, max_length=min(limit or student.max_length, student.max_length))
+def configured_prompts(cfg: ConfigDict) -> dict[str, str]:
+    """The prompts that the config gives the student, by role."""
+    return {role: text for role, text in (("query", cfg.query_prompt), ("document", cfg.document_prompt)) if text}
+
+
+def in_role(student: Encoder, role: str, limit: int) -> Encoder:
+    """The encoder as it reads a "query" or a "document": that prompt if it has one, `limit` tokens (0: its own limit)."""
+    return replace(
+        student,
+        default_prompt=student.prompt_for(role) or student.default_prompt,
+        max_length=min(limit or student.max_length, student.max_length),
+    )
 
 
 # A width costs a compilation of seconds, which fewer steps than this would not repay; but the first few always do.

@@ -28,6 +28,8 @@ from jdistill.models.bert import BertConfig, hidden_states
 from jdistill.models.pooling import POOLERS
 from jdistill.progress import progress
 
+# What models call the prompt of a text by its role in search, as sentence-transformers' encode_query and encode_document.
+ROLES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 DENSE_ACTIVATIONS = {"Identity": lambda x: x, "Tanh": jnp.tanh}
 
 
@@ -61,6 +63,10 @@ class Encoder:
     @property
     def num_params(self) -> int:
         return sum(int(np.prod(np.shape(x))) for x in jax.tree.leaves((self.params, self.dense)))
+
+    def prompt_for(self, role: str) -> str | None:
+        """The name of the prompt for a "query" or a "document"; None, which means the default, where there is none."""
+        return next((name for name in ROLES[role] if name in self.prompts), None)
 
     def tokenize(self, texts: Sequence[str], prompt: str | None = None) -> list[list[int]]:
         """Token ids of each text, special tokens included, cut at max_length.

@@ -87,6 +87,7 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
     student = own_start or encoder.load(_start_source(cfg), key="config.start")
     if cfg.max_length:
         student = replace(student, max_length=min(cfg.max_length, student.max_length))
+    student = replace(student, prompts=student.prompts | text.configured_prompts(cfg))
     words = text.read_corpus(cfg, teacher)
     answers = text.Answers(cfg, words, teacher)
     done: list[dict[str, Any]] = []

@@ -26,13 +26,9 @@ from jdistill.progress import log, setup_logging
 def dense_search(
     model: Encoder, queries: Sequence[str], passages: Sequence[str], window: int
 ) -> tuple[Search, Callable[[int, Sequence[int]], np.ndarray]]:
-    """search and score_of (data.mining) by a bi-encoder's cosines, with its prompts "query" and "passage" if it has them."""
-
-    def prompt(name: str) -> str | None:
-        return name if name in model.prompts else None
-
-    passage_vectors = index.unit_rows(model.encode(passages, prompt=prompt("passage"), show_progress=True))
-    query_vectors = index.unit_rows(model.encode(queries, prompt=prompt("query"), show_progress=True))
+    """search and score_of (data.mining) by a bi-encoder's cosines, with its prompts for queries and documents."""
+    passage_vectors = index.unit_rows(model.encode(passages, prompt=model.prompt_for("document"), show_progress=True))
+    query_vectors = index.unit_rows(model.encode(queries, prompt=model.prompt_for("query"), show_progress=True))
     found = index.build(passage_vectors)
 
     def search(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:

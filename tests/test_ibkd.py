@@ -218,3 +218,16 @@ def test_every_variant_of_the_config_names_its_method_and_stages() -> None:
         config_file.get_config("ibk")
     stage = METHODS["ibkd"](config("", **{"finetune.loss.beta": 0.25}))[1]
     assert (stage.cfg.loss.beta, stage.cfg.loss.temperature, stage.cfg.learning_rate) == (0.25, 0.05, 3e-5)
+
+
+def test_a_large_batch_in_chunks_and_blocks_takes_the_memory_of_a_small_one() -> None:
+    def scratch_bytes(rows: int, chunk_size: int, block_size: int) -> int:
+        method, batch = setting("ibkd", rows, block_size=block_size)
+        gradient = jax.jit(make_gradient(method, 0, dropout=False, chunk_size=chunk_size))
+        compiled = gradient.lower(method.params, method.frozen, batch, np.int32(0)).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    small, large, in_chunks = scratch_bytes(32, 0, 0), scratch_bytes(512, 0, 0), scratch_bytes(512, 32, 32)
+    vectors = 512 * (3 * 32) * 4  # sentence, output and input of each text
+    assert large > 8 * small
+    assert in_chunks < small + 12 * vectors  # the vectors, their gradients, unit rows of both, their halves of a block

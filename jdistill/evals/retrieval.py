@@ -23,8 +23,9 @@ CUTS = {"ndcg@10": "ndcg_cut_10", "recall@10": "recall_10", "recall@100": "recal
 def evaluate_retrieval(encoder: Encoder, folder: Path) -> dict[str, dict[str, float]]:
     """Per collection ndcg@10, mrr@10, recall@10, recall@100 and recall@1000, 0 to 1, means over the judged queries.
 
-    A document is its title, a space, and its text. Queries without a relevant document are left out and counted in the
-    log. Raises UserError where the folder holds no collection, or a file is missing or malformed.
+    A document is its title, a space, and its text. The encoder's prompts for queries and documents are used. Queries
+    without a relevant document are left out and counted in the log. Raises UserError where the folder holds no
+    collection, or a file is missing or malformed.
     """
     return {path.name: evaluate_collection(encoder, path) for path in collections(folder)}
 
@@ -61,8 +62,11 @@ def evaluate_collection(encoder: Encoder, folder: Path) -> dict[str, float]:
     _report(folder, documents, queries, judged, relevant)
 
     document_ids, query_ids = list(documents), list(relevant)
-    found = index.build(encoder.encode(list(documents.values()), show_progress=True))
-    scores, rows = found.search(encoder.encode([queries[query] for query in query_ids], show_progress=True), DEPTH)
+    of_documents = encoder.encode(list(documents.values()), prompt=encoder.prompt_for("document"), show_progress=True)
+    of_queries = encoder.encode(
+        [queries[query] for query in query_ids], prompt=encoder.prompt_for("query"), show_progress=True
+    )
+    scores, rows = index.build(of_documents).search(of_queries, DEPTH)
     run = {
         query: {document_ids[row]: float(score) for row, score in zip(rows[q], scores[q], strict=True)}
         for q, query in enumerate(query_ids)
