@@ -110,12 +110,18 @@ class Answers:
             texts = self._corpus.train + self._corpus.held_out
             cache = self._teacher.cache(self._folder, writer=sharding.process_index())
             rows = cache.rows(texts)
-            missing = [texts[i] for i in np.flatnonzero(rows < 0)]
-            cache.fill(missing[sharding.process_index() :: sharding.process_count()], self._teacher.answer)
+            # Shared out by place in the corpus, on which all processes agree: what each finds missing may differ, as others
+            # fill the same cache meanwhile.
+            mine = [i for i in np.flatnonzero(rows < 0) if i % sharding.process_count() == sharding.process_index()]
+            cache.fill([texts[i] for i in mine], self._teacher.answer)
             sharding.wait_for_all("teacher answers")
-            if missing:  # other processes' answers too
+            if (rows < 0).any():  # other processes' answers too
                 cache = self._teacher.cache(self._folder, writer=sharding.process_index())
                 rows = cache.rows(texts)
+            if (rows < 0).any():
+                raise UserError(
+                    f"{self._folder} lacks {(rows < 0).sum()} teacher answers after filling; run the command again"
+                )
             self._rows = rows
             self._cache = cache
         return self._cache
@@ -147,6 +153,7 @@ def text_data(
         if others:
             drawn = other_rows(rows, step, cfg.seed, others, len(tokens.lengths))
             batch["others"] = answers(drawn.ravel()).reshape(*drawn.shape, -1)
+            batch |= {"row": rows.astype(np.int32), "other_rows": drawn.astype(np.int32)}
         return batch
 
     return Data(make_batches(cfg, tokens.lengths), rows_of, corpus.fingerprint, "texts")
@@ -161,7 +168,8 @@ def other_rows(rows: np.ndarray, step: int, seed: int, count: int, texts: int) -
 
 def triplet_data(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tuple[TripletTokens, Data]:
     """The tokens of the triplets by the student's prompts and lengths, and their batches (Stage.data "triplets")."""
-    passages, columns = passage_columns(triplets, cfg.negatives or max(map(len, triplets.negatives)))
+    most = max(map(len, triplets.negatives))
+    passages, columns = passage_columns(triplets, min(cfg.negatives or most, most))
     fewer = int((columns < 0).any(1).sum())
     if fewer:
         log.info(

@@ -21,9 +21,9 @@ FEWEST_ROWS = {"biased": 1, "n_minus_1": 2, "unbiased": 4}
 
 
 class Hsic(NamedTuple):
-    """HSIC and what tells whether its kernels are alive: a Gram matrix near the identity (off-diagonal mean 0, rank n) has
-    no gradient, one near all ones (1, rank 1) none either. All scalars, float32; x for the first argument, s for the
-    second."""
+    """HSIC and what tells whether its kernels are alive. A Gram matrix near a multiple of the identity (off-diagonal mean
+    near 0, rank n) has no gradient, and one of nearly equal entries (rank 1) none either. All scalars, float32; x for the
+    first argument, s for the second."""
 
     value: Array
     off_diagonal_x: Array  # mean of the Gram matrix off its diagonal
@@ -32,12 +32,14 @@ class Hsic(NamedTuple):
     rank_s: Array
 
 
-def median_gamma(x_nxD: Array, rows: int = 256) -> Array:
-    """The median heuristic: gamma = 1 / (2 median ||a - b||²) over pairs of the first `rows` rows; scalar, no gradient."""
-    x = jax.lax.stop_gradient(x_nxD[:rows].astype(jnp.float32))
-    n = x.shape[0]
-    off = squared_distances(x - x.mean(0), x - x.mean(0)).reshape(-1)[: n * n - 1].reshape(n - 1, n + 1)[:, 1:]
-    return 0.5 / jnp.maximum(jnp.median(off), 1e-12)
+def median_distance(x_nxD: Array, mask_n: Array | None = None, rows: int = 256) -> Array:
+    """Median of ||a - b||² over pairs of different rows among the first `rows` that the mask marks; scalar, no gradient."""
+    mask_n = jnp.ones(x_nxD.shape[0], bool) if mask_n is None else mask_n.astype(bool)
+    first = jnp.argsort(~mask_n, stable=True)[:rows]
+    x, real = jax.lax.stop_gradient(x_nxD[first].astype(jnp.float32)), mask_n[first]
+    x = x - jnp.where(real[:, None], x, 0.0).sum(0) / jnp.maximum(real.sum(), 1)
+    pairs = real[:, None] & real & ~jnp.eye(len(real), dtype=bool)
+    return jnp.maximum(jnp.nan_to_num(jnp.nanmedian(jnp.where(pairs, squared_distances(x, x), jnp.nan))), 1e-12)
 
 
 def squared_distances(a_bxD: Array, b_nxD: Array) -> Array:
@@ -71,7 +73,8 @@ def hsic(
 ) -> Hsic:
     """HSIC(X, S) with its diagnostics; float32 whatever the inputs.
 
-    kernel: rbf, imq or linear (see gram_rows). gamma 0: the median heuristic, for each side its own. estimator: biased,
+    kernel: rbf, imq or linear (see gram_rows). gamma 0: the median heuristic, for each side its own: 1 / (2 m) for rbf and m
+    for imq, m the median squared distance. estimator: biased,
     tr(K_X H K_S H) / n² (IBKD eq. 6); n_minus_1, over (n - 1)² (its authors' code); unbiased, of zero diagonals (Song
     et al. 2012, eq. 4), which may be negative. unit_rows: rows to length one first; the linear kernel always does.
     mask_n: true for rows that count. block: Gram rows at a time (see losses.over_row_blocks). Raises ValueError for a
@@ -85,10 +88,16 @@ def hsic(
     n = w_n.sum()
     sides = []
     for side in (x_nxD, s_nxE):
-        side = unit(side) if unit_rows or kernel == "linear" else side.astype(jnp.float32)
+        # Whatever stands in rows that do not count, it must not meet a product: 0 times inf is NaN.
+        side = jnp.where(w_n[:, None] > 0, side.astype(jnp.float32), 0.0)
+        side = unit(side) if unit_rows or kernel == "linear" else side
         if kernel != "linear":  # distances do not change, and small numbers keep their digits
             side = side - (side * w_n[:, None]).sum(0) / n
-        sides.append((side, median_gamma(side) if gamma == 0 and kernel != "linear" else gamma))
+        own_gamma: Array | float = gamma
+        if gamma == 0 and kernel != "linear":
+            median = median_distance(side, mask_n)
+            own_gamma = 0.5 / median if kernel == "rbf" else median
+        sides.append((side, own_gamma))
     (x, gamma_x), (s, gamma_s) = sides
     index_n = jnp.arange(x.shape[0])
 

@@ -19,6 +19,7 @@ from ml_collections import ConfigDict, config_flags
 
 from jdistill import corpus as text
 from jdistill import encoder, index, plan, sharding
+from jdistill.data.triplets import Triplets
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals import agreement, speed, sts
@@ -90,11 +91,14 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
     student = replace(student, prompts=student.prompts | text.configured_prompts(cfg))
     words = text.read_corpus(cfg, teacher)
     answers = text.Answers(cfg, words, teacher)
+    stages = METHODS[cfg.method](cfg)
+    # Before the first stage trains for hours: a file that cannot be read should be known now.
+    triplets = text.read_labelled(cfg) if any(stage.data == "triplets" for stage in stages) else None
     done: list[dict[str, Any]] = []
     is_teacher = own_start is not None
-    for stage in METHODS[cfg.method](cfg):
+    for stage in stages:
         folder = workdir / stage.name
-        method, data = open_stage(stage, student, is_teacher, teacher, words, answers, made_up=dry_run)
+        method, data = open_stage(stage, student, is_teacher, teacher, words, answers, triplets, made_up=dry_run)
         is_teacher = False
         if dry_run:
             print(plan.describe(stage, method, data, teacher, words))
@@ -109,7 +113,9 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
                 100 * share(method, teacher),
             )
         sharding.wait_for_all("stage folder")
-        student, seconds = train(stage.cfg, method, data, folder, dev_score(cfg, words.held_out, vectors))
+        # Fine-tuning leaves the teacher on purpose, so agreement with it would choose the least tuned checkpoint.
+        score = dev_score(cfg, words.held_out, vectors, by_agreement=stage.data == "texts")
+        student, seconds = train(stage.cfg, method, data, folder, score)
         steps = total_steps(stage.cfg, data.batches.steps_per_epoch)
         sentences = steps * stage.cfg.batch_size * data.texts_per_row
         done.append({"name": stage.name, "seconds": seconds, "steps": steps, "sentences": sentences})
@@ -126,6 +132,7 @@ def open_stage(
     teacher: Teacher,
     words: text.Corpus,
     answers: text.Answers,
+    triplets: Triplets | None,
     made_up: bool,
 ) -> tuple[Method, Data]:
     """A stage's method, bound to the student that it starts from, and its data. made_up: random vectors for answers."""
@@ -134,11 +141,11 @@ def open_stage(
         return np.random.default_rng(0).standard_normal((len(rows), teacher.width), np.float32)
 
     look_up = random if made_up else answers.train
-    if stage.data == "texts":
+    if triplets is None or stage.data == "texts":
         tokens = text.tokenize(stage.cfg, words, student)
         data = text.text_data(stage.cfg, words, tokens, look_up, student.config.pad_token_id, stage.others)
     else:
-        of_triplets, data = text.triplet_data(stage.cfg, text.read_labelled(stage.cfg), student)
+        of_triplets, data = text.triplet_data(stage.cfg, triplets, student)
         tokens = of_triplets.passages
     return stage.build(stage.cfg, Start(student, is_teacher, teacher.width, tokens, look_up)), data
 
@@ -197,8 +204,9 @@ def finish(
     log.info("trained in %s; see %s", clock(results["training"]["seconds"]), workdir / "report.html")
 
 
-def dev_score(cfg: ConfigDict, texts: list[str], teacher_vectors: np.ndarray) -> Any:
-    """Encoder -> figures at a checkpoint; "score" selects: Spearman on cfg.dev_pairs, or agreement with the teacher."""
+def dev_score(cfg: ConfigDict, texts: list[str], teacher_vectors: np.ndarray, by_agreement: bool) -> Any:
+    """Encoder -> figures at a checkpoint; "score" selects: Spearman on cfg.dev_pairs, or else, where by_agreement says so,
+    agreement with the teacher. Without a score the last checkpoint is taken."""
 
     def score(model: Encoder) -> dict[str, float]:
         figures: dict[str, float] = {}
@@ -207,7 +215,8 @@ def dev_score(cfg: ConfigDict, texts: list[str], teacher_vectors: np.ndarray) ->
             figures = {name: agrees[name] for name in ("spearman", "mean_cosine") if agrees.get(name) is not None}
         if cfg.dev_pairs:
             figures["pairs"] = sts.evaluate_pairs(model, Path(cfg.dev_pairs))
-        return figures | ({"score": figures.get("pairs", figures.get("spearman", 0.0))} if figures else {})
+        chosen_by = "pairs" if cfg.dev_pairs else "spearman" if by_agreement else ""
+        return figures | ({"score": figures[chosen_by]} if chosen_by in figures else {})
 
     return score
 

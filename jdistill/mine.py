@@ -75,12 +75,15 @@ def main(argv: list[str] | None = None) -> int:
     log.info("mining: %d queries, %d passages, by %s", len(queries), len(passages), flags.by)
     # Positives stand among the best passages and are not counted as ranks.
     window = min(len(passages), rules.last + max(map(len, positives_of.values())))
-    if flags.by == "bm25":
+    by = flags.by
+    if by == "bm25":
         search, score_of = bm25_search(queries, passages, window)
     else:
-        search, score_of = dense_search(encoders.load(flags.by, key="by"), queries, passages, window)
+        model = encoders.load(by, key="by")
+        by = model.fingerprint()
+        search, score_of = dense_search(model, queries, passages, window)
     flags.out.parent.mkdir(parents=True, exist_ok=True)
-    mine(queries, list(positives_of.values()), passages, search, score_of, rules, flags.out)
+    mine(queries, list(positives_of.values()), passages, search, score_of, rules, by, flags.out)
     return 0
 
 

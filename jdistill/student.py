@@ -59,11 +59,13 @@ def make_student(cfg: ConfigDict, start: Encoder, tokens: TokenTable) -> Encoder
 
     Layers start as the start's last, first or evenly spread ones (student.copy_layers), the token embeddings as the
     start's, or, where they are narrower, as its truncated SVD weighed by the training text's `tokens` (student.start).
-    Raises UserError for keys that do not fit the start.
+    Dense projections of the start are left behind: what a student projects to, its method decides. Raises UserError for
+    keys that do not fit the start.
     """
     config = student_config(start.config, cfg.student)
     rng = np.random.default_rng([cfg.seed, 1])
-    return dataclasses.replace(start, config=config, params=_parameters(cfg, config, start, tokens, rng), source="")
+    params = _parameters(cfg, config, start, tokens, rng)
+    return dataclasses.replace(start, config=config, params=params, dense=(), dense_activations=(), source="")
 
 
 def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Array]]:
@@ -119,6 +121,10 @@ def _parameters(
                 100 * explained,
             )
         elif student.start in ("svd", "random"):
+            if student.start == "svd":
+                log.warning(
+                    "the token embeddings start at random: svd needs the start's own, uncompressed width in every layer"
+                )
             embeddings, project = random_start(block, config.embedding_size, config.hidden_size, cfg.seed)
         else:
             raise UserError(f"--config.student.start={student.start!r} is not one of svd, random")

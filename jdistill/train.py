@@ -304,7 +304,7 @@ def train(
                     line |= {
                         "lr": float(schedule(done - 1)),
                         "epoch": done / data.batches.steps_per_epoch,
-                        "sentences_per_s": len(window) * cfg.batch_size / (now - window_start),
+                        "sentences_per_s": len(window) * cfg.batch_size * data.texts_per_row / (now - window_start),
                     }
                     if writer:
                         writer.write(done, line)
@@ -322,6 +322,8 @@ def train(
                     checkpoints.wait()
                     raise Interrupted(caught[0] if caught else "a signal in another process", done)
             checkpoints.wait()
+            if sharding.any_process(bool(caught)):  # in the last step or its scoring: what comes next must not begin
+                raise Interrupted(caught[0] if caught else "a signal in another process", done)
         except OSError as error:
             raise UserError(
                 f"{folder} cannot be written ({error}). Is the disk full? The checkpoints {checkpoints.steps()} are whole; "

@@ -18,7 +18,7 @@ SETTINGS: dict[str, tuple[str, str, dict[str, object]]] = {
     "ibkd": ("", "distil", {}),
     "ibkd_imq": ("", "distil", {"kernel": "imq", "hsic.estimator": "n_minus_1"}),
     "ibkd_linear": ("", "distil", {"kernel": "linear", "hsic.estimator": "unbiased"}),
-    "ibkd_blocks": ("", "distil", {"block_size": 16, "hsic.gamma": 0.0}),
+    "ibkd_blocks": ("", "distil", {"block_size": 4, "hsic.gamma": 0.0}),
     "ckd": ("ckd", "distil", {"loss.similarity": "bilinear"}),
     "mse": ("mse", "distil", {}),
     "crd": ("crd", "distil", {"loss.buffer_per_text": 3, "loss.critic_dim": 8}),
@@ -27,6 +27,11 @@ SETTINGS: dict[str, tuple[str, str, dict[str, object]]] = {
     "finetune_own": ("", "finetune", {"loss.own_negatives": True}),
     "supervised": ("supervised", "finetune", {}),
 }
+
+
+# What test_sharding.py compiles for 1, 2, 4 and 8 devices: a kernel and chunks, buffers of others, rows of several texts.
+SHARDED = ("ibkd", "ibkd_blocks", "crd", "finetune")
+IN_TWO_PROCESSES = ("", "ibkd", "finetune")  # of these and of SimTDE's
 
 
 def config(variant: str = "", **changes: object):
@@ -63,4 +68,5 @@ def setting(name: str, rows: int = 8, dropout: float = 0.0, **changes: object) -
     if stage.others:
         others = other_rows(which_rows, 5, cfg.seed, stage.others, len(tokens.lengths))
         batch["others"] = given.answers(others.ravel()).reshape(*others.shape, -1)
+        batch |= {"row": which_rows.astype(np.int32), "other_rows": others.astype(np.int32)}
     return method, batch

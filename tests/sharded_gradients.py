@@ -20,7 +20,7 @@ if len(sys.argv) > 2:
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
-from ibkd_setting import SETTINGS  # noqa: E402
+from ibkd_setting import IN_TWO_PROCESSES, SHARDED  # noqa: E402
 from ibkd_setting import setting as ibkd_setting  # noqa: E402
 from simtde_setting import LOSSES, setting  # noqa: E402
 
@@ -35,10 +35,11 @@ def main() -> None:
     share = BATCH // sharding.process_count()
     mine = slice(sharding.process_index() * share, (sharding.process_index() + 1) * share)
     out: dict[str, np.ndarray] = {}
-    settings = {name: partial(setting, name) for name in LOSSES} | {
-        name: partial(ibkd_setting, name) for name in SETTINGS
-    }
+    settings = {name: partial(setting, name) for name in LOSSES}
+    settings |= {name: partial(ibkd_setting, name) for name in SHARDED}
     for variant, make in settings.items():
+        if len(sys.argv) > 2 and variant not in IN_TWO_PROCESSES:
+            continue
         # In chunks too, which must leave each device its own rows.
         chunk_size = 16 if variant == "ibkd_blocks" else 0
         method, batch = make(BATCH, dropout=0.1)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jdistill.hsic import ESTIMATORS, KERNELS, hsic, median_gamma
+from jdistill.hsic import ESTIMATORS, KERNELS, hsic, median_distance
 
 GAMMA = 0.5
 
@@ -127,6 +127,12 @@ def test_masked_rows_do_not_count():
         kept = hsic(x[mask], s[mask], kernel=kernel, estimator=estimator)
         masked = hsic(x, s, kernel=kernel, estimator=estimator, mask_n=jnp.asarray(mask))
         np.testing.assert_allclose(jnp.stack(masked), jnp.stack(kept), atol=2e-6)
+        spoilt = np.where(mask[:, None], x, np.float32(-3e38))
+        again = hsic(spoilt, s, kernel=kernel, estimator=estimator, mask_n=jnp.asarray(mask))
+        np.testing.assert_array_equal(jnp.stack(again), jnp.stack(masked))
+        kept = hsic(x[mask], s[mask], kernel=kernel, estimator=estimator, gamma=0.0)
+        masked = hsic(x, s, kernel=kernel, estimator=estimator, gamma=0.0, mask_n=jnp.asarray(mask))
+        np.testing.assert_allclose(jnp.stack(masked), jnp.stack(kept), atol=1e-5)
     grad = jax.grad(lambda x: hsic(x, s, mask_n=jnp.asarray(mask)).value)(x)
     assert np.abs(np.asarray(grad)[~mask]).max() < 1e-7
 
@@ -145,4 +151,7 @@ def test_diagnostics_tell_a_dead_gram_matrix():
     alive = hsic(100 * x, s, gamma=0.0)
     assert 0.4 < float(alive.off_diagonal_x) < 0.8
     squares = [((a - b) ** 2).sum() for a, b in itertools.combinations(x.astype(np.float64), 2)]
-    assert float(median_gamma(x)) == pytest.approx(0.5 / np.median(squares), rel=1e-4)
+    assert float(median_distance(x)) == pytest.approx(np.median(squares), rel=1e-4)
+    for scale in (100, 0.01):
+        inverse = hsic(scale * x, s, kernel="imq", gamma=0.0)
+        assert 1.5 < float(inverse.rank_x) < 16

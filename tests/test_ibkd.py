@@ -20,8 +20,12 @@ from jdistill.train import make_gradient
 
 def evaluate(method: Method, batch: dict, params=None) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:
     params = method.params if params is None else params
-    reps = method.represent(params, method.frozen, batch, None)
-    total, metrics = method.objective(params, method.frozen, reps, batch)
+
+    def run(params, frozen, batch):
+        reps = method.represent(params, frozen, batch, None)
+        return method.objective(params, frozen, reps, batch), reps
+
+    (total, metrics), reps = jax.jit(run)(params, method.frozen, batch)
     return float(total), {k: float(v) for k, v in metrics.items()}, {k: np.asarray(v) for k, v in reps.items()}
 
 
@@ -88,9 +92,12 @@ def test_stage_2_as_printed_has_only_the_anchors_own_negatives() -> None:
 def test_a_missing_negative_changes_nothing_wherever_its_tokens_point() -> None:
     method, batch = setting("finetune")
     total, _, _ = evaluate(method, batch)
-    spoilt = dict(batch, ids=batch["ids"].copy())
+    spoilt = dict(batch, ids=batch["ids"].copy(), mask=batch["mask"].copy())
     spoilt["ids"][~batch["real"]] = 7
-    assert evaluate(method, spoilt)[0] == total
+    spoilt["mask"][~batch["real"]] = True
+    assert evaluate(method, spoilt)[0] == pytest.approx(total, rel=1e-6)
+    counted = dict(spoilt, real=np.ones_like(batch["real"]))
+    assert abs(evaluate(method, counted)[0] - total) > 1e-3
 
 
 def test_crd_against_loops() -> None:
@@ -103,6 +110,10 @@ def test_crd_against_loops() -> None:
     critic = method.params["critic"]
     s, t = unit(reps["sentence"].astype(np.float64) @ critic["student"]), unit(batch["teacher"] @ critic["teacher"])
     buffer = unit(batch["others"].reshape(-1, 32).astype(np.float64) @ critic["teacher"])
+
+    batch["other_rows"][0, 0] = 3  # text 3 among the others of text 0 is no negative of itself
+    _, metrics, _ = evaluate(method, batch)
+    drawn = batch["other_rows"].ravel()
 
     def nce(anchors, positives, negatives_of) -> float:
         scores = [[a @ b / 0.1 for b in negatives_of(i)] for i, a in enumerate(anchors)]
@@ -117,7 +128,7 @@ def test_crd_against_loops() -> None:
             total -= np.log(h(anchors[i] @ positives[i] / 0.1)) + sum(np.log(1 - h(x)) for x in row)
         return total / len(anchors)
 
-    assert metrics["student_anchors"] == pytest.approx(nce(s, t, lambda i: buffer), rel=1e-4)
+    assert metrics["student_anchors"] == pytest.approx(nce(s, t, lambda i: buffer[drawn != i]), rel=1e-4)
     assert metrics["teacher_anchors"] == pytest.approx(nce(t, s, lambda i: np.delete(s, i, 0)), rel=1e-4)
 
 
@@ -143,13 +154,17 @@ def test_mse_and_hpd_against_numpy() -> None:
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name != "crd"])  # crd holds its normaliser constant
 def test_gradient_against_finite_differences(name: str) -> None:
     method, batch = setting(name)
-    grads, _ = make_gradient(method, 0, dropout=False)(method.params, method.frozen, batch, np.int32(0))
+    grads, _ = jax.jit(make_gradient(method, 0, dropout=False))(method.params, method.frozen, batch, np.int32(0))
     norm = np.sqrt(sum(float(np.square(g).sum()) for g in jax.tree.leaves(grads)))
     assert norm > 1e-6
     size = 1e-2 / norm  # along the gradient itself, where the change is largest
 
+    @jax.jit
+    def loss(params):
+        return method.objective(params, method.frozen, method.represent(params, method.frozen, batch, None), batch)[0]
+
     def at(sign: int) -> float:
-        return evaluate(method, batch, jax.tree.map(lambda p, g: p + sign * size * g, method.params, grads))[0]
+        return float(loss(jax.tree.map(lambda p, g: p + sign * size * g, method.params, grads)))
 
     assert (at(1) - at(-1)) / (2 * size) == pytest.approx(norm**2, rel=0.05)
 
@@ -158,8 +173,8 @@ def test_gradient_against_finite_differences(name: str) -> None:
 def test_chunks_of_a_batch_have_the_gradient_of_the_whole(name: str) -> None:
     method, batch = setting(name, 16)
     args = (method.params, method.frozen, batch, np.int32(0))
-    whole, metrics = make_gradient(method, 0, dropout=False)(*args)
-    chunked, same = make_gradient(method, 0, dropout=False, chunk_size=4)(*args)
+    whole, metrics = jax.jit(make_gradient(method, 0, dropout=False))(*args)
+    chunked, same = jax.jit(make_gradient(method, 0, dropout=False, chunk_size=4))(*args)
     assert float(same["loss"]) == pytest.approx(float(metrics["loss"]), rel=1e-6)
     one, other = (np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]) for tree in (whole, chunked))
     assert np.linalg.norm(one - other) < 1e-5 * np.linalg.norm(one)
@@ -195,6 +210,7 @@ def test_projection_starts_on_the_students_principal_axes() -> None:
         ("finetune", {"projection_start": "zeros"}, "projection_start='zeros' is not one of"),
         ("finetune", {"finetune.batch_size": 1}, "finetune.batch_size=1: InfoNCE needs at least 2"),
         ("hpd", {"output_dim": 0}, "output_dim=0 must lie in 1..32"),
+        ("crd", {"batch_size": 1}, "batch_size=1: CRD contrasts"),
         ("crd", {"loss.buffer_per_text": 0}, "buffer_per_text must be positive"),
     ],
 )

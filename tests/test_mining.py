@@ -19,30 +19,26 @@ SCORES = np.array([0.9, 0.8, 0.7, 0.65, 0.6, 0.5, 0.4])
 ROWS = np.array([0, 3, 1, 4, 5, 2, 6])
 
 
-def picked(rules: Rules, positives: tuple[int, ...] = (0,), worst: float = 0.9) -> list[str]:
-    return [PASSAGES[row] for row in pick(SCORES, ROWS, positives, worst, "What is it ?", PASSAGES, rules)]
+def picked(rules: Rules) -> list[int]:
+    return pick(SCORES, ROWS, [0], 0.9, "What is it ?", PASSAGES, rules)
 
 
 def test_the_positive_its_copies_the_query_itself_and_repeats_are_left_out() -> None:
-    assert picked(Rules(count=8)) == ["near", "far", "farther"]
-    assert picked(Rules(count=1)) == ["near"]
+    assert picked(Rules(count=8)) == [1, 2, 6]
+    assert picked(Rules(count=1)) == [1]
 
 
 def test_the_window_counts_ranks_without_the_positives() -> None:
-    assert picked(Rules(first=2)) == ["near", "far", "farther"]  # passage 5, the second "near", is now the first
-    assert picked(Rules(first=4)) == ["far", "farther"]
-    assert picked(Rules(last=5)) == ["near", "far"]
+    assert picked(Rules(first=2)) == [5, 2, 6]  # passage 5, a copy of passage 1, is now the first of them
+    assert picked(Rules(first=4)) == [2, 6]
+    assert picked(Rules(last=5)) == [1, 2]
 
 
 def test_margins_forbid_what_scores_near_the_positive() -> None:
-    assert picked(Rules(margin=0.25)) == [
-        "near",
-        "far",
-        "farther",
-    ]  # the first "near", of 0.7, is too near; the second is not
-    assert picked(Rules(margin=0.45)) == ["farther"]
-    assert picked(Rules(relative_margin=0.6)) == ["far", "farther"]
-    assert picked(Rules(margin=0.1, relative_margin=0.5)) == ["farther"]
+    assert picked(Rules(margin=0.25)) == [5, 2, 6]  # passage 1 scores 0.7, its copy 0.6
+    assert picked(Rules(margin=0.45)) == [6]
+    assert picked(Rules(relative_margin=0.6)) == [2, 6]
+    assert picked(Rules(margin=0.1, relative_margin=0.5)) == [6]
     assert pick(SCORES, np.full(7, -1), [0], 0.9, "q", PASSAGES, Rules()) == []
 
 
@@ -68,7 +64,7 @@ def test_a_killed_job_goes_on_and_gives_the_same_file(tmp_path: Path, monkeypatc
     positives = [[i] for i in range(9)] + [[]]
     search, score_of = bm25_search(queries, passages, 10)
     rules = Rules(count=4)
-    mine(queries, positives, passages, search, score_of, rules, tmp_path / "whole.jsonl")
+    mine(queries, positives, passages, search, score_of, rules, "bm25", tmp_path / "whole.jsonl")
     found = read_triplets(str(tmp_path / "whole.jsonl"))
     assert len(found) == 9 and found.skipped == {"positive blank": 1}
     assert all(
@@ -85,14 +81,21 @@ def test_a_killed_job_goes_on_and_gives_the_same_file(tmp_path: Path, monkeypatc
         return search(start, stop)
 
     with pytest.raises(KeyboardInterrupt):
-        mine(queries, positives, passages, failing, score_of, rules, tmp_path / "cut.jsonl")
+        mine(queries, positives, passages, failing, score_of, rules, "bm25", tmp_path / "cut.jsonl")
     assert not (tmp_path / "cut.jsonl").exists()
     (part,) = tmp_path.glob("cut.jsonl.*.part")
     with open(part, "a") as file:
         file.write('{"query": "half a li')  # as a kill inside a write leaves it
-    mine(queries, positives, passages, failing, score_of, rules, tmp_path / "cut.jsonl")
+    mine(queries, positives, passages, failing, score_of, rules, "bm25", tmp_path / "cut.jsonl")
     assert searched == [0, 3, 6, 6, 9]
     assert (tmp_path / "cut.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
+    # A part that another searcher left is not gone on with.
+    searched.clear()
+    with pytest.raises(KeyboardInterrupt):
+        mine(queries, positives, passages, failing, score_of, rules, "bm25", tmp_path / "other.jsonl")
+    mine(queries, positives, passages, search, score_of, rules, "a model", tmp_path / "other.jsonl")
+    assert (tmp_path / "other.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
+    assert len(list(tmp_path.glob("other.jsonl.*.part"))) == 1
     assert json.loads((tmp_path / "cut.jsonl").read_text().splitlines()[0])["query"] == "dogs number 0"
 
 

@@ -28,6 +28,9 @@ class Angles:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
+    def prompt_for(self, role: str) -> str | None:
+        return None
+
     def encode(self, texts: Sequence[str], **_: Any) -> np.ndarray:
         self.texts += texts
         angles = np.radians([float(text.split()[-1]) for text in texts])

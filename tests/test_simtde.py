@@ -17,9 +17,12 @@ from jdistill.train import make_gradient
 
 def loss_of(method: Method, batch: dict, params=None) -> tuple[float, dict]:
     params = method.params if params is None else params
-    total, metrics = method.objective(
-        params, method.frozen, method.represent(params, method.frozen, batch, None), batch
-    )
+
+    @jax.jit
+    def run(params, frozen, batch):
+        return method.objective(params, frozen, method.represent(params, frozen, batch, None), batch)
+
+    total, metrics = run(params, method.frozen, batch)
     return float(total), {k: float(v) for k, v in metrics.items()}
 
 
@@ -78,7 +81,7 @@ def test_gradient_equals_finite_differences(variant: str) -> None:
             (method.params, method.frozen, batch),
         )
         params, frozen, batch = wide
-        grads, metrics = make_gradient(method, 0, False)(params, frozen, batch, jnp.int32(0))
+        grads, metrics = jax.jit(make_gradient(method, 0, False))(params, frozen, batch, jnp.int32(0))
         rng = np.random.default_rng(0)
         # As large as the parameters themselves, leaf by leaf, so that one step size suits them all.
         direction = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)) * jnp.maximum(x.std(), 0.01), params)
@@ -99,7 +102,7 @@ def test_gradient_equals_finite_differences(variant: str) -> None:
 
 def test_dropout_draws_anew_each_step_and_not_without() -> None:
     method, batch = setting(dropout=0.1)
-    gradient = make_gradient(method, 0, dropout=True)
+    gradient = jax.jit(make_gradient(method, 0, dropout=True))
     a, b, again = (gradient(method.params, method.frozen, batch, jnp.int32(s))[1]["loss"] for s in (1, 2, 1))
     assert a != b and a == again
 

@@ -92,19 +92,20 @@ def mine(
     search: Search,
     score_of: Callable[[int, Sequence[int]], np.ndarray],
     rules: Rules,
+    by: str,
     out: Path,
 ) -> None:
     """Writes triplets as .jsonl (query, positive, negatives), one line a query; goes on where the same job was killed.
 
     positives[i]: rows of `passages`. search: the best passages of a block of queries. score_of(i, rows): query i's scores
-    of these passages, for the margins. Queries without a positive are skipped and counted.
+    of these passages, for the margins. by: names what searches, so that another searcher's part file is not gone on with.
+    Queries without a positive are skipped and counted.
     """
-    digest = hashlib.blake2b(repr(rules).encode(), digest_size=8)
+    digest = hashlib.blake2b(repr((rules, by, [list(rows) for rows in positives])).encode(), digest_size=8)
     for text in [*queries, *passages]:
         digest.update(text.encode() + b"\n")
     beside = out.with_name(f"{out.name}.{digest.hexdigest()}.part")
     done = _lines_of(beside)
-    fewer = skipped = 0
     with open(beside, "a", encoding="utf-8") as file, progress("mining", len(queries), "queries", done) as meter:
         for start in range(done, len(queries), BLOCK):
             stop = min(start + BLOCK, len(queries))
@@ -116,15 +117,15 @@ def mine(
                 if mine_of:
                     worst = float(np.min(score_of(i, mine_of)))
                     picked = pick(scores[i - start], rows[i - start], mine_of, worst, queries[i], passages, rules)
-                    fewer += len(picked) < rules.count
                     record |= {"positive": passages[mine_of[0]], "negatives": [passages[row] for row in picked]}
-                else:
-                    skipped += 1
                 lines.append(json.dumps(record, ensure_ascii=False) + "\n")
             file.write("".join(lines))
             file.flush()
             os.fsync(file.fileno())
             meter.advance(stop - start)
+    found = [len(json.loads(line)["negatives"]) for line in beside.read_text(encoding="utf-8").splitlines()]
+    skipped = sum(not rows for rows in positives)
+    fewer = sum(count < rules.count for count in found) - skipped
     os.replace(beside, out)
     log.info(
         "mined %d queries: %d have fewer than %d negatives, %d have no positive",

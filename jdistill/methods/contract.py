@@ -63,7 +63,8 @@ class Stage:
     teacher's cached answer. data "triplets": a row is an anchor, a positive and K negatives; "ids" int32 [n, K+2, L],
     "mask" bool [n, K+2, L], "real" bool [n, K+2], false where a row has fewer than K negatives. cfg: the run's config
     with what the stage changes. others: so many further teacher vectors a text, of other texts drawn anew each step, in
-    batch["others"] float32 [n, others, D]; 0: none.
+    batch["others"] float32 [n, others, D], with which text each row of the batch and each of them is in batch["row"] int32 [n] and
+    batch["other_rows"] [n, others]; 0: none.
     """
 
     name: str

@@ -27,6 +27,8 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     """Both sides are projected to cfg.loss.critic_dim and unit length; the projections are dropped at export."""
     if cfg.loss.buffer_per_text < 1:
         raise UserError("--config.loss.buffer_per_text must be positive: CRD's negatives come from the buffer")
+    if cfg.batch_size < 2:
+        raise UserError("--config.batch_size=1: CRD contrasts a text with others of its batch, so it needs at least 2")
     student = make_student(cfg, given.encoder, given.tokens)
     rng = np.random.default_rng([cfg.seed, 2])
     tau = cfg.loss.temperature
@@ -48,7 +50,8 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         other = jnp.arange(len(s_nxd))[:, None] != jnp.arange(len(s_nxd))
         to_buffer_nxN = jnp.dot(s_nxd, buffer_Nxd.T, precision=HIGHEST) / tau
         to_students_nxn = jnp.dot(t_nxd, s_nxd.T, precision=HIGHEST) / tau
-        by_student = _nce(together_n, to_buffer_nxN, jnp.ones_like(to_buffer_nxN, bool))
+        of_others_nxN = batch["row"][:, None] != batch["other_rows"].reshape(-1)
+        by_student = _nce(together_n, to_buffer_nxN, of_others_nxN)
         by_teacher = _nce(together_n, to_students_nxn, other)
         loss = by_student + by_teacher
         return loss, {"loss": loss, "student_anchors": by_student, "teacher_anchors": by_teacher}
@@ -59,7 +62,8 @@ def build(cfg: ConfigDict, given: Start) -> Method:
 def _nce(positive_n: Array, negative_nxN: Array, counts_nxN: Array) -> Array:
     """-log h of the pair, minus log (1 - h) of each of its N negatives, mean over pairs; h = P / (P + N / M), eq. 18, 19.
 
-    P is e^g over M times its mean over the negatives, a constant, as in Tian's code; so the number M of texts cancels.
+    P is e^g over M times its mean over the step's negatives, which takes no gradient (Tian keeps the first step's); so the
+    number M of texts cancels.
     """
     N = counts_nxN.sum(-1)
     log_mean = jax.nn.logsumexp(jnp.where(counts_nxN, negative_nxN, -jnp.inf)) - jnp.log(counts_nxN.sum())

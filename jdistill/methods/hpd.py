@@ -37,6 +37,8 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     t_NxT = given.answers(rows).astype(np.float64)
     # About zero, not about the mean: the student has no bias to put a mean back, and cosines are of the vectors.
     axes_dxT = np.linalg.svd(t_NxT.T @ t_NxT)[2][:d]
+    # An axis' sign is arbitrary; fixed, a run that resumes on another machine keeps its target.
+    axes_dxT *= np.sign(np.take_along_axis(axes_dxT, np.abs(axes_dxT).argmax(1)[:, None], axis=1))
     D = student.config.hidden_size
     kernel = axes_dxT.T if D == T else rng.normal(0, D**-0.5, (D, d))
     student = dataclasses.replace(

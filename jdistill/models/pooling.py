@@ -21,9 +21,10 @@ def cls_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
 
 
 def max_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
-    """Element-wise maximum over the tokens of each text, in float32: [B, D]."""
+    """Element-wise maximum over the tokens of each text, in float32: [B, D]. A text without any token gives zeros."""
     lowest = jnp.finfo(jnp.float32).min
-    return jnp.where(mask_BxL.astype(bool)[:, :, None], x_BxLxD.astype(jnp.float32), lowest).max(1)
+    highest_BxD = jnp.where(mask_BxL.astype(bool)[:, :, None], x_BxLxD.astype(jnp.float32), lowest).max(1)
+    return jnp.where(mask_BxL.astype(bool).any(1)[:, None], highest_BxD, 0.0)
 
 
 POOLERS = {"mean": mean_pool, "cls": cls_pool, "max": max_pool}

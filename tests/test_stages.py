@@ -1,0 +1,104 @@
+"""A run of two stages, as real processes: each in its folder, killed in the second, and what is known before the first."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from conftest import make_encoder, save_encoder, sentences
+from test_train import ROOT, environment, run, wait_for_step
+
+import jdistill
+from jdistill.checkpoint import Checkpoints
+from jdistill.export import load_student
+
+
+def command(folder: Path, workdir: str, *more: str) -> list[str]:
+    settings = {
+        "teacher": folder / "teacher",
+        "start": "",
+        "text": folder / "text.txt",
+        "text_column": "",
+        "triplets": folder / "triplets.jsonl",
+        "cache_dir": folder / "cache",
+        "max_steps": 8,
+        "batch_size": 8,
+        "checkpoint_every": 4,
+        "log_every": 4,
+        "held_out": 20,
+        "length_buckets": 1,
+        "latency_texts": 0,
+        "index_texts": 0,
+        "onnx": False,
+        "output_dim": 6,
+        "student.layers": 2,
+        "student.dropout": 0.1,
+        "finetune.batch_size": 8,
+        "finetune.max_steps": 40,
+        "finetune.checkpoint_every": 5,
+        "finetune.learning_rate": 1e-3,
+    }
+    flags = [f"--config.{key}={value}" for key, value in settings.items()]
+    where = ["--config", "configs/ibkd.py", "--workdir", str(folder / workdir)]
+    return [sys.executable, "-m", "jdistill.main", *where, *flags, *more]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stages")
+    save_encoder(make_encoder(), folder / "teacher")
+    texts = sentences(240)
+    (folder / "text.txt").write_text("\n".join(texts) + "\n")
+    rows = [
+        {"anchor": a, "positive": b, "negatives": [c, d][: 1 + i % 2]}
+        for i, (a, b, c, d) in enumerate(zip(*[iter(texts)] * 4, strict=True))
+    ]
+    (folder / "triplets.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def final_state(workdir: Path, stage: str) -> list[np.ndarray]:
+    checkpoints = Checkpoints(workdir / stage / "checkpoints", 100)
+    _, state, _ = checkpoints.restore(None, max(checkpoints.steps()))
+    checkpoints.close()
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+
+
+def test_two_stages_and_a_kill_in_the_second(folder: Path) -> None:
+    done = run(command(folder, "whole"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "30 of 60 triplets have fewer than 2 negatives" in done.stderr
+    whole = folder / "whole"
+    training = json.loads((whole / "results.json").read_text())["training"]
+    assert [(s["name"], s["steps"], s["sentences"]) for s in training["stages"]] == [
+        ("distil", 8, 64),
+        ("finetune", 40, 40 * 8 * 4),
+    ]
+    assert jdistill.load(str(whole / "export")).dim == 6
+    assert load_student(whole).dim == 6 and load_student(whole, "distil").dim == 32
+    lines = [json.loads(line) for line in (whole / "finetune" / "metrics.jsonl").read_text().splitlines()]
+    assert any("hsic" in line and "gram_sentence_rank" in line for line in lines)
+    assert not any("dev/score" in line for line in lines)  # agreement with the teacher does not choose in this stage
+
+    process = subprocess.Popen(command(folder, "killed"), cwd=ROOT, stderr=subprocess.DEVNULL, env=environment())
+    wait_for_step(folder / "killed", 10, process, "finetune")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    again = run(command(folder, "killed"))
+    assert again.returncode == 0 and "resuming finetune at step" in again.stderr, again.stderr[-3000:]
+    for stage in ("distil", "finetune"):
+        for one, other in zip(final_state(whole, stage), final_state(folder / "killed", stage), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_bad_triplets_are_known_before_the_first_stage(folder: Path) -> None:
+    (folder / "bad.jsonl").write_text('{"anchor": "a", "negative": "b"}\n')
+    done = run(command(folder, "bad", f"--config.triplets={folder / 'bad.jsonl'}"))
+    assert done.returncode == 2 and "line 1: the columns anchor (or query) and positive are needed" in done.stderr
+    assert not (folder / "bad" / "distil").exists()
