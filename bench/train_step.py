@@ -31,7 +31,8 @@ from jdistill.data.batches import TokenTable
 from jdistill.host_memory import keep_freed_memory
 from jdistill.methods import simtde
 from jdistill.methods.contract import Start
-from jdistill.train import init_state, jit_step, make_optimizer, make_step
+from jdistill.optimizer import make_optimizer
+from jdistill.train import init_state, jit_step, make_step
 
 
 def batch_of(rng: np.random.Generator, size: int, length: int) -> dict[str, np.ndarray]:

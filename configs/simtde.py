@@ -6,7 +6,7 @@ pair: 78.09 of 78.87. (It counts BERT's pooler too: 9.5 million.)
     python -m jdistill.main --config configs/simtde.py --workdir runs/simtde \\
         --config.teacher=FOLDER --config.text=sentences.txt.gz --config.senteval=SENTEVAL
 
-Cost: some 40 minutes a pass over 340,000 sentences on two CPU cores. Batch size, learning rate and alpha are those that
+Cost: see BUILD_NOTES.md. Batch size, learning rate and alpha are those that
 were best here (BUILD_NOTES.md). Variants, --config configs/simtde.py:NAME, are the paper's own alpha and the rows of its
 Table 2:
 

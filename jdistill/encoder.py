@@ -202,9 +202,15 @@ def _embed(
 ) -> jax.Array:
     tokens_BxLxD = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype))[-1]
     x_BxD = POOLERS[pooling](tokens_BxLxD, mask_BxL)
+    x_BxD = apply_dense(x_BxD, dense, activations)
+    return losses.unit(x_BxD) if normalize else x_BxD
+
+
+def apply_dense(x_BxD: jax.Array, dense: Sequence[Any], activations: Sequence[str]) -> jax.Array:
+    """The projections after pooling, as Encoder.dense and dense_activations name them: [B, width of the last]."""
     for layer, activation in zip(dense, activations, strict=True):
         x_BxD = DENSE_ACTIVATIONS[activation](x_BxD @ layer["kernel"] + layer.get("bias", 0.0))
-    return losses.unit(x_BxD) if normalize else x_BxD
+    return x_BxD
 
 
 def pad(rows: Sequence[Sequence[int]], pad_id: int, max_length: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -73,10 +73,10 @@ def hsic(
 ) -> Hsic:
     """HSIC(X, S) with its diagnostics; float32 whatever the inputs.
 
-    kernel: rbf, imq or linear (see gram_rows). gamma 0: the median heuristic, for each side its own: 1 / (2 m) for rbf and m
-    for imq, m the median squared distance. estimator: biased,
-    tr(K_X H K_S H) / n² (IBKD eq. 6); n_minus_1, over (n - 1)² (its authors' code); unbiased, of zero diagonals (Song
-    et al. 2012, eq. 4), which may be negative. unit_rows: rows to length one first; the linear kernel always does.
+    kernel: rbf, imq or linear (see gram_rows). gamma 0: the median heuristic, for each side its own: 1 / (2 m) for rbf
+    and m for imq, m the median squared distance. estimator: biased, tr(K_X H K_S H) / n² (IBKD eq. 6); n_minus_1, over
+    (n - 1)² (its authors' code); unbiased, of zero diagonals (Song et al. 2012, eq. 4), which may be negative.
+    unit_rows: rows to length one first; the linear kernel always does.
     mask_n: true for rows that count. block: Gram rows at a time (see losses.over_row_blocks). Raises ValueError for a
     name that is not listed and for fewer rows than the estimator needs.
     """

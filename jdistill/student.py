@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from jdistill.compact_start import compact_start, random_start
 from jdistill.data.batches import TokenTable
-from jdistill.encoder import DENSE_ACTIVATIONS, Encoder
+from jdistill.encoder import Encoder, apply_dense
 from jdistill.errors import UserError
 from jdistill.models.bert import BertConfig, hidden_states
 from jdistill.models.pooling import POOLERS, mean_pool
@@ -81,10 +81,8 @@ def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Arr
         student, mask_BxL = params["student"], batch["mask"]
         states = hidden_states(encoder.config, student["bert"], batch["ids"], mask_BxL, jnp.dtype(dtype), rng)
         sentence_BxD = POOLERS[encoder.pooling](states[-1], mask_BxL)
-        output = sentence_BxD
-        for i, activation in enumerate(encoder.dense_activations):
-            layer = student["dense"][str(i)]
-            output = DENSE_ACTIVATIONS[activation](output @ layer["kernel"] + layer.get("bias", 0.0))
+        dense = [student["dense"][str(i)] for i in range(len(encoder.dense))]
+        output = apply_dense(sentence_BxD, dense, encoder.dense_activations)
         return {"sentence": sentence_BxD, "output": output, "input": mean_pool(states[0], mask_BxL)}
 
     return represent
@@ -178,5 +176,5 @@ def _sample_tokens(tokens: TokenTable, rng: np.random.Generator) -> tuple[np.nda
     lengths = tokens.lengths
     order = rng.permutation(len(lengths))
     texts = order[: int(np.searchsorted(np.cumsum(lengths[order]), SAMPLE_TOKENS)) + 1]
-    ids = np.concatenate([tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]] for i in texts]).astype(np.int64)
+    ids = np.concatenate(tokens.lists(texts)).astype(np.int64)
     return ids, np.concatenate([np.arange(lengths[i]) for i in texts])

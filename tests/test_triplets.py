@@ -69,6 +69,7 @@ def test_lists_of_negatives_pairs_alone_and_what_is_skipped(tmp_path: Path) -> N
         ("t.jsonl", '{"anchor": "a", "positive": "b"}\n{"anchor": "a", \n', "t.jsonl line 2: not valid JSON"),
         ("t.jsonl", '["a", "b"]\n', "line 1: a row must be an object with anchor and positive, not list"),
         ("t.jsonl", '{"anchor": "a", "positive": 3}\n', "line 1: holds int where a text belongs"),
+        ("t.csv", 'anchor,positive\n"a,b\nc,d\n', "t.csv line 3: not valid CSV .*a quote may stand open"),
         ("t.jsonl", "", "holds no usable row; skipped: nothing, it is empty"),
         ("t.jsonl", '{"anchor": " ", "positive": "b"}\n', "holds no usable row; skipped: {'anchor blank': 1}"),
         ("t.txt", "a\tb\n", "is not one of .jsonl .csv .tsv .parquet"),

@@ -19,9 +19,8 @@ from jdistill.data.holdout import comparable
 from jdistill.errors import UserError
 from jdistill.progress import log, progress
 
-Search = Callable[
-    [int, int], tuple[np.ndarray, np.ndarray]
-]  # queries start..stop -> scores, rows [n, window], best first
+# queries start..stop -> scores, rows [n, window], best first
+Search = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
 BLOCK = 512  # queries searched at once, and lost at most by a kill
 
 
@@ -39,6 +38,10 @@ class Rules:
     last: int = 100
     margin: float | None = None
     relative_margin: float | None = None
+
+    @property
+    def has_margin(self) -> bool:
+        return self.margin is not None or self.relative_margin is not None
 
     def __post_init__(self) -> None:
         if self.count < 1 or not 0 <= self.first < self.last:
@@ -115,7 +118,7 @@ def mine(
                 mine_of = list(positives[i])
                 record: dict[str, object] = {"query": queries[i], "positive": "", "negatives": []}
                 if mine_of:
-                    worst = float(np.min(score_of(i, mine_of)))
+                    worst = float(np.min(score_of(i, mine_of))) if rules.has_margin else np.inf
                     picked = pick(scores[i - start], rows[i - start], mine_of, worst, queries[i], passages, rules)
                     record |= {"positive": passages[mine_of[0]], "negatives": [passages[row] for row in picked]}
                 lines.append(json.dumps(record, ensure_ascii=False) + "\n")

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -96,30 +96,32 @@ def _lines(path: Path, limit: int) -> Iterator[bytes | None]:
         yield rest.removesuffix(b"\r") if len(rest) <= limit else None
 
 
-def open_text(path: Path) -> Iterator[str]:
-    """The lines of a file as text. Raises UserError for one that is not UTF-8 or is longer than TABLE_LINE_BYTES."""
+def open_text(path: Path, errors: str = "strict") -> Iterator[str]:
+    """The lines of a file as text; errors: as bytes.decode takes it. Raises UserError for one that is not UTF-8 or is
+    longer than TABLE_LINE_BYTES."""
     for number, line in enumerate(_lines(path, TABLE_LINE_BYTES), 1):
         if line is None:
             raise UserError(f"{path} line {number}: longer than {TABLE_LINE_BYTES >> 20} MB")
         try:
-            yield line.decode() + "\n"
+            yield line.decode(errors=errors) + "\n"
         except UnicodeDecodeError as error:
             raise UserError(f"{path} line {number}: not valid UTF-8 ({error})") from None
 
 
-def _csv_rows(path: Path, column: str, key: str) -> Iterator[Row]:
-    def decoded() -> Iterator[str]:
-        for number, line in enumerate(_lines(path, TABLE_LINE_BYTES), 1):
-            if line is None:
-                raise UserError(f"{path} line {number}: longer than {TABLE_LINE_BYTES >> 20} MB")
-            # Bytes that are not UTF-8 pass as surrogates: csv works on strings, and only the text's own cell matters.
-            yield line.decode("utf-8", "surrogateescape") + "\n"
-
+def csv_dialect(path: Path) -> dict[str, Any]:
+    """How csv is to read a .csv (commas, quotes) or a .tsv (tabs, no quoting); its limit on a cell is set to ours."""
     csv.field_size_limit(TABLE_LINE_BYTES)
+    return {"strict": True} if kind(path) == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+
+
+def csv_fault(path: Path, line: int, error: csv.Error) -> UserError:
+    return UserError(f"{path} line {line}: not valid CSV ({error}); a quote may stand open since an earlier line")
+
+
+def _csv_rows(path: Path, column: str, key: str) -> Iterator[Row]:
+    # Bytes that are not UTF-8 pass as surrogates: csv works on strings, and only the text's own cell matters.
+    reader = csv.reader(open_text(path, "surrogateescape"), **csv_dialect(path))
     quoted = kind(path) == ".csv"
-    reader = (
-        csv.reader(decoded(), strict=True) if quoted else csv.reader(decoded(), delimiter="\t", quoting=csv.QUOTE_NONE)
-    )
     try:
         header, first = next(reader, None), next(reader, None)
         if header is None or first is None:
@@ -135,9 +137,7 @@ def _csv_rows(path: Path, column: str, key: str) -> Iterator[Row]:
             cell = row[place] if place < len(row) else ""
             yield reader.line_num, cell if cell.isascii() else cell.encode("utf-8", "surrogateescape")
     except csv.Error as error:
-        raise UserError(
-            f"{path} line {reader.line_num}: not valid CSV ({error}); a quote may stand open since an earlier line"
-        ) from None
+        raise csv_fault(path, reader.line_num, error) from None
 
 
 def _is_number(cell: str) -> bool:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from jdistill.data.batches import TokenTable
 from jdistill.data.holdout import comparable
-from jdistill.data.readers import kind, open_text
+from jdistill.data.readers import csv_dialect, csv_fault, kind, open_text
 from jdistill.data.sources import dataset_table, files_of, flaw_of, local_path
 from jdistill.errors import UserError
 
@@ -75,10 +75,13 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
                         yield f"{path} line {i}", json.loads(line)
                     except ValueError as error:
                         raise UserError(f"{path} line {i}: not valid JSON ({error})") from None
-        case suffix:
-            reader = csv.DictReader(open_text(path), delimiter="\t" if suffix == ".tsv" else ",")
-            for row in reader:
-                yield f"{path} line {reader.line_num}", row
+        case _:
+            reader = csv.DictReader(open_text(path), **csv_dialect(path))
+            try:
+                for row in reader:
+                    yield f"{path} line {reader.line_num}", row
+            except csv.Error as error:
+                raise csv_fault(path, reader.reader.line_num, error) from None
 
 
 def _add_all(found: Triplets, records: Iterable[tuple[str, Any]]) -> None:
