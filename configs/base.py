@@ -53,4 +53,6 @@ def get_config() -> ConfigDict:
     c.keep_last = 2  # checkpoints; the best is kept too
     c.onnx = True  # add the ONNX graph to the export
     c.index_texts = 20_000  # texts put into the FAISS index that jdistill.search answers from; 0: no index
+    c.index = "Flat"  # of jdistill.search and beir, as FAISS writes it: Flat (exact), IVF256,Flat, PQ48, HNSW32 …
+    c.index_effort = ""  # of its search: nprobe=16, efSearch=128 …; empty: FAISS's own
     return c

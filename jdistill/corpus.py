@@ -13,12 +13,12 @@ from ml_collections import ConfigDict
 from jdistill import sharding
 from jdistill.cache import AnswerCache, default_folder
 from jdistill.data.batches import Batches, TokenTable, choose_buckets, tokenize_once
+from jdistill.data.beir import beir_queries
 from jdistill.data.holdout import remove_evaluation_texts, split_held_out
 from jdistill.data.sources import read_texts
 from jdistill.data.triplets import Triplets, TripletTokens, passage_columns, read_triplets, remove_evaluation_rows
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
-from jdistill.evals.retrieval import beir_queries
 from jdistill.evals.sts import read_scored_pairs, sts_sentences
 from jdistill.progress import log
 from jdistill.teacher import Teacher

@@ -8,29 +8,42 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from jdistill import convert, losses, sharding
+from jdistill import convert, encoder_files, losses, sharding
 from jdistill.data.sources import resolve
 from jdistill.errors import UserError
 from jdistill.models.bert import BertConfig, hidden_states
+from jdistill.models.heads import apply_dense
 from jdistill.models.pooling import POOLERS
 from jdistill.progress import progress
 
 # What models call the prompt of a text by its role in search, as sentence-transformers' encode_query and encode_document.
 ROLES = {"query": ("query",), "document": ("document", "passage", "corpus")}
-DENSE_ACTIVATIONS = {"Identity": lambda x: x, "Tanh": jnp.tanh}
+
+
+class TextEncoder(Protocol):
+    """What evaluation asks of a model: an Encoder, or another framework's behind the same three questions."""
+
+    @property
+    def num_params(self) -> int: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    def prompt_for(self, role: str) -> str | None: ...
+
+    def encode(
+        self, texts: Sequence[str], *, batch_size: int = 64, prompt: str | None = None, show_progress: bool = False
+    ) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -66,7 +79,7 @@ class Encoder:
 
     def prompt_for(self, role: str) -> str | None:
         """The name of the prompt for a "query" or a "document"; None, which means the default, where there is none."""
-        return next((name for name in ROLES[role] if name in self.prompts), None)
+        return prompt_named(self.prompts, role)
 
     def tokenize(self, texts: Sequence[str], prompt: str | None = None) -> list[list[int]]:
         """Token ids of each text, special tokens included, cut at max_length.
@@ -187,6 +200,11 @@ class Encoder:
         return replace(self, params=host["bert"], dense=tuple(dense[str(i)] for i in range(len(dense))))
 
 
+def prompt_named(prompts: Mapping[str, str], role: str) -> str | None:
+    """The name under which `prompts` keeps the prompt for a "query" or a "document", or None."""
+    return next((name for name in ROLES[role] if prompts.get(name)), None)
+
+
 @partial(jax.jit, static_argnames=("config", "pooling", "dtype", "activations", "normalize"))
 def _embed(
     params: Any,
@@ -204,13 +222,6 @@ def _embed(
     x_BxD = POOLERS[pooling](tokens_BxLxD, mask_BxL)
     x_BxD = apply_dense(x_BxD, dense, activations)
     return losses.unit(x_BxD) if normalize else x_BxD
-
-
-def apply_dense(x_BxD: jax.Array, dense: Sequence[Any], activations: Sequence[str]) -> jax.Array:
-    """The projections after pooling, as Encoder.dense and dense_activations name them: [B, width of the last]."""
-    for layer, activation in zip(dense, activations, strict=True):
-        x_BxD = DENSE_ACTIVATIONS[activation](x_BxD @ layer["kernel"] + layer.get("bias", 0.0))
-    return x_BxD
 
 
 def pad(rows: Sequence[Sequence[int]], pad_id: int, max_length: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -253,7 +264,7 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     folder = resolve(
         source, key, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*_Pooling/*", "*_Dense/*"]
     )
-    modules = _read_json(
+    modules = encoder_files.read_json(
         folder / "modules.json", [{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": ""}]
     )
     kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
@@ -268,90 +279,28 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
         )
     root = folder / modules[0]["path"]
     config = convert.read_config(root)
-    tokenizer = _load_tokenizer(root, config)
+    tokenizer = encoder_files.load_tokenizer(root, config)
     dense_folders = [folder / module["path"] for module, kind in zip(modules, kinds, strict=True) if kind == "Dense"]
-    bert = _read_json(root / "sentence_bert_config.json", {})
+    bert = encoder_files.read_json(root / "sentence_bert_config.json", {})
     limits = [config.usable_positions, bert.get("max_seq_length"), tokenizer.model_max_length]
-    st = _read_json(folder / "config_sentence_transformers.json", {})
+    st = encoder_files.read_json(folder / "config_sentence_transformers.json", {})
     prompts = {name: text for name, text in (st.get("prompts") or {}).items() if text}
     default = st.get("default_prompt_name")
     if weights is None:
         weights = {
             "bert": convert.from_hf(config, convert.read_tensors(root), str(root)),
-            "dense": {str(i): _read_dense(path) for i, path in enumerate(dense_folders)},
+            "dense": {str(i): encoder_files.read_dense(path) for i, path in enumerate(dense_folders)},
         }
     return Encoder(
         config=config,
         params={},
         tokenizer=tokenizer,
-        pooling=_read_pooling(folder / modules[1]["path"]),
+        pooling=encoder_files.read_pooling(folder / modules[1]["path"]),
         normalize=kinds[-1] == "Normalize",
-        dense_activations=tuple(_read_activation(path) for path in dense_folders),
+        dense_activations=tuple(encoder_files.read_activation(path) for path in dense_folders),
         prompts=prompts,
         default_prompt=default if default in prompts else None,
         max_length=int(min(limit for limit in limits if limit)),
         dtype=dtype,
         source=source,
     ).with_weights(weights)
-
-
-def _read_json(path: Path, default: Any) -> Any:
-    if not path.is_file():
-        return default
-    try:
-        return json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not valid JSON: {error}") from None
-
-
-def _load_tokenizer(folder: Path, config: BertConfig) -> Any:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{folder}: its tokenizer cannot be read ({str(error).splitlines()[0]})") from None
-    if not tokenizer.is_fast:
-        raise UserError(f"{folder}: only fast tokenizers (tokenizer.json) are supported")
-    highest = max(tokenizer.get_vocab().values())
-    if highest >= config.vocab_size:
-        raise UserError(
-            f"{folder}: the tokenizer has ids up to {highest}, but the embedding only {config.vocab_size} rows; "
-            "they do not belong together"
-        )
-    return tokenizer
-
-
-def _read_pooling(folder: Path) -> str:
-    config = _read_json(folder / "config.json", {})
-    if "pooling_mode" in config:
-        modes = [config["pooling_mode"]] if isinstance(config["pooling_mode"], str) else list(config["pooling_mode"])
-    else:
-        modes = [
-            key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
-            for key, on in config.items()
-            if key.startswith("pooling_mode_") and on
-        ]
-    modes = modes or ["mean"]
-    if len(modes) != 1 or modes[0] not in POOLERS:
-        raise UserError(f"{folder}/config.json asks for pooling {modes}; supported is one of {sorted(POOLERS)}")
-    return modes[0]
-
-
-def _read_activation(folder: Path) -> str:
-    config = _read_json(folder / "config.json", {})
-    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh").rsplit(".", 1)[-1]
-    if activation not in DENSE_ACTIVATIONS:
-        raise UserError(
-            f"{folder}/config.json: activation {activation} is not supported, only {sorted(DENSE_ACTIVATIONS)}"
-        )
-    return activation
-
-
-def _read_dense(folder: Path) -> dict[str, np.ndarray]:
-    try:
-        tensors = load_file(folder / "model.safetensors")
-    except (SafetensorError, ValueError, OSError) as error:
-        raise UserError(f"{folder}/model.safetensors cannot be read ({error})") from None
-    weights = {"kernel": np.ascontiguousarray(tensors["linear.weight"].T, np.float32)}
-    if "linear.bias" in tensors:
-        weights["bias"] = tensors["linear.bias"].astype(np.float32)
-    return weights

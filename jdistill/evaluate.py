@@ -1,6 +1,6 @@
 """The command python -m jdistill.evaluate: scores an encoder on every set that is given.
 
-python -m jdistill.evaluate --model SOURCE --senteval DIR --beir DIR --pairs FILE --entity FILE --out results.json
+python -m jdistill.evaluate --model SOURCE --senteval DIR --beir DIR --pairs FILE --entity FILE --geometry TEXTS --out results.json
 """
 
 from __future__ import annotations
@@ -8,38 +8,61 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jdistill import encoder as encoders
-from jdistill.encoder import Encoder
+from jdistill import torch_encoder
+from jdistill.data.sources import read_texts
+from jdistill.encoder import TextEncoder
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals.entity import evaluate_entity
+from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.retrieval import evaluate_retrieval
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts
 from jdistill.host_memory import keep_freed_memory
+from jdistill.index import EXACT
 from jdistill.progress import log, setup_logging
 
-SETS = ("senteval", "beir", "pairs", "entity")
+SETS = ("senteval", "beir", "pairs", "entity", "geometry")
 
 
 def evaluate(
-    encoder: Encoder, *, senteval: str = "", beir: str = "", pairs: str = "", entity: str = ""
+    encoder: TextEncoder,
+    *,
+    senteval: str = "",
+    beir: str = "",
+    pairs: str = "",
+    entity: str = "",
+    geometry: str = "",
+    corpus_model: TextEncoder | None = None,
+    index: str = EXACT,
+    index_effort: str = "",
 ) -> dict[str, Any]:
     """The figures of an encoder on the sets that are given, each a path; an empty one is passed over.
 
-    "sts" and "sts_by_subset" (see evals.sts), "retrieval" (evals.retrieval), "pairs" (Spearman x 100), "entity"
-    (evals.entity). Raises UserError for a set that is missing or malformed.
+    "sts" and "sts_by_subset" (see evals.sts), "retrieval" (evals.retrieval, where corpus_model, index and index_effort
+    belong), "pairs" (Spearman x 100), "entity" (evals.entity), "geometry" (evals.geometry: alignment and uniformity on
+    senteval's STS-B, covariance over the texts of this source). Raises UserError for a set that is missing or malformed.
     """
     results: dict[str, Any] = {}
     if senteval:
         results |= evaluate_sts(encoder, Path(senteval))
     if beir:
-        results["retrieval"] = evaluate_retrieval(encoder, Path(beir))
+        results["retrieval"] = evaluate_retrieval(
+            encoder, Path(beir), corpus_model=corpus_model, kind=index, effort=index_effort
+        )
     if pairs:
         results["pairs"] = evaluate_pairs(encoder, Path(pairs))
     if entity:
         results["entity"] = evaluate_entity(encoder, Path(entity))
+    if geometry:
+        if not senteval:
+            raise UserError(
+                "the geometry of vectors is measured on STS-B and on texts: --geometry needs --senteval too"
+            )
+        results["geometry"] = evaluate_geometry(encoder, Path(senteval), read_texts(geometry, key="geometry").texts)
     return results
 
 
@@ -49,16 +72,19 @@ def table(results: dict[str, Any]) -> str:
     if "sts" in results:
         lines += ["STS, Spearman x 100", *(f"  {task:<24}{value:8.2f}" for task, value in results["sts"].items())]
     for name, figures in results.get("retrieval", {}).items():
-        lines += [f"Retrieval, {name}", *(f"  {measure:<24}{value:8.4f}" for measure, value in figures.items())]
+        lines += [f"Retrieval, {name}", *(_line(*item) for item in figures.items())]
     if "pairs" in results:
         lines += ["Scored pairs, Spearman x 100", f"  {'pairs':<24}{results['pairs']:8.2f}"]
-    if "entity" in results:
-        shown = {
-            name: f"{value:8.4f}" if isinstance(value, float) else f"{value:8d}"
-            for name, value in results["entity"].items()
-        }
-        lines += ["Entity resolution", *(f"  {name:<24}{value}" for name, value in shown.items())]
+    for name, title in (("entity", "Entity resolution"), ("geometry", "Geometry of the vectors")):
+        if name in results:
+            lines += [title, *(_line(*item) for item in results[name].items())]
     return "\n".join(lines)
+
+
+def _line(name: str, value: float | int) -> str:
+    if isinstance(value, int):
+        return f"  {name:<24}{value:8d}"
+    return f"  {name:<24}{value:8.4f}" if abs(value) < 100 else f"  {name:<24}{value:8.0f}"
 
 
 @exits_cleanly
@@ -71,6 +97,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--beir", default="", metavar="DIR", help="a folder of retrieval collections in BEIR layout")
     parser.add_argument("--pairs", default="", metavar="FILE", help="scored sentence pairs, .csv .tsv .txt or .jsonl")
     parser.add_argument("--entity", default="", metavar="FILE", help="a .csv with query, entity, label")
+    parser.add_argument(
+        "--geometry", default="", metavar="TEXTS", help="texts as --config.text takes them: the shape of the vectors"
+    )
+    parser.add_argument(
+        "--backend", choices=("flax", "torch"), default="flax", help="torch: by sentence-transformers (torch extra)"
+    )
+    parser.add_argument(
+        "--corpus_model", default="", metavar="SOURCE", help="encodes the documents of --beir in the model's place"
+    )
+    parser.add_argument(
+        "--index", default=EXACT, help="of --beir, as FAISS writes it: Flat, IVF256,Flat, PQ48, HNSW32 …"
+    )
+    parser.add_argument("--index_effort", default="", help="of its search: nprobe=16, efSearch=128 …")
     parser.add_argument("--out", default="", metavar="FILE", help="the figures as JSON; else they are only printed")
     args = parser.parse_args(argv)
     keep_freed_memory()
@@ -80,13 +119,21 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError("nothing to evaluate on: give at least one of " + ", ".join(f"--{name}" for name in SETS))
     # Before the model is loaded and hours of encoding begin.
     for name, path in sets.items():
-        if path and not Path(path).exists():
+        if path and name != "geometry" and not Path(path).exists():
             raise UserError(f"--{name}={path}: no such file or folder")
     if args.out and Path(args.out).is_dir():
         raise UserError(f"--out={args.out} is a folder; name a file")
-    model = encoders.load(args.model)
-    about = {"source": args.model, "num_params": model.num_params, "dim": model.dim}
-    results = {"model": about} | evaluate(model, **sets)
+    load: Callable[[str], TextEncoder] = encoders.load if args.backend == "flax" else torch_encoder.load
+    model = load(args.model)
+    about = {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
+    figures = evaluate(
+        model,
+        **sets,
+        corpus_model=load(args.corpus_model) if args.corpus_model else None,
+        index=args.index,
+        index_effort=args.index_effort,
+    )
+    results = {"model": about} | figures
     if args.out:
         out = Path(args.out)
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,10 @@
-"""FAISS: an exact cosine index over vectors that is built, saved with its texts, loaded and searched."""
+"""FAISS: a cosine index over vectors, exact or of any kind FAISS has, built, saved with its texts, loaded, searched."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 
 from jdistill.errors import UserError
 
+EXACT = "Flat"
 VECTORS, TEXTS, ABOUT = "vectors.faiss", "texts.jsonl", "index.json"
 
 
@@ -38,7 +40,8 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Index:
-    """An exact index. `faiss_index` holds unit rows, and compares by inner product: every score is a cosine."""
+    """`faiss_index` holds unit rows and compares by inner product: every score is a cosine, of a product-quantised index
+    an approximate one."""
 
     faiss_index: faiss.Index
 
@@ -50,10 +53,18 @@ class Index:
     def dim(self) -> int:
         return int(self.faiss_index.d)
 
+    @property
+    def num_bytes(self) -> int:
+        """Its size as a file."""
+        sizes: list[int] = []
+        faiss.write_index(self.faiss_index, faiss.PyCallbackIOWriter(lambda piece: sizes.append(len(piece))))  # type: ignore[attr-defined]
+        return sum(sizes)
+
     def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The k nearest rows of each query, best first: cosines float32 [Q, k] and row numbers int64 [Q, k].
 
-        queries: [Q, D]. k is cut to the number of rows. Raises UserError where k < 1 or the widths differ.
+        queries: [Q, D]. k is cut to the number of rows. Where an index that is not exact finds fewer than k, the last row
+        numbers are -1. Raises UserError where k < 1 or the widths differ.
         """
         if k < 1:
             raise UserError(f"k is {k}; ask for at least 1 result")
@@ -92,14 +103,31 @@ class SavedIndex:
     fingerprint: str
 
 
-def build(vectors: np.ndarray) -> Index:
-    """An exact index over vectors [N, D], rows scaled to length one. Raises UserError where there are none, or NaN."""
+def build(vectors: np.ndarray, kind: str = EXACT, effort: str = "") -> Index:
+    """An index over vectors [N, D], rows scaled to length one.
+
+    kind: as faiss.index_factory writes it: Flat (exact), IVF256,Flat (inverted lists), PQ48 or IVF256,PQ48 (product
+    quantisation), HNSW32 (graph) and so on; what has to be trained is trained on these vectors. effort: how hard it
+    searches, such as nprobe=16 or efSearch=128. Raises UserError where there are no vectors, one holds NaN, or FAISS
+    does not take the kind, for this width or number of vectors.
+    """
     if not len(vectors):
         raise UserError("there are no texts to index")
     rows = unit_rows(vectors)
-    flat = faiss.IndexFlatIP(rows.shape[1])
-    flat.add(rows)
-    return Index(flat)
+    try:
+        made = faiss.index_factory(rows.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
+        if not made.is_trained:
+            made.train(rows)
+        made.add(rows)
+        if effort:
+            faiss.ParameterSpace().set_index_parameters(made, effort)  # type: ignore[arg-type]
+    except (RuntimeError, AssertionError) as error:
+        reason = re.sub(r"^Error in .*?\.cpp:\d+: ", "", str(error))
+        raise UserError(
+            f"FAISS makes no index {kind!r}{f' with {effort!r}' if effort else ''} of {len(rows)} vectors of width "
+            f"{rows.shape[1]}: {reason}"
+        ) from None
+    return Index(made)
 
 
 def load(folder: Path) -> SavedIndex:

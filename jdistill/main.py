@@ -174,20 +174,18 @@ def finish(
             "removed_evaluation_texts": words.removed,
         },
     }
-    results |= evaluate(model, senteval=cfg.senteval, beir=cfg.beir, pairs=cfg.dev_pairs)
+    sets = {"senteval": cfg.senteval, "beir": cfg.beir, "pairs": cfg.dev_pairs}
+    search = {"index": cfg.index, "index_effort": cfg.index_effort}
+    results |= evaluate(model, **sets, **search)
     if teacher.encoder is not None:
         results["teacher"] = {
             "name": cfg.teacher,
             "num_params": teacher.encoder.num_params,
             "bytes": 4 * teacher.encoder.num_params,
         }
-        if cfg.evaluate_teacher and (cfg.senteval or cfg.beir or cfg.dev_pairs):
-            results |= {
-                f"teacher_{name}": value
-                for name, value in evaluate(
-                    teacher.encoder, senteval=cfg.senteval, beir=cfg.beir, pairs=cfg.dev_pairs
-                ).items()
-            }
+        if cfg.evaluate_teacher and any(sets.values()):
+            of_teacher = evaluate(teacher.encoder, **sets, **search)
+            results |= {f"teacher_{name}": value for name, value in of_teacher.items()}
     if words.held_out:
         results["agreement"] = agreement.agreement(model.encode(words.held_out), held_out)
         if cfg.latency_texts:
@@ -195,7 +193,8 @@ def finish(
             results["speed"] = speed.compare(pair, words.held_out[: cfg.latency_texts], repeats=3)
     if cfg.index_texts:
         texts = (words.train + words.held_out)[: cfg.index_texts]
-        index.build(model.encode(texts, show_progress=True)).save(workdir / "index", texts, model.fingerprint())
+        made = index.build(model.encode(texts, show_progress=True), cfg.index, cfg.index_effort)
+        made.save(workdir / "index", texts, model.fingerprint())
     write_json(workdir / "results.json", results)
     write_card(workdir, workdir / "export")
     write_report(workdir)

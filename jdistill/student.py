@@ -13,9 +13,10 @@ from ml_collections import ConfigDict
 
 from jdistill.compact_start import compact_start, random_start
 from jdistill.data.batches import TokenTable
-from jdistill.encoder import Encoder, apply_dense
+from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.models.bert import BertConfig, hidden_states
+from jdistill.models.heads import apply_dense
 from jdistill.models.pooling import POOLERS, mean_pool
 from jdistill.progress import log
 

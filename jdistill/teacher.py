@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill import encoder
+from jdistill import encoder, torch_encoder
 from jdistill.cache import AnswerCache, keys_of
-from jdistill.data.sources import resolve
 from jdistill.data.vectors import read_vectors
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
@@ -79,13 +78,8 @@ def _from_vectors(source: str) -> Teacher:
 
 
 def _from_sentence_transformers(source: str, max_length: int) -> Teacher:
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise UserError(f"--config.teacher={source} needs the torch extra: pip install 'jdistill[torch]'") from None
-    name = source.removeprefix("st:")
-    folder = resolve(name, "config.teacher")
-    model = SentenceTransformer(str(folder), device=None)
+    loaded = torch_encoder.load(source.removeprefix("st:"), "config.teacher")
+    model, folder = loaded.model, loaded.folder
     if max_length:
         model.max_seq_length = min(max_length, model.max_seq_length or max_length)
     digest = hashlib.blake2b(
@@ -97,7 +91,4 @@ def _from_sentence_transformers(source: str, max_length: int) -> Teacher:
             while block := file.read(1 << 22):
                 digest.update(block)
 
-    def answer(texts: list[str]) -> np.ndarray:
-        return np.asarray(model.encode(texts, batch_size=32, show_progress_bar=False), np.float32)
-
-    return Teacher(source, answer(["width"]).shape[1], digest.hexdigest(), answer)
+    return Teacher(source, loaded.dim, digest.hexdigest(), lambda texts: loaded.encode(texts, batch_size=32))

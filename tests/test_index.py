@@ -45,6 +45,29 @@ def test_k_is_cut_and_checked() -> None:
         index.build(np.zeros((0, 8), np.float32))
 
 
+@pytest.mark.parametrize(
+    ("kind", "effort", "message"),
+    [
+        ("IVF", "", "no index 'IVF' of 50 vectors of width 8: could not parse"),
+        ("PQ3", "", "multiple of the number of subquantizers"),
+        ("IVF64,Flat", "", r"training points \(50\) should be at least"),
+        ("Flat", "nprobe=4", "'Flat' with 'nprobe=4'.*could not set parameter nprobe"),
+    ],
+)
+def test_an_index_that_faiss_does_not_make(kind: str, effort: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        index.build(VECTORS, kind, effort)
+
+
+def test_kinds_are_saved_with_their_effort(tmp_path: Path) -> None:
+    built = index.build(VECTORS, "IVF4,Flat", "nprobe=3")
+    built.save(tmp_path / "index", TEXTS, "fingerprint")
+    found = index.load(tmp_path / "index").index
+    np.testing.assert_array_equal(found.search(VECTORS, 50)[1], built.search(VECTORS, 50)[1])
+    assert (found.search(VECTORS, 50)[1] == -1).any()  # a list that is not probed stays unseen
+    assert (tmp_path / "index" / index.VECTORS).stat().st_size == built.num_bytes
+
+
 def test_round_trip(tmp_path: Path) -> None:
     built = index.build(VECTORS)
     built.save(tmp_path / "a" / "index", TEXTS, "fingerprint")
@@ -130,7 +153,12 @@ def test_the_evaluate_command_writes_and_prints(
     sets = ["--pairs", str(tmp_path / "pairs.csv"), "--entity", str(tmp_path / "e.csv")]
     assert evaluate.main(["--model", real_teacher, *sets, "--out", str(tmp_path / "x" / "r.json")]) == 0
     found = json.loads((tmp_path / "x" / "r.json").read_text())
-    assert found["model"] == {"source": real_teacher, "num_params": found["model"]["num_params"], "dim": 384}
+    assert found["model"] == {
+        "source": real_teacher,
+        "num_params": found["model"]["num_params"],
+        "dim": 384,
+        "backend": "flax",
+    }
     assert found["pairs"] == pytest.approx(100) and found["entity"]["recall@1"] == 1
     out = capsys.readouterr().out
     assert "100.00" in out and "recall@1_catalogue" in out
@@ -138,6 +166,6 @@ def test_the_evaluate_command_writes_and_prints(
 
 def test_the_evaluate_command_refuses_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate.main(["--model", "no/such-model"]) == 2
-    assert "at least one of --senteval, --beir, --pairs, --entity" in capsys.readouterr().err
+    assert "at least one of --senteval, --beir, --pairs, --entity, --geometry" in capsys.readouterr().err
     assert evaluate.main(["--model", "no/such-model", "--pairs", str(tmp_path / "none.csv")]) == 2
     assert "none.csv: no such file" in capsys.readouterr().err

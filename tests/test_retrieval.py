@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jdistill import encoder, torch_encoder
+from jdistill.data.beir import beir_queries, read_collection, write_collection
+from jdistill.data.python_docs import python_docs
 from jdistill.errors import UserError
-from jdistill.evals.retrieval import beir_queries, evaluate_retrieval
+from jdistill.evals.retrieval import evaluate_retrieval, measures, search
 from jdistill.progress import log
 
 DOCUMENTS = [("d1", "T", "10"), ("d2", "", "20"), ("d3", "T", "30"), ("d4", "T", "40")] + [
@@ -27,6 +30,8 @@ class Angles:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+
+    num_params, dim = 0, 2
 
     def prompt_for(self, role: str) -> str | None:
         return None
@@ -65,7 +70,9 @@ def test_known_answers(tmp_path: Path) -> None:
     judged = [("q1", "d2", 1), ("q1", "d3", 2), ("q1", "d1", 0), ("q2", "d4", 1), ("q3", "far6", 1)]
     collection(tmp_path / "small", judged)
     encoder = Angles()
-    found = evaluate_retrieval(encoder, tmp_path)  # type: ignore[arg-type]
+    found = evaluate_retrieval(encoder, tmp_path)
+    index_bytes, rate = found["small"].pop("index_bytes"), found["small"].pop("queries_per_s")
+    assert 16 * 2 * 4 <= index_bytes < 16 * 2 * 4 + 100 and rate > 0  # 16 documents, 2 wide, float32, and a head
     log2 = math.log2
     q1 = (1 / log2(3) + 2 / log2(4)) / (2 / log2(2) + 1 / log2(3))
     assert found == {
@@ -86,7 +93,7 @@ def test_known_answers(tmp_path: Path) -> None:
 def test_what_does_not_count_is_counted(tmp_path: Path, told: Any) -> None:
     judged = [("q1", "d1", 1), ("q1", "gone", 1), ("q2", "d4", 0), ("unknown", "d1", 1)]
     collection(tmp_path / "c", judged, [*DOCUMENTS, ("d1", "T", "179")])
-    found = evaluate_retrieval(Angles(), tmp_path)["c"]  # type: ignore[arg-type]
+    found = evaluate_retrieval(Angles(), tmp_path)["c"]
     assert found["mrr@10"] == 1.0 and found["recall@10"] == 0.5  # the first d1 stays; the one that is gone is missed
     for line in (
         "1 documents repeat an id",
@@ -102,8 +109,8 @@ def test_folders_and_query_texts(tmp_path: Path) -> None:
     collection(tmp_path / "b", [("q1", "d1", 1)])
     collection(tmp_path / "a", [("q2", "d1", 1)])
     (tmp_path / "notes").mkdir()
-    assert list(evaluate_retrieval(Angles(), tmp_path)) == ["a", "b"]  # type: ignore[arg-type]
-    assert list(evaluate_retrieval(Angles(), tmp_path / "b")) == ["b"]  # type: ignore[arg-type]
+    assert list(evaluate_retrieval(Angles(), tmp_path)) == ["a", "b"]
+    assert list(evaluate_retrieval(Angles(), tmp_path / "b")) == ["b"]
     assert list(beir_queries(tmp_path)) == 2 * [text for _, text in QUERIES]
 
 
@@ -127,14 +134,76 @@ def test_folders_and_query_texts(tmp_path: Path) -> None:
 def test_malformed_collections_are_named(tmp_path: Path, name: str, content: str, message: str) -> None:
     (collection(tmp_path / "c", [("q1", "d1", 1)]) / name).write_text(content)
     with pytest.raises(UserError, match=message):
-        evaluate_retrieval(Angles(), tmp_path)  # type: ignore[arg-type]
+        evaluate_retrieval(Angles(), tmp_path)
 
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no collection in"):
-        evaluate_retrieval(Angles(), tmp_path)  # type: ignore[arg-type]
+        evaluate_retrieval(Angles(), tmp_path)
     with pytest.raises(UserError, match="nowhere: no such folder"):
         list(beir_queries(tmp_path / "nowhere"))
     (collection(tmp_path / "c", []) / "qrels" / "test.tsv").unlink()
     with pytest.raises(UserError, match="lacks qrels/test.tsv"):
         list(beir_queries(tmp_path))
+
+
+def test_documents_by_another_model(tmp_path: Path) -> None:
+    class Turned(Angles):
+        """Documents a right angle further on: the nearest to a query is what it is to Angles at 90 degrees more."""
+
+        def encode(self, texts: Sequence[str], **_: Any) -> np.ndarray:
+            cos, sin = super().encode(texts).T
+            return np.stack([-sin, cos], axis=1)
+
+    collection(tmp_path / "c", [("q1", "d1", 1), ("q2", "d4", 1)], [("d1", "", "270"), ("d4", "", "311")])
+    mine, theirs = Angles(), Turned()
+    found = evaluate_retrieval(mine, tmp_path, corpus_model=theirs)["c"]
+    assert found["mrr@10"] == 1.0 and theirs.texts == ["270", "311"] and set(mine.texts) == {"q 0", "q 41"}
+    theirs.dim = 3
+    with pytest.raises(UserError, match="corpus model's vectors are 3 wide, the model's 2"):
+        evaluate_retrieval(mine, tmp_path, corpus_model=theirs)
+
+
+@pytest.fixture(scope="module")
+def documentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A collection of real sentences: each of the standard library's asks for the one that follows it."""
+    texts = python_docs()[:200]
+    folder = tmp_path_factory.mktemp("beir") / "docs"
+    queries = {f"q{i}": texts[i] for i in range(0, 60, 2)}
+    write_collection(
+        folder, {str(i): text for i, text in enumerate(texts)}, queries, {q: {str(int(q[1:]) + 1): 1} for q in queries}
+    )
+    return folder
+
+
+def test_torch_and_flax_rank_alike(documentation: Path, real_teacher: str) -> None:
+    pytest.importorskip("sentence_transformers")
+    found = read_collection(documentation)
+    flax, torch = encoder.load(real_teacher), torch_encoder.load(real_teacher)
+    ours, theirs = search(flax, found, flax).ranking, search(torch, found, torch).ranking
+    assert flax.dim == torch.dim and flax.num_params <= torch.num_params  # torch's has the pooler too
+    assert len(found.queries) == 30
+    for query in found.queries:
+        for mine, its in zip(ours[query], theirs[query], strict=True):  # float32 does not tell a closer pair apart
+            assert mine == its or abs(ours[query][mine] - ours[query][its]) < 1e-6
+    assert measures(ours, found.relevant) == measures(theirs, found.relevant)
+
+
+@pytest.mark.parametrize(
+    ("kind", "effort", "least"), [("IVF8,Flat", "nprobe=8", 1.0), ("HNSW16", "efSearch=64", 0.99), ("PQ48x4", "", 0.6)]
+)
+def test_other_indexes(documentation: Path, real_teacher: str, kind: str, effort: str, least: float) -> None:
+    model = encoder.load(real_teacher)
+    found = read_collection(documentation)
+    exact, other = search(model, found, model), search(model, found, model, kind, effort)
+    same = [
+        len({*list(exact.ranking[query])[:10]} & {*list(other.ranking[query])[:10]}) / 10 for query in found.queries
+    ]
+    assert np.mean(same) >= least
+    assert (other.index_bytes < exact.index_bytes) == kind.startswith("PQ")
+
+
+def test_an_index_that_finds_fewer(documentation: Path, real_teacher: str) -> None:
+    model = encoder.load(real_teacher)
+    found = search(model, read_collection(documentation), model, "IVF16,Flat", "nprobe=1")
+    assert all(0 < len(documents) < 200 and "" not in documents for documents in found.ranking.values())

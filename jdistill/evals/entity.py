@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill.encoder import Encoder
+from jdistill.encoder import TextEncoder
 from jdistill.errors import UserError
 from jdistill.index import unit_rows
 from jdistill.progress import log
@@ -28,7 +28,7 @@ class Candidates:
     right: list[list[int]]
 
 
-def evaluate_entity(encoder: Encoder, path: Path) -> dict[str, float]:
+def evaluate_entity(encoder: TextEncoder, path: Path) -> dict[str, float]:
     """Recall@1, 0 to 1, over the queries that have an entity labelled 1.
 
     "recall@1": the candidates are the entities that the file lists for the query. "recall@1_catalogue": they are all

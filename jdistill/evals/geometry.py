@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill.encoder import Encoder
+from jdistill.encoder import TextEncoder
 from jdistill.errors import UserError
 from jdistill.evals.sts import sts_tasks
 from jdistill.index import unit_rows
@@ -48,7 +48,7 @@ def mean_off_diagonal(matrix_DxD: np.ndarray) -> float:
     return float((np.abs(matrix_DxD).sum() - np.abs(np.diag(matrix_DxD)).sum()) / (D * (D - 1)))
 
 
-def evaluate_geometry(encoder: Encoder, senteval: Path, texts: list[str]) -> dict[str, float]:
+def evaluate_geometry(encoder: TextEncoder, senteval: Path, texts: list[str]) -> dict[str, float]:
     """alignment and uniformity on STS-B's test set, off_diagonal of the covariance of the first 10,000 `texts` (without
     texts: of STS-B's own sentences). Raises UserError where the folder has no STS-B."""
     found = [task for task in sts_tasks(senteval) if task.name == "STS-B"]

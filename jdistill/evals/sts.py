@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import spearmanr
 
-from jdistill.encoder import Encoder
+from jdistill.encoder import TextEncoder
 from jdistill.errors import UserError
 from jdistill.index import unit_rows
 from jdistill.progress import log
@@ -82,7 +82,7 @@ def sts_sentences(folder: Path) -> Iterator[str]:
     return (side for row in rows for side in row[:2])
 
 
-def evaluate_sts(encoder: Encoder, folder: Path) -> dict[str, Any]:
+def evaluate_sts(encoder: TextEncoder, folder: Path) -> dict[str, Any]:
     """{"sts": …, "sts_by_subset": …}, all Spearman x 100. Raises UserError as sts_tasks.
 
     sts: per task, over all its subsets' pairs concatenated; Avg is the mean of all seven, absent where one is missing.
@@ -107,7 +107,7 @@ def evaluate_sts(encoder: Encoder, folder: Path) -> dict[str, Any]:
     return {"sts": sts, "sts_by_subset": by_subset}
 
 
-def evaluate_pairs(encoder: Encoder, path: Path) -> float:
+def evaluate_pairs(encoder: TextEncoder, path: Path) -> float:
     """Spearman x 100 on a file that read_scored_pairs reads. Raises UserError where all scores are the same."""
     left, right, gold = read_scored_pairs(path)
     if np.ptp(gold) == 0:
@@ -134,7 +134,7 @@ def read_scored_pairs(path: Path) -> tuple[list[str], list[str], np.ndarray]:
     return left, right, gold
 
 
-def _cosines(encoder: Encoder, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[np.ndarray]:
+def _cosines(encoder: TextEncoder, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[np.ndarray]:
     """float32 [N] for each two lists of N sentences; each distinct sentence is encoded once."""
     place: dict[str, int] = {}
     rows = [[[place.setdefault(text, len(place)) for text in side] for side in sides] for sides in pairs]

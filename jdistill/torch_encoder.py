@@ -1,0 +1,51 @@
+"""A folder run by sentence-transformers on torch (the torch extra), behind what evaluation and teachers ask of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jdistill.data.sources import resolve
+from jdistill.encoder import prompt_named
+from jdistill.errors import UserError
+
+
+@dataclass(frozen=True)
+class TorchEncoder:
+    """model: a SentenceTransformer. folder: where its files lie."""
+
+    model: Any
+    folder: Path
+
+    @property
+    def num_params(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
+    def dim(self) -> int:
+        return int(self.encode(["width"]).shape[1])
+
+    def prompt_for(self, role: str) -> str | None:
+        return prompt_named(self.model.prompts, role)
+
+    def encode(
+        self, texts: Sequence[str], *, batch_size: int = 64, prompt: str | None = None, show_progress: bool = False
+    ) -> np.ndarray:
+        """As Encoder.encode: float32 [N, dim], in the order given."""
+        del show_progress  # its bar would mix with our log lines
+        vectors = self.model.encode(list(texts), batch_size=batch_size, prompt_name=prompt, show_progress_bar=False)
+        return np.asarray(vectors, np.float32)
+
+
+def load(source: str, key: str = "model") -> TorchEncoder:
+    """Loads a path, a hub id or `pkg:…` by sentence-transformers. Raises UserError where the torch extra is missing."""
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        raise UserError(f"--{key}={source} needs the torch extra: pip install 'jdistill[torch]'") from None
+    folder = resolve(source, key)
+    return TorchEncoder(SentenceTransformer(str(folder), device=None), folder)
