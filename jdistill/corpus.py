@@ -16,7 +16,14 @@ from jdistill.data.batches import Batches, TokenTable, choose_buckets, tokenize_
 from jdistill.data.beir import beir_queries
 from jdistill.data.holdout import remove_evaluation_texts, split_held_out
 from jdistill.data.sources import read_texts
-from jdistill.data.triplets import Triplets, TripletTokens, passage_columns, read_triplets, remove_evaluation_rows
+from jdistill.data.triplets import (
+    Triplets,
+    TripletTokens,
+    passage_columns,
+    read_triplets,
+    remove_evaluation_rows,
+    same_texts,
+)
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.evals.sts import read_scored_pairs, sts_sentences
@@ -180,7 +187,12 @@ def triplet_data(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tuple
         )
     query = in_role(student, "query", cfg.query_length)
     passage = in_role(student, "document", cfg.document_length)
-    tokens = TripletTokens(_tokens(cfg, query, triplets.anchors), _tokens(cfg, passage, passages), columns)
+    tokens = TripletTokens(
+        _tokens(cfg, query, triplets.anchors),
+        _tokens(cfg, passage, passages),
+        columns,
+        same_texts(triplets.anchors),
+    )
     digest = hashlib.blake2b(columns.tobytes(), digest_size=16)
     for text in [*triplets.anchors, *passages]:
         digest.update(text.encode() + b"\n")

@@ -82,14 +82,17 @@ def info_nce(
     own_nxKxD: Array | None = None,
     candidate_mask_m: Array | None = None,
     own_mask_nxK: Array | None = None,
+    anchor_keys_nxG: Array | None = None,
+    candidate_keys_mxG: Array | None = None,
     cosine: bool = True,
     block: int = 0,
 ) -> Array:
     """InfoNCE: mean over anchors of the cross entropy of sim(anchor i, candidates) / temperature with target i; float32.
 
     Candidates 0 .. n-1 are the positives; further ones (m > n) are negatives of every anchor, own_nxKxD negatives of
-    their anchor alone. Masks are true for rows that count (a masked row is padding). sim is the cosine, or the dot
-    product. block: rows of the logit matrix at a time (see over_row_blocks). IBKD eq. 5 and 10; DistilFACE eq. 1.
+    their anchor alone. Masks are true for rows that count (a masked row is padding). Keys, integers, tell which candidates
+    are no negatives of which anchors: those, but for the target, that agree with the anchor in one of the G keys. sim is
+    the cosine, or the dot product. block: rows of the logit matrix at a time (see over_row_blocks). IBKD eq. 5 and 10; DistilFACE eq. 1.
     """
     as_given = unit if cosine else lambda x: x.astype(jnp.float32)
     anchors, candidates = as_given(anchors_nxD), as_given(candidates_mxD)
@@ -97,12 +100,18 @@ def info_nce(
     if own_nxKxD is not None:
         rows["own"] = as_given(own_nxKxD)
         rows["own_mask"] = jnp.ones(own_nxKxD.shape[:2], bool) if own_mask_nxK is None else own_mask_nxK
+    if anchor_keys_nxG is not None:
+        rows["keys"] = anchor_keys_nxG
 
     def losses_of(rows: dict[str, Array]) -> Array:
         logits_bxm = jnp.dot(rows["anchor"], candidates.T, precision=HIGHEST) / temperature
         positive_b = jnp.take_along_axis(logits_bxm, rows["target"][:, None], axis=1)[:, 0]
         if candidate_mask_m is not None:
             logits_bxm = jnp.where(candidate_mask_m, logits_bxm, -jnp.inf)
+        if "keys" in rows and candidate_keys_mxG is not None:
+            others_bxm = rows["target"][:, None] != jnp.arange(candidates.shape[0])
+            for key_b, key_m in zip(rows["keys"].T, candidate_keys_mxG.T, strict=True):
+                logits_bxm = jnp.where(others_bxm & (key_b[:, None] == key_m), -jnp.inf, logits_bxm)
         if "own" in rows:
             own_bxK = jnp.einsum("bd,bkd->bk", rows["anchor"], rows["own"], precision=HIGHEST) / temperature
             logits_bxm = jnp.concatenate([logits_bxm, jnp.where(rows["own_mask"], own_bxK, -jnp.inf)], axis=1)

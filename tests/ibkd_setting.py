@@ -49,7 +49,9 @@ def triplet_tokens(rows: int) -> TripletTokens:
     passages = random_tokens(4 * rows)
     columns = rng.permutation(4 * rows)[: rows * (NEGATIVES + 1)].reshape(rows, NEGATIVES + 1)
     columns[rng.random(rows) < 0.3, -1] = -1
-    return TripletTokens(random_tokens(rows), passages, columns)
+    columns[3, 1], columns[5, 0], same_anchor = columns[1, 0], columns[4, 0], np.arange(rows)
+    same_anchor[6] = 2  # rows 1 and 3, 4 and 5 share a passage, 2 and 6 an anchor
+    return TripletTokens(random_tokens(rows), passages, columns, same_anchor)
 
 
 def setting(name: str, rows: int = 8, dropout: float = 0.0, **changes: object) -> tuple[Method, dict[str, np.ndarray]]:

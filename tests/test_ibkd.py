@@ -71,7 +71,13 @@ def test_stage_2_against_loops() -> None:
     out, real = reps["output"], batch["real"]
     candidates, there = [*out[:, 1], *out[:, 2:].reshape(-1, 8)], [*real[:, 1], *real[:, 2:].ravel()]
     assert len(candidates) == 8 * (NEGATIVES + 1)
-    nce = naive_info_nce(out[:, 0], candidates, 0.05, mask=there)
+    row, passage = [*range(8), *np.repeat(range(8), NEGATIVES)], [*batch["texts"][:, 1], *batch["texts"][:, 2:].ravel()]
+
+    def right_for(i: int, j: int) -> bool:
+        return passage[j] == passage[i] or (j < 8 and batch["texts"][row[j], 0] == batch["texts"][i, 0])
+
+    assert sum(right_for(i, j) for i in range(8) for j in range(len(candidates)) if j != i) == 5
+    nce = naive_info_nce(out[:, 0], candidates, 0.05, mask=there, no_negative=right_for)
     kept = real.ravel()
     x, s = (reps[name].reshape(len(kept), -1)[kept] for name in ("input", "sentence"))
     assert s.shape[1] == 32  # S before W_proj
@@ -85,7 +91,15 @@ def test_stage_2_as_printed_has_only_the_anchors_own_negatives() -> None:
     method, batch = setting("finetune_own")
     total, metrics, reps = evaluate(method, batch)
     out = reps["output"]
-    nce = naive_info_nce(out[:, 0], out[:, 1], 0.05, own=out[:, 2:], own_mask=batch["real"][:, 2:], cosine=False)
+    nce = naive_info_nce(
+        out[:, 0],
+        out[:, 1],
+        0.05,
+        own=out[:, 2:],
+        own_mask=batch["real"][:, 2:],
+        cosine=False,
+        no_negative=lambda i, j: {i, j} in ({4, 5}, {2, 6}),
+    )
     assert metrics["info_nce"] == pytest.approx(nce, rel=1e-4)
 
 

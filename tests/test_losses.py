@@ -52,7 +52,9 @@ def test_unit_has_a_finite_gradient_at_zero_and_survives_huge_and_bfloat16_rows(
     assert losses.unit(jnp.ones((1, 4), jnp.bfloat16)).dtype == jnp.float32
 
 
-def naive_info_nce(anchors, candidates, temperature, own=None, mask=None, own_mask=None, cosine=True):
+def naive_info_nce(
+    anchors, candidates, temperature, own=None, mask=None, own_mask=None, cosine=True, no_negative=lambda i, j: False
+):
     """Eq. 5 and 10 of IBKD, in loops and float64."""
 
     def sim(a, b):
@@ -61,7 +63,8 @@ def naive_info_nce(anchors, candidates, temperature, own=None, mask=None, own_ma
 
     total = 0.0
     for i, anchor in enumerate(anchors):
-        below = [sim(anchor, c) for j, c in enumerate(candidates) if mask is None or mask[j]]
+        counts = [j == i or ((mask is None or mask[j]) and not no_negative(i, j)) for j in range(len(candidates))]
+        below = [sim(anchor, c) for c, it_counts in zip(candidates, counts, strict=True) if it_counts]
         if own is not None:
             below += [sim(anchor, c) for k, c in enumerate(own[i]) if own_mask is None or own_mask[i, k]]
         total += max(below) + np.log(np.exp(np.array(below) - max(below)).sum()) - sim(anchor, candidates[i])
@@ -87,6 +90,24 @@ def test_info_nce_against_loops(cosine, block):
         **keys,
     )
     assert float(full) == pytest.approx(naive_info_nce(anchors, candidates, 0.5, own, mask, own_mask, cosine), rel=1e-6)
+
+
+@pytest.mark.parametrize("block", [0, 2])
+def test_info_nce_leaves_out_what_shares_a_key_but_never_the_target(block):
+    rng = np.random.default_rng(2)
+    anchors, candidates = (rng.standard_normal(s).astype(np.float32) for s in ((6, 5), (9, 5)))
+    anchor_keys, keys = rng.integers(0, 4, (6, 2)), rng.integers(-1, 4, (9, 2))
+    keys[:6] = anchor_keys
+    shared = (anchor_keys[:, None] == keys).any(-1)
+    assert 6 < shared.sum() < 40
+    found = losses.info_nce(
+        anchors, candidates, 0.5, anchor_keys_nxG=anchor_keys, candidate_keys_mxG=jnp.asarray(keys), block=block
+    )
+    naive = naive_info_nce(anchors, candidates, 0.5, no_negative=lambda i, j: shared[i, j])
+    assert float(found) == pytest.approx(naive, rel=1e-6)
+    same = jnp.zeros((6, 1), int)
+    alone = losses.info_nce(anchors, candidates[:6], 0.5, anchor_keys_nxG=same, candidate_keys_mxG=same, block=block)
+    assert float(alone) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_info_nce_gradient_in_blocks_and_against_finite_differences():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,6 +141,7 @@ class TripletTokens:
     anchors: TokenTable  # N texts, by the query prompt
     passages: TokenTable  # positives and negatives, each text once, by the passage prompt
     columns: np.ndarray  # int64 [N, K + 1], rows of `passages`; -1: this triplet has no such negative
+    same_anchor: np.ndarray  # int64 [N], equal for equal anchors
 
     @property
     def lengths(self) -> np.ndarray:
@@ -149,7 +150,8 @@ class TripletTokens:
         return np.maximum(self.anchors.lengths, of_passage[self.columns].max(1))
 
     def padded(self, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
-        """ids int32 and mask bool [n, K+2, width]; real bool [n, K+2], false for a negative that is not there."""
+        """ids int32 and mask bool [n, K+2, width]; real bool [n, K+2], false for a negative that is not there; texts int32
+        [n, K+2]: numbers that are equal for equal anchors (column 0) and for equal passages (the others)."""
         columns = self.columns[rows]
         anchor_ids, anchor_mask = self.anchors.padded(rows, width, pad_id)
         ids, mask = self.passages.padded(np.maximum(columns, 0).ravel(), width, pad_id)
@@ -159,7 +161,14 @@ class TripletTokens:
             "ids": np.concatenate([anchor_ids[:, None], np.where(there[..., None], ids, pad_id)], axis=1),
             "mask": np.concatenate([anchor_mask[:, None], mask & there[..., None]], axis=1),
             "real": np.concatenate([np.ones((len(rows), 1), bool), there], axis=1),
+            "texts": np.concatenate([self.same_anchor[rows, None], columns], axis=1).astype(np.int32),
         }
+
+
+def same_texts(texts: Sequence[str]) -> np.ndarray:
+    """A number for each text, int64 [N], equal for equal texts."""
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(text, i) for i, text in enumerate(texts)], np.int64)
 
 
 def passage_columns(triplets: Triplets, negatives: int) -> tuple[list[str], np.ndarray]:

