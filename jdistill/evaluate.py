@@ -62,7 +62,9 @@ def evaluate(
             raise UserError(
                 "the geometry of vectors is measured on STS-B and on texts: --geometry needs --senteval too"
             )
-        results["geometry"] = evaluate_geometry(encoder, Path(senteval), read_texts(geometry, key="geometry").texts)
+        results["geometry"] = evaluate_geometry(
+            encoder, Path(senteval), read_texts(geometry, key="geometry").texts
+        ).figures
     return results
 
 

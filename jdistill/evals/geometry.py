@@ -5,6 +5,7 @@ IBKD section 4.7, figures 4 and 5. Alignment and uniformity are lower for better
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -48,19 +49,34 @@ def mean_off_diagonal(matrix_DxD: np.ndarray) -> float:
     return float((np.abs(matrix_DxD).sum() - np.abs(np.diag(matrix_DxD)).sum()) / (D * (D - 1)))
 
 
-def evaluate_geometry(encoder: TextEncoder, senteval: Path, texts: list[str]) -> dict[str, float]:
-    """alignment and uniformity on STS-B's test set, off_diagonal of the covariance of the first 10,000 `texts` (without
-    texts: of STS-B's own sentences). Raises UserError where the folder has no STS-B."""
+@dataclass(frozen=True)
+class Geometry:
+    """alignment, uniformity: on STS-B. covariance: float64 [D, D], see there."""
+
+    alignment: float
+    uniformity: float
+    covariance: np.ndarray
+
+    @property
+    def figures(self) -> dict[str, float]:
+        return {
+            "alignment": self.alignment,
+            "uniformity": self.uniformity,
+            "off_diagonal": mean_off_diagonal(self.covariance),
+        }
+
+
+def evaluate_geometry(encoder: TextEncoder, senteval: Path, texts: list[str]) -> Geometry:
+    """Alignment and uniformity on STS-B's test set, covariance over the first 10,000 `texts`. Raises UserError where the
+    folder has no STS-B."""
     found = [task for task in sts_tasks(senteval) if task.name == "STS-B"]
     if not found:
         raise UserError(f"{senteval} has no STS-B, which alignment and uniformity are measured on")
     (pairs,) = found[0].subsets
     positive = pairs.gold >= POSITIVE
     left, right = encoder.encode(pairs.left), encoder.encode(pairs.right)
-    sample = texts[:SAMPLE]
-    everything = np.concatenate([left, right])
-    return {
-        "alignment": alignment(left[positive], right[positive]),
-        "uniformity": uniformity(everything),
-        "off_diagonal": mean_off_diagonal(covariance(encoder.encode(sample) if sample else everything)),
-    }
+    return Geometry(
+        alignment(left[positive], right[positive]),
+        uniformity(np.concatenate([left, right])),
+        covariance(encoder.encode(texts[:SAMPLE], show_progress=True)),
+    )

@@ -1,0 +1,48 @@
+"""IBKD's figure 3: the STS average against beta, after stage 1 and after stage 2, as a picture and a table.
+
+    python bench/ibkd_beta.py --text sentences.txt.gz --triplets snli_triplets.jsonl --senteval SENTEVAL \\
+        --workdir runs/ibkd-beta [--betas 0 0.1 1 10] [--seeds 0 1]
+
+Both stages take the same beta; 0 is CKD. Runs as bench/ibkd_table.py, whose folders it can share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+
+from ibkd_table import figures, parse, run
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from jdistill.host_memory import keep_freed_memory
+
+STAGES = {"distil": "after stage 1", "finetune": "after stage 2"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--betas", type=float, nargs="+", default=[0.0, 0.1, 0.5, 1.0, 2.0, 10.0])
+    flags = parse(parser)
+    keep_freed_memory()
+    averages: dict[str, list[float]] = {stage: [] for stage in STAGES}
+    print(f"| beta | {' | '.join(STAGES.values())} |\n|{' --- |' * 3}")
+    for beta in flags.betas:
+        found = [figures(flags, run(flags, f"beta={beta}", seed)) for seed in flags.seeds]
+        for stage in STAGES:
+            averages[stage].append(statistics.mean(of_seed[stage]["Avg"] for of_seed in found))
+        print(f"| {beta} | {' | '.join(f'{averages[stage][-1]:.2f}' for stage in STAGES)} |", flush=True)
+    figure = Figure(figsize=(5, 3.4), dpi=200, layout="constrained")
+    axes = figure.subplots()
+    for (stage, label), colour in zip(STAGES.items(), ("#14568c", "#e08214"), strict=True):
+        axes.plot(flags.betas, averages[stage], marker="o", color=colour, label=label)
+    axes.set_xscale("symlog", linthresh=min((beta for beta in flags.betas if beta > 0), default=1.0))
+    axes.set(xlabel="beta", ylabel="STS average")
+    axes.grid(alpha=0.25)
+    axes.legend()
+    FigureCanvasAgg(figure).print_png(str(flags.workdir / "beta.png"))
+    print(f"{flags.workdir / 'beta.png'}")
+
+
+if __name__ == "__main__":
+    main()

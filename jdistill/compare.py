@@ -1,0 +1,164 @@
+"""The command python -m jdistill.compare: several encoders side by side, in one table and the pictures of IBKD 4.7.
+
+python -m jdistill.compare --models teacher=SOURCE CKD=runs/ckd/export IBKD=runs/ibkd/export \\
+    --senteval DIR --texts sentences.txt.gz --out runs/compare
+
+Writes OUT/compare.html, OUT/report/*.png and OUT/compare.json; models that are in there already are not scored again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from jdistill import encoder as encoders
+from jdistill.data.sources import read_texts
+from jdistill.errors import UserError, exits_cleanly
+from jdistill.evals.geometry import evaluate_geometry
+from jdistill.evals.sts import evaluate_sts
+from jdistill.host_memory import keep_freed_memory
+from jdistill.progress import log, setup_logging
+from jdistill.report_page import BLUE, CSS, Page, keep, num
+
+SHOWN = 16  # dimensions of a covariance matrix that are drawn, as in the paper's figure 4
+GEOMETRY = ("alignment", "uniformity", "off_diagonal")
+
+
+def score(source: str, senteval: Path, texts: list[str]) -> dict[str, Any]:
+    """One model: its size, "sts" (evals.sts), "geometry" (evals.geometry) and "covariance" of its first dimensions."""
+    model = encoders.load(source, key="models")
+    geometry = evaluate_geometry(model, senteval, texts)
+    return {
+        "source": source,
+        "fingerprint": model.fingerprint(),
+        "num_params": model.num_params,
+        "dim": model.dim,
+        "sts": evaluate_sts(model, senteval)["sts"],
+        "geometry": geometry.figures,
+        "covariance": geometry.covariance[:SHOWN, :SHOWN].tolist(),
+    }
+
+
+def compare(models: dict[str, str], senteval: Path, text: str, out: Path) -> dict[str, dict[str, Any]]:
+    """name -> figures of score(), those of OUT/compare.json where model and texts are the same; then writes the page."""
+    path = out / "compare.json"
+    kept: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"texts": text, "models": {}}
+    known = kept["models"] if kept["texts"] == text else {}
+    texts = read_texts(text, key="texts").texts
+    found: dict[str, dict[str, Any]] = {}
+    for name, source in models.items():
+        same = known.get(name, {}).get("source") == source
+        if same and known[name]["fingerprint"] == encoders.load(source, key="models").fingerprint():
+            found[name] = known[name]
+            continue
+        log.info("%s: %s", name, source)
+        found[name] = score(source, senteval, texts)
+        keep(path, json.dumps({"texts": text, "models": known | found}, indent=2).encode())
+    keep(path, json.dumps({"texts": text, "models": found}, indent=2).encode())
+    write_page(found, out)
+    return found
+
+
+def write_page(found: dict[str, dict[str, Any]], out: Path) -> None:
+    """OUT/compare.html from the figures of score()."""
+    page = Page(out)
+    page.put("h1", "Encoders side by side")
+    tasks = list(next(iter(found.values()))["sts"])
+    page.table(
+        "STS, Spearman x 100",
+        ["Model", "Parameters", "Width", *tasks],
+        [
+            [name, num(of["num_params"], 1, 1e-6, " M"), str(of["dim"]), *(num(of["sts"][task]) for task in tasks)]
+            for name, of in found.items()
+        ],
+    )
+    page.table(
+        "Geometry: alignment and uniformity on STS-B, mean absolute covariance off the diagonal; all three lower is better",
+        ["Model", "Alignment", "Uniformity", "Off-diagonal"],
+        [[name, *(num(of["geometry"][key], 4) for key in GEOMETRY)] for name, of in found.items()],
+    )
+    page.html.append('<div class="plots">')
+    page.plot(
+        "alignment-uniformity",
+        alignment_plot(found),
+        "Alignment against uniformity, a point a model, coloured by its STS average.",
+        "Both lower is better; the colour is the STS average. IBKD, figure 5.",
+    )
+    page.html.append("</div>")
+    page.plot(
+        "covariance",
+        covariance_plot(found),
+        f"Covariance of the first {SHOWN} dimensions of each model.",
+        f"Absolute covariance of the first {SHOWN} dimensions, unit vectors, scaled so that isotropic vectors have 1 on the "
+        "diagonal. IBKD, figure 4.",
+    )
+    head = f'<meta charset="utf-8"><title>{escape("Encoders side by side")}</title><style>{CSS}</style>'
+    body = "\n".join(page.html)
+    html = f'<!doctype html><html lang="en"><head>{head}</head><body><main>{body}</main></body></html>\n'
+    keep(out / "compare.html", html.encode())
+
+
+def alignment_plot(found: dict[str, dict[str, Any]]) -> Figure:
+    figure = Figure(figsize=(5.6, 4.2), dpi=200, layout="constrained")
+    axes = figure.subplots()
+    x, y = ([of["geometry"][key] for of in found.values()] for key in ("uniformity", "alignment"))
+    averages = [of["sts"].get("Avg") for of in found.values()]  # where a task is missing there is none
+    if None in averages:
+        axes.scatter(x, y, color=BLUE, s=60, zorder=3)
+    else:
+        dots = axes.scatter(x, y, c=averages, cmap="viridis", s=60, zorder=3)
+        figure.colorbar(dots, label="STS average")
+    for name, at in zip(found, zip(x, y, strict=True), strict=True):
+        axes.annotate(name, at, xytext=(6, 4), textcoords="offset points", fontsize=8, parse_math=False)
+    axes.set(xlabel="uniformity", ylabel="alignment")
+    axes.margins(0.18)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def covariance_plot(found: dict[str, dict[str, Any]]) -> Figure:
+    columns = min(4, len(found))
+    rows = -(-len(found) // columns)
+    figure = Figure(figsize=(2.4 * columns + 0.8, 2.5 * rows), dpi=200, layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for panel in panels.flat:
+        panel.set_axis_off()
+    for panel, (name, of) in zip(panels.flat, found.items(), strict=False):
+        panel.imshow(np.abs(of["covariance"]), cmap="Blues", vmin=0, vmax=1)
+        panel.set_title(name, fontsize=9, parse_math=False)
+    figure.colorbar(ScalarMappable(Normalize(0, 1), "Blues"), ax=panels, shrink=0.7)
+    return figure
+
+
+@exits_cleanly
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m jdistill.compare", description=__doc__)
+    parser.add_argument("--models", nargs="+", required=True, metavar="NAME=SOURCE", help="in the order of the table")
+    parser.add_argument("--senteval", type=Path, required=True, help="a SentEval folder")
+    parser.add_argument("--texts", required=True, help="texts of the covariance, the first 10,000: any text source")
+    parser.add_argument("--out", type=Path, required=True, help="a folder")
+    flags = parser.parse_args(argv)
+    keep_freed_memory()
+    setup_logging()
+    models: dict[str, str] = {}
+    for given in flags.models:
+        name, equals, source = given.partition("=")
+        if not (name and equals and source) or name in models:
+            raise UserError(f"--models {given}: each is NAME=SOURCE, with a name of its own")
+        models[name] = source
+    compare(models, flags.senteval, flags.texts, flags.out)
+    log.info("written to %s", flags.out / "compare.html")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
