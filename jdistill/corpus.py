@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from jdistill import sharding
 from jdistill.cache import AnswerCache, default_folder
+from jdistill.data.augment import variants
 from jdistill.data.batches import Batches, TokenTable, choose_buckets, tokenize_once
 from jdistill.data.beir import beir_queries
 from jdistill.data.holdout import remove_evaluation_texts, split_held_out
@@ -77,7 +78,19 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher) -> Corpus:
         log.info("removed %d texts that the evaluation sets hold", removed)
     # Held out first, so that a smaller budget is judged on the same held-out texts as a larger one.
     train, held_out = split_held_out(texts, min(cfg.held_out, len(texts) // 10), seed=0)
-    return Corpus(train[: cfg.max_texts] if cfg.max_texts else train, held_out, removed)
+    train = train[: cfg.max_texts] if cfg.max_texts else train
+    if cfg.augment:
+        train += augmented(cfg, train, held_out)
+    return Corpus(train, held_out, removed)
+
+
+def augmented(cfg: ConfigDict, train: list[str], held_out: list[str]) -> list[str]:
+    """Variants of the training texts (data.augment) that are neither held out nor in an evaluation set."""
+    found, _ = remove_evaluation_texts(variants(train, cfg.augment, cfg.text, cfg.text_column), evaluation_texts(cfg))
+    left = set(held_out)
+    found = [text for text in found if text not in left]
+    log.info("augmented: %d further texts by %s", len(found), cfg.augment)
+    return found
 
 
 def read_labelled(cfg: ConfigDict) -> Triplets:

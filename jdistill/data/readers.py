@@ -51,7 +51,8 @@ def pick_column(column: str, strings: list[str], present: list[str], where: str,
     if column in present or (not column and len(strings) == 1):
         return column or strings[0]
     fault = f"there is no column {column!r}" if column else f"{len(strings)} columns hold text"
-    raise UserError(f"{where}: {fault}; set --{key}_column to one of: {', '.join(strings or present)}")
+    setting = key if "column" in key else f"{key}_column"
+    raise UserError(f"{where}: {fault}; set --{setting} to one of: {', '.join(strings or present)}")
 
 
 def string_columns(schema: pa.Schema) -> list[str]:

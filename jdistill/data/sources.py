@@ -154,6 +154,29 @@ def read_texts(source: str, column: str = "", key: str = "config.text") -> TextR
     return TextRows(list(gathered.texts), gathered.skipped, source)
 
 
+def read_columns(source: str, column: str, other: str, key: str) -> Iterator[tuple[str, str]]:
+    """The texts of two columns, row by row, stripped; rows where either cannot be used are left out.
+
+    source: as read_texts, but a table. key: the config key that names `other`. Raises UserError as read_texts does.
+    """
+    path = None if source == "python-docs" else local_path(source, "config.text")
+    if source == "python-docs" or (path is not None and kind(files_of(path, KINDS, "config.text")[0]) == ".txt"):
+        raise UserError(f"--{key}=column:{other}: --config.text={source} has no columns")
+    named = f"{key}=column"
+    tables: list[tuple[Iterator[Any], Iterator[Any]]]
+    if path is None:
+        tables = [(_dataset_rows(source, column, "config.text"), _dataset_rows(source, other, named))]
+    else:
+        files = files_of(path, KINDS, "config.text")
+        tables = [(rows_of(file, column, "config.text"), rows_of(file, other, named)) for file in files]
+    for one, two in tables:
+        for (_, text), (_, beside) in zip(one, two, strict=True):
+            pair = [cell.decode(errors="replace") if isinstance(cell, bytes) else cell for cell in (text, beside)]
+            left, right = ((cell or "").strip() for cell in pair)
+            if not flaw_of(left) and not flaw_of(right):
+                yield left, right
+
+
 def files_of(path: Path, kinds: tuple[str, ...], key: str) -> list[Path]:
     """The file itself, or a folder's files of these kinds in the order of their names. Raises UserError if there are none."""
     found = sorted(p for p in path.rglob("*") if p.is_file() and kind(p) in kinds) if path.is_dir() else [path]
