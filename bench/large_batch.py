@@ -27,7 +27,7 @@ from jdistill.host_memory import keep_freed_memory
 from jdistill.methods import ibkd
 from jdistill.methods.contract import Start
 from jdistill.optimizer import make_optimizer
-from jdistill.train import init_state, jit_step, make_step
+from jdistill.step import init_state, jit_step, make_step
 
 SIZES = ((256, 0, 0), (1024, 256, 256), (8192, 256, 256), (8192, 256, 1024))
 

@@ -32,7 +32,7 @@ from jdistill.host_memory import keep_freed_memory
 from jdistill.methods import simtde
 from jdistill.methods.contract import Start
 from jdistill.optimizer import make_optimizer
-from jdistill.train import init_state, jit_step, make_step
+from jdistill.step import init_state, jit_step, make_step
 
 
 def batch_of(rng: np.random.Generator, size: int, length: int) -> dict[str, np.ndarray]:

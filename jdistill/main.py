@@ -5,7 +5,6 @@ Trains, exports, evaluates, reports; the same command again resumes where it sto
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -33,6 +32,7 @@ from jdistill.progress import clock, log, setup_logging
 from jdistill.report import write_report
 from jdistill.teacher import Teacher, open_teacher
 from jdistill.train import Data, Interrupted, total_steps, train
+from jdistill.workdir import settle_config, write_json
 
 CONFIG = config_flags.DEFINE_config_file(
     "config", help_string="configs/NAME.py or configs/NAME.py:VARIANT; keys as --config.key=value"
@@ -46,31 +46,6 @@ COORDINATOR = flags.DEFINE_string(
 )
 NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "how many processes the run has, with --coordinator")
 PROCESS_ID = flags.DEFINE_integer("process_id", 0, "which of them this one is, from 0")
-
-MAY_CHANGE = {"cache_dir", "log_every", "index_texts"}  # keys that change neither the student nor its figures
-
-
-def settle_config(cfg: ConfigDict, workdir: Path) -> None:
-    """Writes workdir/config.json, or refuses a workdir that belongs to another config, with the keys that differ."""
-    path = workdir / "config.json"
-    mine = json.loads(cfg.to_json())
-    if path.is_file():
-        theirs = json.loads(path.read_text())
-        flat_mine, flat_theirs = _flat(mine), _flat(theirs)
-        differ = [
-            key
-            for key in sorted(flat_mine.keys() | flat_theirs.keys())
-            if flat_mine.get(key) != flat_theirs.get(key) and key not in MAY_CHANGE
-        ]
-        if differ:
-            rows = "\n".join(f"  {key}: {flat_theirs.get(key)!r} there, {flat_mine.get(key)!r} now" for key in differ)
-            raise UserError(
-                f"{workdir} belongs to a run with another config:\n{rows}\nChoose another --workdir, or give the same keys"
-            )
-        return
-    workdir.mkdir(parents=True, exist_ok=True)
-    if sharding.is_first_process():
-        write_json(path, mine)
 
 
 def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
@@ -250,19 +225,6 @@ def _start_source(cfg: ConfigDict) -> str:
 def command_line() -> str:
     """The command that runs this again."""
     return shlex.join([os.path.basename(sys.executable), "-m", "jdistill.main", *sys.argv[1:]])
-
-
-def write_json(path: Path, content: Any) -> None:
-    beside = path.with_suffix(".tmp")
-    beside.write_text(json.dumps(content, indent=2) + "\n")
-    beside.replace(path)
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
 
 
 @exits_cleanly

@@ -15,8 +15,9 @@ from jdistill.corpus import Corpus, cache_folder
 from jdistill.methods.contract import Method, Stage
 from jdistill.optimizer import make_optimizer
 from jdistill.progress import clock
+from jdistill.step import init_state, jit_step, make_step
 from jdistill.teacher import Teacher
-from jdistill.train import Data, init_state, jit_step, make_step, total_steps
+from jdistill.train import Data, total_steps
 
 TIMED_STEPS = 3  # of each of the two commonest widths
 

@@ -24,7 +24,7 @@ from ibkd_setting import IN_TWO_PROCESSES, SHARDED  # noqa: E402
 from ibkd_setting import setting as ibkd_setting  # noqa: E402
 from simtde_setting import LOSSES, setting  # noqa: E402
 
-from jdistill.train import init_state, jit_step, make_gradient, make_step  # noqa: E402
+from jdistill.step import init_state, jit_step, make_gradient, make_step  # noqa: E402
 
 BATCH = 64
 

@@ -15,7 +15,7 @@ from jdistill.corpus import other_rows
 from jdistill.errors import UserError
 from jdistill.methods import METHODS
 from jdistill.methods.contract import Method
-from jdistill.train import make_gradient
+from jdistill.step import make_gradient
 
 
 def evaluate(method: Method, batch: dict, params=None) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:

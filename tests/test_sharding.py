@@ -15,7 +15,7 @@ import pytest
 from ibkd_setting import IN_TWO_PROCESSES, SHARDED
 from simtde_setting import LOSSES, setting
 
-from jdistill.train import make_gradient
+from jdistill.step import make_gradient
 
 SCRIPT = Path(__file__).with_name("sharded_gradients.py")
 

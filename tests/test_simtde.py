@@ -12,7 +12,7 @@ from jdistill.compact_start import block_output, compact_start
 from jdistill.errors import UserError
 from jdistill.methods import simtde
 from jdistill.methods.contract import Method
-from jdistill.train import make_gradient
+from jdistill.step import make_gradient
 
 
 def loss_of(method: Method, batch: dict, params=None) -> tuple[float, dict]:
