@@ -54,7 +54,7 @@ def torch_step(method, start, cfg, dtype: str, device: str):
             **{k: v for k, v in convert.write_config(c).items() if k not in ("architectures", "model_type", "dtype")}
         )
     )
-    tensors = {k: torch.tensor(v) for k, v in convert.to_hf(c, method.params["student"]["bert"]).items()}
+    tensors = {k: torch.tensor(v) for k, v in convert.to_hf(c, method.params["student"]["model"]).items()}
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     assert not unexpected and all("position_ids" in m for m in missing), (missing, unexpected)
     model.to(device).train()

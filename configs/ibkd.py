@@ -40,6 +40,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.start = "svd"  # of a compact block: svd (fitted to the start's) or random
     c.student.copy_layers = "last"  # which of the start's layers: last, first, spread, none (random)
     c.student.dropout = 0.0
+    c.student.attention = "causal"  # of a decoder: causal or bidirectional
     c.output_dim = 0  # width of the student's vectors, by a projection learnt in stage 2 (hpd: in stage 1); 0: its own
     c.projection_start = "pca"  # pca (the student's own principal axes) or random
 

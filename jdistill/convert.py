@@ -11,8 +11,11 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from jdistill import convert_decoder
 from jdistill.errors import UserError
 from jdistill.models.bert import ACTIVATIONS, BertConfig
+from jdistill.models.decoder import DecoderConfig
+from jdistill.models.transformer import ModelConfig
 
 # Flax path with {i} for the layer -> Hugging Face name. A Flax "kernel" is the transpose of a torch "weight".
 _BERT = {
@@ -52,8 +55,10 @@ HF_CLASSES = {
 }
 
 
-def _names(config: BertConfig) -> dict[str, tuple[str, bool]]:
+def names_of(config: ModelConfig) -> dict[str, tuple[str, bool]]:
     """Flax path -> (Hugging Face name, whether to transpose), for every parameter of this architecture."""
+    if isinstance(config, DecoderConfig):
+        return convert_decoder.names(config)
     names: dict[str, tuple[str, bool]] = {}
     for path, name in TABLES[config.model_type].items():
         if path == "project" and config.embedding_size == config.hidden_size:
@@ -71,7 +76,7 @@ def _names(config: BertConfig) -> dict[str, tuple[str, bool]]:
     return names
 
 
-def read_config(folder: Path) -> BertConfig:
+def read_config(folder: Path) -> ModelConfig:
     """The architecture that a Hugging Face folder's config.json describes; UserError if it is not one of ours."""
     path = folder / "config.json"
     if not path.is_file():
@@ -81,9 +86,11 @@ def read_config(folder: Path) -> BertConfig:
     except json.JSONDecodeError as error:
         raise UserError(f"{path} is not valid JSON: {error}") from None
     kind = hf.get("model_type", "")
+    if kind in convert_decoder.TYPES:
+        return convert_decoder.read_config(hf, path)
     if kind not in TABLES:
         raise UserError(
-            f"{path}: model_type is {kind!r}; jdistill reads {', '.join(sorted(TABLES))}. "
+            f"{path}: model_type is {kind!r}; jdistill reads {', '.join(sorted((*TABLES, *convert_decoder.TYPES)))}. "
             "Any other model can teach through st:SOURCE (torch extra) or vectors:FILE"
         )
     if hf.get("position_embedding_type", "absolute") != "absolute":
@@ -113,8 +120,10 @@ def read_config(folder: Path) -> BertConfig:
     )
 
 
-def write_config(config: BertConfig) -> dict[str, Any]:
+def write_config(config: ModelConfig) -> dict[str, Any]:
     """The content of config.json for transformers; the inverse of read_config."""
+    if isinstance(config, DecoderConfig):
+        return convert_decoder.write_config(config)
     c = config
     hf: dict[str, Any] = {
         "model_type": c.model_type,
@@ -178,19 +187,21 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
     }
 
 
-def from_hf(config: BertConfig, tensors: dict[str, np.ndarray], where: str) -> dict[str, Any]:
+def from_hf(config: ModelConfig, tensors: dict[str, np.ndarray], where: str) -> dict[str, Any]:
     """Flax parameters from Hugging Face tensors (a prefix such as `bert.` and the old gamma/beta names are understood).
+
+    Those of the layers: an output layer that predicts words is left out.
 
     Raises UserError naming the tensor that is missing or has another shape than config.json says. `where` is for
     messages.
     """
     clean: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
-        name = name.removeprefix(f"{config.model_type}.")
+        name = name.removeprefix("model." if isinstance(config, DecoderConfig) else f"{config.model_type}.")
         clean[name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")] = tensor
     flat: dict[str, np.ndarray] = {}
     shapes = parameter_shapes(config)
-    for path, (name, transpose) in _names(config).items():
+    for path, (name, transpose) in names_of(config).items():
         if name not in clean:
             raise UserError(
                 f"{where}: tensor {name} is missing; found {len(clean)} tensors such as {sorted(clean)[:3]}"
@@ -205,10 +216,10 @@ def from_hf(config: BertConfig, tensors: dict[str, np.ndarray], where: str) -> d
     return unflatten_dict(flat, sep="/")
 
 
-def to_hf(config: BertConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
+def to_hf(config: ModelConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
     """Hugging Face tensors from Flax parameters; the inverse of from_hf, exactly."""
     flat = flatten_dict(params, sep="/")
-    names = _names(config)
+    names = names_of(config)
     if set(flat) != set(names):
         raise ValueError(f"parameters do not match the architecture: {sorted(set(flat) ^ set(names))[:4]}")
     return {
@@ -219,8 +230,10 @@ def to_hf(config: BertConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
     }
 
 
-def parameter_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Flax path -> shape for every parameter of the architecture."""
+    if isinstance(config, DecoderConfig):
+        return convert_decoder.shapes(config)
     c = config
     shapes: dict[str, tuple[int, ...]] = {}
     widths = {
@@ -229,7 +242,7 @@ def parameter_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
         "down": (c.intermediate_size, c.hidden_size),
     }
     rows = {"word": c.vocab_size, "position": c.max_positions, "type": c.type_vocab_size}
-    for path in _names(config):
+    for path in names_of(config):
         *_, owner, leaf = path.split("/")
         width = c.embedding_size if path.startswith("embeddings/") else c.hidden_size
         if leaf == "embedding":
@@ -242,7 +255,7 @@ def parameter_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def count_parameters(config: BertConfig, pooler: bool = False) -> int:
+def count_parameters(config: ModelConfig, pooler: bool = False) -> int:
     """Parameters of the architecture; with `pooler`, BERT's D x D pooler layer counted too, as the papers' sizes do."""
     extra = config.hidden_size * (config.hidden_size + 1) if pooler else 0
     return sum(int(np.prod(shape)) for shape in parameter_shapes(config).values()) + extra

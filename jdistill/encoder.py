@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import jax
@@ -21,9 +22,10 @@ from transformers import PreTrainedTokenizerFast
 from jdistill import convert, encoder_files, losses, sharding
 from jdistill.data.sources import resolve
 from jdistill.errors import UserError
-from jdistill.models.bert import BertConfig, hidden_states
+from jdistill.gguf_file import read_gguf
 from jdistill.models.heads import apply_dense
-from jdistill.models.pooling import POOLERS
+from jdistill.models.pooling import POOLERS, pool
+from jdistill.models.transformer import ModelConfig, hidden_states
 from jdistill.progress import progress
 
 # What models call the prompt of a text by its role in search, as sentence-transformers' encode_query and encode_document.
@@ -50,12 +52,12 @@ class TextEncoder(Protocol):
 class Encoder:
     """A model that turns texts into vectors. Immutable; `replace` gives a changed copy.
 
-    params: Flax parameters of models.bert.Bert, float32. dense: projections after pooling, each {"kernel" [in, out],
+    params: Flax parameters of models.bert.Bert or models.decoder.Decoder, float32. dense: projections after pooling, each {"kernel" [in, out],
     "bias" [out] (optional)} with its activation's name in dense_activations. normalize: unit length at the end.
     prompts: name -> text put before the input. max_length: in tokens, special tokens included.
     """
 
-    config: BertConfig
+    config: ModelConfig
     params: dict[str, Any]
     tokenizer: PreTrainedTokenizerFast
     pooling: str = "mean"
@@ -71,7 +73,12 @@ class Encoder:
     @property
     def dim(self) -> int:
         """Width of the vectors."""
-        return int(self.dense[-1]["kernel"].shape[1]) if self.dense else self.config.hidden_size
+        return int(self.dense[-1]["kernel"].shape[1]) if self.dense else self.pooled_width
+
+    @property
+    def pooled_width(self) -> int:
+        """Width after pooling, before the dense projections."""
+        return POOLERS[self.pooling].width(self.config.hidden_size)
 
     @property
     def num_params(self) -> int:
@@ -188,8 +195,8 @@ class Encoder:
         return hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def weights(self) -> dict[str, Any]:
-        """What training changes, as one tree: {"bert": Flax parameters, "dense": {"0": …}}. The inverse of with_weights."""
-        return {"bert": self.params} | (
+        """What training changes, as one tree: {"model": Flax parameters, "dense": {"0": …}}. The inverse of with_weights."""
+        return {"model": self.params} | (
             {"dense": {str(i): layer for i, layer in enumerate(self.dense)}} if self.dense else {}
         )
 
@@ -197,7 +204,7 @@ class Encoder:
         """The same encoder with other weights, taken to the host."""
         host = jax.tree.map(np.asarray, weights)
         dense = host.get("dense", {})
-        return replace(self, params=host["bert"], dense=tuple(dense[str(i)] for i in range(len(dense))))
+        return replace(self, params=host["model"], dense=tuple(dense[str(i)] for i in range(len(dense))))
 
 
 def prompt_named(prompts: Mapping[str, str], role: str) -> str | None:
@@ -212,15 +219,14 @@ def _embed(
     ids_BxL: jax.Array,
     mask_BxL: jax.Array,
     *,
-    config: BertConfig,
+    config: ModelConfig,
     pooling: str,
     dtype: str,
     activations: tuple[str, ...],
     normalize: bool,
 ) -> jax.Array:
-    tokens_BxLxD = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype))[-1]
-    x_BxD = POOLERS[pooling](tokens_BxLxD, mask_BxL)
-    x_BxD = apply_dense(x_BxD, dense, activations)
+    states = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype))
+    x_BxD = apply_dense(pool(pooling, states, mask_BxL), dense, activations)
     return losses.unit(x_BxD) if normalize else x_BxD
 
 
@@ -256,14 +262,16 @@ class _silent:
 def load(source: str, *, key: str = "model", dtype: str = "float32", weights: dict[str, Any] | None = None) -> Encoder:
     """Loads an encoder from a path, a hub id or `pkg:import_name/sub/folder`.
 
-    Understands Hugging Face folders (mean pooling is assumed, as sentence-transformers does) and sentence-transformers
-    folders with Transformer, Pooling, Dense and Normalize modules, prompts and maximum length. `key` is what error
+    Understands Hugging Face folders (mean pooling is assumed, as sentence-transformers does), sentence-transformers
+    folders with Transformer, Pooling, Dense and Normalize modules, prompts and maximum length, and .gguf files of decoders. `key` is what error
     messages call this source. weights: taken instead of the folder's own safetensors. Raises UserError for whatever
     is missing, damaged or does not fit together.
     """
     folder = resolve(
         source, key, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*_Pooling/*", "*_Dense/*"]
     )
+    if folder.suffix == ".gguf":
+        return _load_gguf(folder, source, dtype)
     modules = encoder_files.read_json(
         folder / "modules.json", [{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": ""}]
     )
@@ -288,7 +296,7 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     default = st.get("default_prompt_name")
     if weights is None:
         weights = {
-            "bert": convert.from_hf(config, convert.read_tensors(root), str(root)),
+            "model": convert.from_hf(config, convert.read_tensors(root), str(root)),
             "dense": {str(i): encoder_files.read_dense(path) for i, path in enumerate(dense_folders)},
         }
     return Encoder(
@@ -304,3 +312,15 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
         dtype=dtype,
         source=source,
     ).with_weights(weights)
+
+
+def _load_gguf(path: Path, source: str, dtype: str) -> Encoder:
+    config, tensors, tokenizer = read_gguf(path)
+    return Encoder(
+        config=config,
+        params=convert.from_hf(config, tensors, str(path)),
+        tokenizer=encoder_files.checked_tokenizer(tokenizer, config, path),
+        max_length=config.usable_positions,
+        dtype=dtype,
+        source=source,
+    )

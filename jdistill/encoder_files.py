@@ -12,9 +12,9 @@ from safetensors.numpy import load_file
 from transformers import AutoTokenizer
 
 from jdistill.errors import UserError
-from jdistill.models.bert import BertConfig
 from jdistill.models.heads import ACTIVATIONS
-from jdistill.models.pooling import POOLERS
+from jdistill.models.pooling import OVER_TOKENS
+from jdistill.models.transformer import ModelConfig
 
 
 def read_json(path: Path, default: Any) -> Any:
@@ -27,7 +27,7 @@ def read_json(path: Path, default: Any) -> Any:
         raise UserError(f"{path} is not valid JSON: {error}") from None
 
 
-def load_tokenizer(folder: Path, config: BertConfig) -> Any:
+def load_tokenizer(folder: Path, config: ModelConfig) -> Any:
     """The fast tokenizer of a folder. Raises UserError where it is missing, slow, or has more ids than the embedding."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True)
@@ -35,17 +35,24 @@ def load_tokenizer(folder: Path, config: BertConfig) -> Any:
         raise UserError(f"{folder}: its tokenizer cannot be read ({str(error).splitlines()[0]})") from None
     if not tokenizer.is_fast:
         raise UserError(f"{folder}: only fast tokenizers (tokenizer.json) are supported")
+    return checked_tokenizer(tokenizer, config, folder)
+
+
+def checked_tokenizer(tokenizer: Any, config: ModelConfig, where: Path) -> Any:
+    """The tokenizer with a padding token. Raises UserError where it has more ids than the embedding has rows."""
+    if tokenizer.pad_token is None:  # most decoders have none; what stands in padding is never looked at
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     highest = max(tokenizer.get_vocab().values())
     if highest >= config.vocab_size:
         raise UserError(
-            f"{folder}: the tokenizer has ids up to {highest}, but the embedding only {config.vocab_size} rows; "
+            f"{where}: the tokenizer has ids up to {highest}, but the embedding only {config.vocab_size} rows; "
             "they do not belong together"
         )
     return tokenizer
 
 
 def read_pooling(folder: Path) -> str:
-    """The name of a Pooling module's mode. Raises UserError for one that is not in POOLERS, or several at once."""
+    """The name of a Pooling module's mode. Raises UserError for one that is not in OVER_TOKENS, or several at once."""
     config = read_json(folder / "config.json", {})
     if "pooling_mode" in config:
         modes = [config["pooling_mode"]] if isinstance(config["pooling_mode"], str) else list(config["pooling_mode"])
@@ -56,8 +63,8 @@ def read_pooling(folder: Path) -> str:
             if key.startswith("pooling_mode_") and on
         ]
     modes = modes or ["mean"]
-    if len(modes) != 1 or modes[0] not in POOLERS:
-        raise UserError(f"{folder}/config.json asks for pooling {modes}; supported is one of {sorted(POOLERS)}")
+    if len(modes) != 1 or modes[0] not in OVER_TOKENS:
+        raise UserError(f"{folder}/config.json asks for pooling {modes}; supported is one of {sorted(OVER_TOKENS)}")
     return modes[0]
 
 

