@@ -23,6 +23,7 @@ from jdistill import convert, encoder_files, losses, sharding
 from jdistill.data.sources import resolve
 from jdistill.errors import UserError
 from jdistill.gguf_file import read_gguf
+from jdistill.models.decoder import DecoderConfig
 from jdistill.models.heads import apply_dense
 from jdistill.models.pooling import POOLERS, pool
 from jdistill.models.transformer import ModelConfig, hidden_states
@@ -263,32 +264,25 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     """Loads an encoder from a path, a hub id or `pkg:import_name/sub/folder`.
 
     Understands Hugging Face folders (mean pooling is assumed, as sentence-transformers does), sentence-transformers
-    folders with Transformer, Pooling, Dense and Normalize modules, prompts and maximum length, and .gguf files of decoders. `key` is what error
-    messages call this source. weights: taken instead of the folder's own safetensors. Raises UserError for whatever
-    is missing, damaged or does not fit together.
+    folders with Transformer, pooling, Dense and Normalize modules, prompts and maximum length, and .gguf files of
+    decoders. `key` is what error messages call this source. weights: taken instead of the folder's own safetensors.
+    Raises UserError for whatever is missing, damaged or does not fit together.
     """
     folder = resolve(
-        source, key, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*_Pooling/*", "*_Dense/*"]
+        source, key, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*Pooling/*", "*_Dense/*"]
     )
     if folder.suffix == ".gguf":
         return _load_gguf(folder, source, dtype)
     modules = encoder_files.read_json(
         folder / "modules.json", [{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": ""}]
     )
-    kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
-    if kinds[0] != "Transformer" or len(kinds) < 2 or kinds[1] != "Pooling" or set(kinds[2:]) - {"Dense", "Normalize"}:
-        raise UserError(
-            f"{folder}/modules.json lists {kinds}; jdistill reads Transformer, Pooling, then Dense and Normalize. "
-            "Any other model can teach through st:SOURCE (torch extra) or vectors:FILE"
-        )
-    if "Normalize" in kinds[:-1]:
-        raise UserError(
-            f"{folder}/modules.json puts Normalize before {kinds[-1]}; jdistill reads it only as the last module"
-        )
     root = folder / modules[0]["path"]
     config = convert.read_config(root)
+    if modules[0]["type"].endswith("BidirectionalTransformer") and isinstance(config, DecoderConfig):
+        config = replace(config, causal=False)
+    pooling, after = encoder_files.read_pooler(folder, modules, config)
+    dense_folders = [path for kind, path in after if kind == "Dense"]
     tokenizer = encoder_files.load_tokenizer(root, config)
-    dense_folders = [folder / module["path"] for module, kind in zip(modules, kinds, strict=True) if kind == "Dense"]
     bert = encoder_files.read_json(root / "sentence_bert_config.json", {})
     limits = [config.usable_positions, bert.get("max_seq_length"), tokenizer.model_max_length]
     st = encoder_files.read_json(folder / "config_sentence_transformers.json", {})
@@ -303,8 +297,8 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
         config=config,
         params={},
         tokenizer=tokenizer,
-        pooling=encoder_files.read_pooling(folder / modules[1]["path"]),
-        normalize=kinds[-1] == "Normalize",
+        pooling=pooling,
+        normalize=after[-1:] != [] and after[-1][0] == "Normalize",
         dense_activations=tuple(encoder_files.read_activation(path) for path in dense_folders),
         prompts=prompts,
         default_prompt=default if default in prompts else None,

@@ -13,8 +13,11 @@ from transformers import AutoTokenizer
 
 from jdistill.errors import UserError
 from jdistill.models.heads import ACTIVATIONS
-from jdistill.models.pooling import OVER_TOKENS
+from jdistill.models.pooling import DISTILFACE, OVER_TOKENS
 from jdistill.models.transformer import ModelConfig
+
+# What modules.json calls the transformer; the second is ours, of a decoder that sees both ways.
+TRANSFORMERS = ("Transformer", "BidirectionalTransformer")
 
 
 def read_json(path: Path, default: Any) -> Any:
@@ -51,8 +54,68 @@ def checked_tokenizer(tokenizer: Any, config: ModelConfig, where: Path) -> Any:
     return tokenizer
 
 
-def read_pooling(folder: Path) -> str:
-    """The name of a Pooling module's mode. Raises UserError for one that is not in OVER_TOKENS, or several at once."""
+def read_pooler(folder: Path, modules: list[dict[str, str]], config: ModelConfig) -> tuple[str, list[tuple[str, Path]]]:
+    """The pooler's name that the modules after the transformer stand for, and (kind, folder) of what follows it.
+
+    Raises UserError for modules that are not Pooling, WeightedLayerPooling and Pooling, or our LayerPooling, then Dense and
+    Normalize, and for settings that no pooler of ours has.
+    """
+    found = [(module["type"].rsplit(".", 1)[-1], folder / module["path"]) for module in modules]
+    kinds = [kind for kind, _ in found]
+    count = 2 if kinds[1:2] == ["WeightedLayerPooling"] else 1
+    pooling, rest = kinds[1 : 1 + count], found[1 + count :]
+    known = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"])
+    if (
+        not kinds
+        or kinds[0] not in TRANSFORMERS
+        or pooling not in known
+        or {kind for kind, _ in rest} - {"Dense", "Normalize"}
+    ):
+        raise UserError(
+            f"{folder}/modules.json lists {kinds}; jdistill reads Transformer, Pooling (after WeightedLayerPooling, if "
+            "there is one), then Dense and Normalize. Any other model can teach through st:SOURCE (torch extra) or vectors:FILE"
+        )
+    if "Normalize" in kinds[:-1]:
+        raise UserError(
+            f"{folder}/modules.json puts Normalize before {kinds[-1]}; jdistill reads it only as the last module"
+        )
+    layers: tuple[int, ...] = (config.num_layers,)
+    over_layers, over_tokens = "mean", "mean"
+    where = found[1][1]
+    if pooling == ["LayerPooling"]:
+        settings = read_json(where / "config.json", {})
+        layers, over_layers = tuple(settings.get("layers", ())), settings.get("over_layers", "")
+    else:
+        over_tokens = _pooling_mode(found[count][1])
+    if count == 2:
+        layers = _weighted_layers(where)
+    if over_layers == "mean" and layers == (config.num_layers,):
+        return over_tokens, rest
+    for name, pooler in DISTILFACE.items():
+        try:
+            taken = pooler.states(config.num_layers)
+        except UserError:
+            continue
+        if (taken, pooler.over_layers, pooler.over_tokens) == (layers, over_layers, over_tokens):
+            return name, rest
+    raise UserError(
+        f"{where} takes the hidden states {list(layers)} by {over_layers}, then {over_tokens} over tokens, as no pooler of "
+        f"jdistill's does: {', '.join(DISTILFACE)}"
+    )
+
+
+def _weighted_layers(folder: Path) -> tuple[int, ...]:
+    """The hidden states to which a WeightedLayerPooling gives weight. Raises UserError where weights differ."""
+    start = int(read_json(folder / "config.json", {}).get("layer_start", 0))
+    weights = np.asarray(_read_tensors(folder)["layer_weights"], np.float32)
+    if len({float(weight) for weight in weights if weight}) != 1:
+        raise UserError(
+            f"{folder}: its layers have different weights {weights.tolist()}; jdistill reads equal ones only"
+        )
+    return tuple(start + i for i, weight in enumerate(weights) if weight)
+
+
+def _pooling_mode(folder: Path) -> str:
     config = read_json(folder / "config.json", {})
     if "pooling_mode" in config:
         modes = [config["pooling_mode"]] if isinstance(config["pooling_mode"], str) else list(config["pooling_mode"])
@@ -79,11 +142,15 @@ def read_activation(folder: Path) -> str:
 
 def read_dense(folder: Path) -> dict[str, np.ndarray]:
     """A Dense module's weights, float32: kernel [in, out] and, where it has one, bias [out]."""
-    try:
-        tensors = load_file(folder / "model.safetensors")
-    except (SafetensorError, ValueError, OSError) as error:
-        raise UserError(f"{folder}/model.safetensors cannot be read ({error})") from None
+    tensors = _read_tensors(folder)
     weights = {"kernel": np.ascontiguousarray(tensors["linear.weight"].T, np.float32)}
     if "linear.bias" in tensors:
         weights["bias"] = tensors["linear.bias"].astype(np.float32)
     return weights
+
+
+def _read_tensors(folder: Path) -> dict[str, np.ndarray]:
+    try:
+        return load_file(folder / "model.safetensors")
+    except (SafetensorError, ValueError, OSError) as error:
+        raise UserError(f"{folder}/model.safetensors cannot be read ({error})") from None

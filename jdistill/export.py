@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,51 +23,30 @@ from jdistill import convert, encoder, onnx_graph
 from jdistill.checkpoint import Checkpoints
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError, exits_cleanly
+from jdistill.export_modules import (
+    custom_files,
+    is_built_in,
+    nearest_built_in,
+    needs_all_layers,
+    write_module_weights,
+    write_modules,
+)
 from jdistill.model_card import write_card
+from jdistill.models.decoder import DecoderConfig
 from jdistill.probe_texts import PROBE_TEXTS
 from jdistill.progress import log, setup_logging
 
-TOLERANCE = 1e-4  # max abs, float32, between Flax and each other framework
+# Max abs, float32, between Flax and each other framework; a decoder's large activations round more.
+TOLERANCE, DECODER_TOLERANCE = 1e-4, 1e-3
 
 
 def write_files(model: Encoder, folder: Path) -> None:
     """The encode contract in sentence-transformers' layout, weights excepted: architecture, tokenizer, pooling, prompts."""
     folder.mkdir(parents=True, exist_ok=True)
-    _json(folder / "config.json", convert.write_config(model.config))
+    all_layers = {"output_hidden_states": True} if needs_all_layers(model.pooling) else {}
+    _json(folder / "config.json", convert.write_config(model.config) | all_layers)
     model.tokenizer.save_pretrained(folder)
-    pooling = {
-        f"pooling_mode_{name}": mode == model.pooling
-        for name, mode in (("cls_token", "cls"), ("mean_tokens", "mean"), ("max_tokens", "max"))
-    }
-    kinds: list[tuple[str, dict[str, Any] | None]] = [
-        ("Pooling", {"word_embedding_dimension": model.config.hidden_size} | pooling)
-    ]
-    widths = [model.config.hidden_size] + [int(layer["kernel"].shape[1]) for layer in model.dense]
-    for i, activation in enumerate(model.dense_activations):
-        torch_name = {"Identity": "torch.nn.modules.linear.Identity", "Tanh": "torch.nn.modules.activation.Tanh"}[
-            activation
-        ]
-        kinds.append(
-            (
-                "Dense",
-                {
-                    "in_features": widths[i],
-                    "out_features": widths[i + 1],
-                    "bias": "bias" in model.dense[i],
-                    "activation_function": torch_name,
-                },
-            )
-        )
-    if model.normalize:
-        kinds.append(("Normalize", None))
-    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
-    for idx, (kind, settings) in enumerate(kinds, 1):
-        path = f"{idx}_{kind}"
-        modules.append({"idx": idx, "name": str(idx), "path": path, "type": f"sentence_transformers.models.{kind}"})
-        (folder / path).mkdir(exist_ok=True)
-        if settings is not None:
-            _json(folder / path / "config.json", settings)
-    _json(folder / "modules.json", modules)
+    write_modules(model, folder)
     _json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
     _json(
         folder / "config_sentence_transformers.json",
@@ -75,13 +55,9 @@ def write_files(model: Encoder, folder: Path) -> None:
 
 
 def write_weights(model: Encoder, folder: Path) -> None:
-    """model.safetensors of the encoder and of each Dense module."""
+    """model.safetensors of the encoder and of each module that has weights."""
     save_file(convert.to_hf(model.config, model.params), folder / "model.safetensors", metadata={"format": "pt"})
-    for path, layer in zip(sorted(folder.glob("*_Dense")), model.dense, strict=True):
-        tensors = {"linear.weight": np.ascontiguousarray(np.asarray(layer["kernel"], np.float32).T)}
-        if "bias" in layer:
-            tensors["linear.bias"] = np.asarray(layer["bias"], np.float32)
-        save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    write_module_weights(model, folder)
 
 
 def export(model: Encoder, out: Path, onnx: bool = False) -> dict[str, float]:
@@ -89,7 +65,7 @@ def export(model: Encoder, out: Path, onnx: bool = False) -> dict[str, float]:
     Flax.
 
     onnx: leave the graph (pooling and normalisation included) in out/onnx/model.onnx. Raises UserError, and leaves
-    `out` as it was, if a check differs by more than 1e-4.
+    `out` as it was, if a check differs by more than 1e-4 (decoders: 1e-3).
     """
     beside = out.with_name(out.name + ".partial")
     shutil.rmtree(beside, ignore_errors=True)
@@ -97,11 +73,12 @@ def export(model: Encoder, out: Path, onnx: bool = False) -> dict[str, float]:
         write_files(model, beside)
         write_weights(model, beside)
         checks = check(model, beside, keep_onnx=onnx)
+        tolerance = DECODER_TOLERANCE if isinstance(model.config, DecoderConfig) else TOLERANCE
         for framework, difference in checks.items():
-            if not difference <= TOLERANCE:
+            if not difference <= tolerance:
                 raise UserError(
                     f"the export encodes the {len(PROBE_TEXTS)} probe texts differently in {framework} than in Flax: max abs {difference:.2e}, "
-                    f"more than {TOLERANCE:.0e}; nothing was written to {out}"
+                    f"more than {tolerance:.0e}; nothing was written to {out}"
                 )
         if out.exists():
             old = out.with_name(out.name + ".old")
@@ -144,7 +121,8 @@ def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
         from sentence_transformers import SentenceTransformer
     except ImportError:
         return checks
-    loaded = SentenceTransformer(str(folder), device="cpu")
+    # Code of ours in the folder runs only if sentence-transformers is told so.
+    loaded = SentenceTransformer(str(folder), device="cpu", trust_remote_code=bool(custom_files(model)))
     checks["sentence-transformers"] = _max_abs(loaded.encode(texts, show_progress_bar=False), expected)
     return checks
 
@@ -184,11 +162,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--format", choices=("safetensors", "onnx"), default="safetensors", help="onnx adds onnx/model.onnx"
     )
+    parser.add_argument(
+        "--plain",
+        action="store_true",
+        help="a pooler that sentence-transformers lacks becomes the mean over the same layers, for loading without trust_remote_code",
+    )
     parser.add_argument("--stage", default="", help="the stage whose student is exported; without it, the last one")
     parser.add_argument("--step", type=int, help="of a kept checkpoint to export instead of the best")
     flags = parser.parse_args(argv)
     setup_logging()
-    export(load_student(flags.workdir, flags.stage, flags.step), flags.out, onnx=flags.format == "onnx")
+    student = load_student(flags.workdir, flags.stage, flags.step)
+    if flags.plain and not is_built_in(student.pooling):
+        if student.dense:
+            raise UserError(
+                f"--plain: the student projects what {student.pooling} gives, so its pooler cannot be changed"
+            )
+        log.info("pooler %s becomes %s", student.pooling, nearest_built_in(student.pooling))
+        student = replace(student, pooling=nearest_built_in(student.pooling))
+    export(student, flags.out, onnx=flags.format == "onnx")
     write_card(flags.workdir, flags.out)
     return 0
 

@@ -1,89 +1,28 @@
 """The ONNX graph of an exported encoder: built from its Hugging Face / sentence-transformers folder, saved and run.
 
 It reads the files, never Flax parameters, so that a graph which agrees with Flax is an independent check of an export.
-Only standard operators are used. Between attention blocks tokens lie flat, [batch * sequence, width]: on a CPU, ONNX
-Runtime runs a 2-D Gemm with its bias faster than a 3-D MatMul + Add, and than its own fused attention and skip-norm.
+Only standard operators are used.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
-from transformers import AutoConfig
+from onnx import TensorProto, helper
 
-from jdistill.convert import read_tensors
+from jdistill import onnx_bert, onnx_decoder
 from jdistill.errors import UserError
+from jdistill.onnx_nodes import Graph, Weights, read_json
 
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the file version of its time: an older runtime refuses newer
-
-_BERT = {
-    "query": "attention.self.query",
-    "key": "attention.self.key",
-    "value": "attention.self.value",
-    "out": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "up": "intermediate.dense",
-    "down": "output.dense",
-    "output_norm": "output.LayerNorm",
-    "layer": "encoder.layer",
-}
-_DISTILBERT = {
-    "query": "attention.q_lin",
-    "key": "attention.k_lin",
-    "value": "attention.v_lin",
-    "out": "attention.out_lin",
-    "attention_norm": "sa_layer_norm",
-    "up": "ffn.lin1",
-    "down": "ffn.lin2",
-    "output_norm": "output_layer_norm",
-    "layer": "transformer.layer",
-}
-LAYERS = {"bert": _BERT, "roberta": _BERT, "distilbert": _DISTILBERT, "electra": _BERT}
-WITH_TYPES = ("bert", "electra")  # the model types that take token_type_ids
-POOLINGS = ("mean", "cls", "max")
+POOLINGS = ("mean", "cls", "max", "lasttoken")
+POOLERS = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"])
 DENSE_ACTIVATIONS = ("Identity", "Tanh")
-
-
-class _Graph:
-    """Collects nodes and constants; a value goes by its name."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-
-    def constant(self, value: Any, name: str = "") -> str:
-        name = name or f"constant_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
-        return name
-
-    def op(self, kind: str, *inputs: Any, name: str = "", **attributes: Any) -> str:
-        """Adds a node and returns its output. Inputs that are not names become constants: [1] is an int64 vector."""
-        names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
-        name = name or f"{kind}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, names, [name], name=name, **attributes))
-        return name
-
-    def gemm(self, x: str, name: str, kernel: np.ndarray, *bias: np.ndarray) -> str:
-        """x [rows, in] times a torch weight [out, in], plus a bias [out] if there is one."""
-        constants = [self.constant(kernel, f"{name}.weight"), *(self.constant(value, f"{name}.bias") for value in bias)]
-        return self.op("Gemm", x, *constants, transB=1)
-
-
-ACTIVATIONS: dict[str, Callable[[_Graph, str], str]] = {
-    "gelu": lambda graph, x: graph.op("Gelu", x),
-    "gelu_new": lambda graph, x: graph.op("Gelu", x, approximate="tanh"),
-    "gelu_pytorch_tanh": lambda graph, x: graph.op("Gelu", x, approximate="tanh"),
-    "relu": lambda graph, x: graph.op("Relu", x),
-    "silu": lambda graph, x: graph.op("Mul", x, graph.op("Sigmoid", x)),
-}
 
 
 def build(folder: Path) -> onnx.ModelProto:
@@ -95,19 +34,26 @@ def build(folder: Path) -> onnx.ModelProto:
     they are the caller's. Raises UserError for whatever is missing, damaged or not supported.
     """
     modules = _modules(Path(folder))
-    config = _config(modules[0][1])
-    graph, hidden = _Graph(), int(config.hidden_size)
-    tokens = _tokens(graph, config, _Weights(modules[0][1], f"{config.model_type}."))
-    mode = _pooling_mode(modules[1][1] / "config.json") if len(modules) > 1 else "mean"
-    vector, dim = _pool(graph, mode, tokens), hidden
-    for kind, path in modules[2:]:
+    graph, root = Graph(), modules[0][1]
+    if read_json(root / "config.json").get("model_type") in onnx_decoder.TYPES:
+        config = onnx_decoder.read_config(root)
+        causal = modules[0][0] != "BidirectionalTransformer"
+        states = onnx_decoder.hidden_states(graph, config, Weights(root, "model."), causal)
+    else:
+        config = onnx_bert.read_config(root)
+        states = onnx_bert.hidden_states(graph, config, Weights(root, f"{config.model_type}."))
+    hidden, count = int(config.hidden_size), 2 if modules[1:2] and modules[1][0] == "WeightedLayerPooling" else 1
+    layers, dim, mode = _layers(graph, modules[1 : 1 + count], states, hidden)
+    vector = _pool(graph, mode, _unflatten(graph, layers, dim))
+    tokens = graph.op("Identity", _unflatten(graph, states[-1], hidden), name="token_embeddings")
+    for kind, path in modules[1 + count :]:
         if kind == "Dense":
             vector, dim = _dense(graph, path, vector, dim)
         else:  # a zero vector stays zero, as in torch; LpNormalization leaves that case to the runtime
             length = graph.op("Max", graph.op("ReduceL2", vector, [-1], keepdims=1), np.float32(1e-12))
             vector = graph.op("Div", vector, length)
     graph.op("Identity", vector, name="sentence_embedding")
-    ids = ["input_ids", "attention_mask", *(["token_type_ids"] if config.model_type in WITH_TYPES else [])]
+    ids = ["input_ids", "attention_mask", *(["token_type_ids"] if config.model_type in onnx_bert.WITH_TYPES else [])]
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in ids]
     outputs = [
         helper.make_tensor_value_info(tokens, TensorProto.FLOAT, ["batch", "sequence", hidden]),
@@ -151,131 +97,51 @@ def run(path: str | Path | onnxruntime.InferenceSession, tokens: Mapping[str, np
     return runtime.run(["sentence_embedding"], feed)[0]
 
 
-class _Weights:
-    """The float32 tensors of a folder, handed out by name and shape."""
-
-    def __init__(self, folder: Path, prefix: str):
-        self.folder = folder
-        self.tensors = {
-            name.removeprefix(prefix)
-            .replace("LayerNorm.gamma", "LayerNorm.weight")
-            .replace("LayerNorm.beta", "LayerNorm.bias"): x
-            for name, x in read_tensors(folder).items()
-        }
-
-    def take(self, name: str, *shape: int) -> np.ndarray:
-        if name not in self.tensors:
-            raise UserError(f"{self.folder}: tensor {name} is missing; it holds {sorted(self.tensors)[:3]}, ...")
-        if (found := self.tensors[name].shape) != shape:
-            raise UserError(f"{self.folder}: tensor {name} has shape {found}, but config.json asks for {shape}")
-        return self.tensors[name]
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is missing or not valid JSON: {error}") from None
-
-
 def _modules(folder: Path) -> list[tuple[str, Path]]:
     """(kind, folder) of each module; kind is the last part of the type, the only one that old and new files share."""
     if not (path := folder / "modules.json").is_file():
         return [("Transformer", folder)]
-    modules = [(module["type"].rsplit(".", 1)[-1], folder / module["path"]) for module in _json(path)]
+    modules = [(module["type"].rsplit(".", 1)[-1], folder / module["path"]) for module in read_json(path)]
     kinds = [kind for kind, _ in modules]
-    if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Dense", "Normalize"}:
+    known = [pooler for pooler in POOLERS if kinds[1 : 1 + len(pooler)] == pooler]
+    after = set(kinds[1 + len(known[0]) :]) if known else set()
+    if kinds[0] not in ("Transformer", "BidirectionalTransformer") or not known or after - {"Dense", "Normalize"}:
         raise UserError(f"{path} lists {kinds}; supported is Transformer, Pooling, then any of Dense and Normalize")
     return modules
 
 
-def _config(root: Path) -> Any:
-    """transformers' own reading of config.json, its defaults included, under BERT's names for every model type."""
-    path = root / "config.json"
-    raw = _json(path)
-    for key, allowed, default in (("model_type", LAYERS, ""), ("position_embedding_type", ["absolute"], "absolute")):
-        if raw.get(key, default) not in allowed:
-            raise UserError(f"{path}: {key} {raw.get(key)!r} has no ONNX graph; supported: {', '.join(allowed)}")
-    try:
-        config = AutoConfig.from_pretrained(root)
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path} is not a config that transformers can read: {error}") from None
-    if config.model_type == "distilbert":
-        config.intermediate_size, config.hidden_act, config.layer_norm_eps = config.hidden_dim, config.activation, 1e-12
-    if config.model_type != "electra":
-        config.embedding_size = config.hidden_size
-    if (activation := config.hidden_act) not in ACTIVATIONS:
-        raise UserError(f"{path}: activation {activation!r} has no ONNX graph; supported: {', '.join(ACTIVATIONS)}")
-    return config
+def _layers(graph: Graph, pooling: list[tuple[str, Path]], states: list[str], hidden: int) -> tuple[str, int, str]:
+    """What is pooled over tokens, [batch * sequence, width], its width, and the mode."""
+    if not pooling:
+        return states[-1], hidden, "mean"
+    kind, path = pooling[0]
+    if kind == "LayerPooling":
+        settings = read_json(path / "config.json")
+        taken = [states[layer] for layer in settings["layers"]]
+        if settings["over_layers"] == "concat":
+            return graph.op("Concat", *taken, axis=1), hidden * len(taken), "mean"
+        return graph.op("Max", *taken), hidden, "mean"
+    mode = _pooling_mode(pooling[-1][1] / "config.json")
+    if kind == "Pooling":
+        return states[-1], hidden, mode
+    start = int(read_json(path / "config.json")["layer_start"])
+    weights = Weights(path, "").take("layer_weights", len(states) - start)
+    terms = [
+        graph.op("Mul", state, np.float32(weight / weights.sum()))
+        for state, weight in zip(states[start:], weights, strict=True)
+        if weight
+    ]
+    return graph.op("Sum", *terms), hidden, mode
 
 
-def _tokens(graph: _Graph, config: Any, weights: _Weights) -> str:
-    """The encoder itself: adds `mask`, float32 [batch, sequence], and returns token_embeddings."""
-    op, width, hidden, inner = graph.op, config.embedding_size, config.hidden_size, config.intermediate_size
-    table, heads = LAYERS[config.model_type], config.num_attention_heads
-    head = hidden // heads
-
-    def linear(x: str, name: str, out: int, into: int) -> str:
-        return graph.gemm(x, name, weights.take(f"{name}.weight", out, into), weights.take(f"{name}.bias", out))
-
-    def norm(x: str, name: str, size: int) -> str:
-        both = [graph.constant(weights.take(part, size), part) for part in (f"{name}.weight", f"{name}.bias")]
-        return op("LayerNormalization", x, *both, axis=-1, epsilon=config.layer_norm_eps)
-
-    def unflatten(x: str, *last: int) -> str:  # to [batch, sequence, *last]
-        return op("Reshape", x, op("Concat", shape, np.array(last), axis=0))
-
-    def attention(x: str, names: dict[str, str]) -> str:
-        # One Gemm for all three; the scale 1 / sqrt(head) is folded into the query's weights.
-        parts = [(names["query"], np.float32(head**-0.5)), (names["key"], 1), (names["value"], 1)]
-        kernel = np.concatenate([weights.take(f"{name}.weight", hidden, hidden) * scale for name, scale in parts])
-        bias = np.concatenate([weights.take(f"{name}.bias", hidden) * scale for name, scale in parts])
-        qkv = unflatten(graph.gemm(x, f"{names['query']}_key_value", kernel, bias), 3, heads, head)
-        qkv = op("Transpose", qkv, perm=[2, 0, 3, 1, 4])
-        q, k, v = (op("Gather", qkv, np.int64(part), axis=0) for part in range(3))
-        scores = op("Add", op("MatMul", q, op("Transpose", k, perm=[0, 1, 3, 2])), hide)
-        context = op("Transpose", op("MatMul", op("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
-        return op("Reshape", context, [-1, hidden])
-
-    shape = op("Shape", "input_ids")
-    padding = op("Sub", np.float32(1), op("Cast", "attention_mask", to=TensorProto.FLOAT, name="mask"))
-    # Added to the scores: 0 for a token, the lowest float for padding; finite, so that a row of padding gives no NaN.
-    hide = op("Mul", op("Unsqueeze", padding, [1, 2]), np.finfo(np.float32).min)
-    x = op("Reshape", norm(_embeddings(graph, config, weights), "embeddings.LayerNorm", width), [-1, width])
-    if width != hidden:
-        x = linear(x, "embeddings_project", hidden, width)
-    for i in range(config.num_hidden_layers):
-        names = {part: f"{table['layer']}.{i}.{name}" for part, name in table.items()}
-        mixed = linear(attention(x, names), names["out"], hidden, hidden)
-        x = norm(op("Add", mixed, x), names["attention_norm"], hidden)
-        wide = ACTIVATIONS[config.hidden_act](graph, linear(x, names["up"], inner, hidden))
-        x = norm(op("Add", linear(wide, names["down"], hidden, inner), x), names["output_norm"], hidden)
-    return op("Identity", unflatten(x, hidden), name="token_embeddings")
-
-
-def _embeddings(graph: _Graph, config: Any, weights: _Weights) -> str:
-    """The sum of token, type and position embeddings, before its norm: [batch, sequence, width]."""
-    op, width = graph.op, config.embedding_size
-    x = op("Gather", weights.take("embeddings.word_embeddings.weight", config.vocab_size, width), "input_ids")
-    position = weights.take("embeddings.position_embeddings.weight", config.max_position_embeddings, width)
-    if config.model_type != "distilbert":
-        types = weights.take("embeddings.token_type_embeddings.weight", config.type_vocab_size, width)
-        if config.model_type in WITH_TYPES:
-            x = op("Add", x, op("Gather", types, "token_type_ids"))
-        else:
-            position = position + types[0]  # RoBERTa: every token is of type 0
-    if config.model_type != "roberta":
-        return op("Add", x, op("Slice", position, [0], op("Shape", "input_ids", start=1, end=2), [0]))
-    # As transformers counts: tokens from padding_idx + 1 on, padding at padding_idx, told by the ids and not the mask.
-    pad = np.int64(config.pad_token_id)
-    token = op("Cast", op("Not", op("Equal", "input_ids", pad)), to=TensorProto.INT64)
-    count = op("Mul", op("CumSum", token, np.int64(1)), token)
-    return op("Add", x, op("Gather", position, op("Add", count, pad)))
+def _unflatten(graph: Graph, x: str, width: int) -> str:
+    """[batch * sequence, width] as [batch, sequence, width]."""
+    return graph.op("Reshape", x, graph.op("Concat", "shape", [width], axis=0))
 
 
 def _pooling_mode(path: Path) -> str:
     """The pooling that 1_Pooling/config.json asks for, in sentence-transformers' older or newer words."""
-    config = _json(path)
+    config = read_json(path)
     flags = [
         key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
         for key, on in config.items()
@@ -290,7 +156,7 @@ def _pooling_mode(path: Path) -> str:
     return modes[0]
 
 
-def _pool(graph: _Graph, mode: str, tokens: str) -> str:
+def _pool(graph: Graph, mode: str, tokens: str) -> str:
     """One vector a text, padding never counted: [batch, hidden]. The mean of a text without tokens is zeros."""
     op = graph.op
     if mode == "mean":
@@ -299,19 +165,24 @@ def _pool(graph: _Graph, mode: str, tokens: str) -> str:
     if mode == "max":
         real = op("Unsqueeze", op("Cast", "mask", to=TensorProto.BOOL), [2])
         return op("ReduceMax", op("Where", real, tokens, np.finfo(np.float32).min), [1], keepdims=0)
+    if mode == "lasttoken":
+        counted = op(
+            "Mul", op("CumSum", "mask", np.int64(1)), "mask"
+        )  # highest at the last token, on whichever side padding is
+        return op("GatherND", tokens, op("ArgMax", counted, axis=1, keepdims=1), batch_dims=1)
     # cls, as sentence-transformers takes it: the first token that is not padding, so that left padding is right too.
     return op("GatherND", tokens, op("ArgMax", "mask", axis=1, keepdims=1), batch_dims=1)
 
 
-def _dense(graph: _Graph, folder: Path, x: str, into: int) -> tuple[str, int]:
+def _dense(graph: Graph, folder: Path, x: str, into: int) -> tuple[str, int]:
     """A Dense module on x [batch, into]: the value's name and its width."""
-    config = _json(path := folder / "config.json")
+    config = read_json(path := folder / "config.json")
     activation = config.get("activation_function", "Tanh").rsplit(".", 1)[-1]  # sentence-transformers' own default
     if activation not in DENSE_ACTIVATIONS:
         raise UserError(f"{path}: activation {activation} has no ONNX graph; supported: {', '.join(DENSE_ACTIVATIONS)}")
     if config.get("use_residual") or config.get("module_input_name", "sentence_embedding") != "sentence_embedding":
         raise UserError(f"{path}: only a Dense without residual, on the sentence embedding, has an ONNX graph")
-    dim, weights = int(config["out_features"]), _Weights(folder, "")
+    dim, weights = int(config["out_features"]), Weights(folder, "")
     bias = [weights.take("linear.bias", dim)] if config.get("bias", True) else []
     x = graph.gemm(x, folder.name, weights.take("linear.weight", dim, into), *bias)
     return (graph.op("Tanh", x) if activation == "Tanh" else x), dim

@@ -15,6 +15,8 @@ from jdistill import convert
 from jdistill.encoder import Encoder
 from jdistill.export import write_files, write_weights
 from jdistill.models.bert import BertConfig
+from jdistill.models.decoder import DecoderConfig
+from jdistill.models.transformer import ModelConfig
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Files of long runs, which begin first so that no worker is left with one at the end.
@@ -55,7 +57,7 @@ def tiny_config(**changes: object) -> BertConfig:
     return BertConfig(**(settings | changes))
 
 
-def random_params(config: BertConfig, seed: int = 0, scale: float = 0.2) -> dict:
+def random_params(config: ModelConfig, seed: int = 0, scale: float = 0.2) -> dict:
     rng = np.random.default_rng(seed)
     flat = {}
     for path, shape in convert.parameter_shapes(config).items():
@@ -75,6 +77,34 @@ def make_encoder(seed: int = 0, normalize: bool = True, **changes: object) -> En
         max_length=config.usable_positions,
         source="tiny",
     )
+
+
+def make_decoder(seed: int = 0, **changes: object) -> Encoder:
+    """A random decoder of 4 layers, 32 wide, 4 heads over 2 key/value heads, with MiniLM's tokenizer."""
+    settings: dict = dict(
+        model_type="llama",
+        vocab_size=30522,
+        hidden_size=32,
+        num_layers=4,
+        num_heads=4,
+        num_kv_heads=2,
+        head_size=8,
+        intermediate_size=64,
+        max_positions=64,
+        rms_norm_eps=1e-5,
+        rope_theta=1e4,
+        rope_scaling=None,
+        activation="silu",
+        qkv_bias=False,
+        out_bias=False,
+        mlp_bias=False,
+        qk_norm=False,
+        tied=True,
+        pad_token_id=0,
+    )
+    config = DecoderConfig(**(settings | changes))
+    tokenizer = AutoTokenizer.from_pretrained(real_teacher_folder())
+    return Encoder(config, random_params(config, seed), tokenizer, max_length=64, normalize=True, source="tiny decoder")
 
 
 def save_encoder(model: Encoder, folder: Path) -> Path:

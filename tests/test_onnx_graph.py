@@ -244,7 +244,7 @@ def test_unsupported_and_damaged_folders_say_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "text", "words"),
     [
-        ("Pooling", '{"pooling_mode": "lasttoken"}', "lasttoken.*mean, cls, max"),
+        ("Pooling", '{"pooling_mode": "weightedmean"}', "weightedmean.*mean, cls, max"),
         ("Pooling", '{"pooling_mode_mean_sqrt_len_tokens": true}', "mean_sqrt_len.*mean, cls, max"),
         ("Pooling", '{"pooling_mode": ["mean", "max"]}', "'mean', 'max'.*one of"),
         ("Pooling", '{"pooling_mode_cls_token": true, "include_prompt": false}', "include_prompt"),

@@ -1,0 +1,122 @@
+"""An Encoder's pooling, projections and normalisation as the modules that sentence-transformers loads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from jdistill.encoder import Encoder
+from jdistill.models.decoder import DecoderConfig
+from jdistill.models.pooling import POOLERS
+
+MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
+TORCH_ACTIVATIONS = {"Identity": "torch.nn.modules.linear.Identity", "Tanh": "torch.nn.modules.activation.Tanh"}
+BUILT_IN = "sentence_transformers.models."
+CUSTOM = Path(__file__).parent / "exported"  # modules of ours that sentence-transformers runs from the folder
+
+
+@dataclass(frozen=True)
+class Module:
+    """One row of modules.json: its type, the content of its config.json, and its tensors by torch's names."""
+
+    type: str
+    settings: dict[str, Any] | None = None
+    tensors: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return self.type.rsplit(".", 1)[-1]
+
+
+def is_built_in(pooling: str) -> bool:
+    """Whether sentence-transformers computes this pooler without code of ours, and so without trust_remote_code."""
+    return POOLERS[pooling].over_layers == "mean"
+
+
+def nearest_built_in(pooling: str) -> str:
+    """The pooler itself if it is built in, else the mean over the same layers."""
+    if is_built_in(pooling):
+        return pooling
+    return pooling.replace("max_", "avg_", 1).replace("concat_", "avg_", 1)
+
+
+def custom_files(model: Encoder) -> list[str]:
+    """Names of the Python files that the export carries; with any, sentence-transformers asks for trust_remote_code."""
+    files = [] if is_built_in(model.pooling) else ["layer_pooling.py"]
+    if isinstance(model.config, DecoderConfig) and not model.config.causal:
+        files.append("bidirectional_transformer.py")
+    return files
+
+
+def needs_all_layers(pooling: str) -> bool:
+    """Whether it takes more than the last hidden state, so that config.json must ask for all of them."""
+    return POOLERS[pooling].layers != (-1,)
+
+
+def pooling_modules(pooling: str, num_layers: int, hidden_size: int) -> list[Module]:
+    """Pooling alone, WeightedLayerPooling and Pooling, or, for what neither can express, our own LayerPooling."""
+    pooler = POOLERS[pooling]
+    layers = pooler.states(num_layers)
+    if not is_built_in(pooling):
+        settings = {"embedding_dimension": hidden_size, "layers": list(layers), "over_layers": pooler.over_layers}
+        return [Module("layer_pooling.LayerPooling", settings)]
+    flags = {f"pooling_mode_{name}": mode == pooler.over_tokens for mode, name in MODES.items()}
+    last = Module(f"{BUILT_IN}Pooling", {"word_embedding_dimension": hidden_size} | flags)
+    if not needs_all_layers(pooling):
+        return [last]
+    weights = np.zeros(num_layers + 1, np.float32)
+    weights[list(layers)] = 1.0
+    settings = {"word_embedding_dimension": hidden_size, "num_hidden_layers": num_layers, "layer_start": 0}
+    return [Module(f"{BUILT_IN}WeightedLayerPooling", settings, {"layer_weights": weights}), last]
+
+
+def modules_of(model: Encoder) -> list[Module]:
+    """Everything after the transformer, in order."""
+    modules = pooling_modules(model.pooling, model.config.num_layers, model.config.hidden_size)
+    width = model.pooled_width
+    for layer, activation in zip(model.dense, model.dense_activations, strict=True):
+        kernel = np.asarray(layer["kernel"], np.float32)
+        settings = {
+            "in_features": width,
+            "out_features": kernel.shape[1],
+            "bias": "bias" in layer,
+            "activation_function": TORCH_ACTIVATIONS[activation],
+        }
+        tensors = {"linear.weight": np.ascontiguousarray(kernel.T)}
+        if "bias" in layer:
+            tensors["linear.bias"] = np.asarray(layer["bias"], np.float32)
+        modules.append(Module(f"{BUILT_IN}Dense", settings, tensors))
+        width = kernel.shape[1]
+    return [*modules, Module(f"{BUILT_IN}Normalize")] if model.normalize else modules
+
+
+def write_modules(model: Encoder, folder: Path) -> None:
+    """modules.json and a folder for each module but the transformer, weights excepted."""
+    seeing_all = isinstance(model.config, DecoderConfig) and not model.config.causal
+    transformer = "bidirectional_transformer.BidirectionalTransformer" if seeing_all else f"{BUILT_IN}Transformer"
+    rows = [{"idx": 0, "name": "0", "path": "", "type": transformer}]
+    for idx, module in enumerate(modules_of(model), 1):
+        path = f"{idx}_{module.kind}"
+        rows.append({"idx": idx, "name": str(idx), "path": path, "type": module.type})
+        (folder / path).mkdir(exist_ok=True)
+        if module.settings is not None:
+            (folder / path / "config.json").write_text(json.dumps(module.settings, indent=2) + "\n")
+        if module.kind == "WeightedLayerPooling":  # not trained: part of the contract, and so written with it
+            save_file(module.tensors, folder / path / "model.safetensors", metadata={"format": "pt"})
+    for name in custom_files(model):
+        shutil.copyfile(CUSTOM / name, folder / name)
+    (folder / "modules.json").write_text(json.dumps(rows, indent=2) + "\n")
+
+
+def write_module_weights(model: Encoder, folder: Path) -> None:
+    """The tensors of every module that has some."""
+    for idx, module in enumerate(modules_of(model), 1):
+        if module.tensors:
+            path = folder / f"{idx}_{module.kind}" / "model.safetensors"
+            save_file(module.tensors, path, metadata={"format": "pt"})

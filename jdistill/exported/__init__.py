@@ -1,0 +1,1 @@
+"""Python files that an export carries for those who load it without jdistill."""

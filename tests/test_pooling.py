@@ -1,0 +1,138 @@
+"""Every pooler against loops, and through every kind of export and back; what sentence-transformers lacks travels as code."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import make_decoder, make_encoder, real_teacher_folder, sentences
+
+import jdistill
+from jdistill.errors import UserError
+from jdistill.export import export
+from jdistill.models.pooling import DISTILFACE, POOLERS, pool
+
+# DistilFACE's definitions: which hidden states (0: the embedding layer's output), joined how
+BY_HAND = {
+    "avg_last_hidden": ([4], "mean"),
+    "avg_last_second_hidden": ([3], "mean"),
+    "avg_all_hidden": ([0, 1, 2, 3, 4], "mean"),
+    "avg_second_to_last_hidden": ([1, 2, 3, 4], "mean"),
+    "avg_first_last": ([0, 4], "mean"),
+    "avg_last2": ([3, 4], "mean"),
+    "avg_last4": ([1, 2, 3, 4], "mean"),
+    "max_all_hidden": ([0, 1, 2, 3, 4], "max"),
+    "max_second_to_last_hidden": ([1, 2, 3, 4], "max"),
+    "max_first_last": ([0, 4], "max"),
+    "max_last2": ([3, 4], "max"),
+    "max_last4": ([1, 2, 3, 4], "max"),
+    "concat_last4": ([1, 2, 3, 4], "concat"),
+}
+
+
+def by_loops(name: str, states: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """states [5, B, L, D], token by token."""
+    found = []
+    for b in range(states.shape[1]):
+        tokens = [states[:, b, i] for i in range(mask.shape[1]) if mask[b, i]]
+        if name == "cls":
+            found.append(tokens[0][-1])
+        elif name == "lasttoken":
+            found.append(tokens[-1][-1])
+        elif name == "max":
+            found.append(np.max([token[-1] for token in tokens], axis=0))
+        else:
+            layers, how = BY_HAND.get(name, ([4], "mean"))
+            join = {"mean": lambda x: x.mean(0), "max": lambda x: x.max(0), "concat": lambda x: x.reshape(-1)}[how]
+            found.append(np.mean([join(token[layers]) for token in tokens], axis=0))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("name", POOLERS)
+def test_every_pooler_equals_loops_and_never_sees_padding(name: str) -> None:
+    states = np.random.default_rng(0).standard_normal((5, 4, 7, 6)).astype(np.float32)
+    mask = np.arange(7) < np.array([7, 4, 1, 3])[:, None]
+    found = np.asarray(pool(name, list(states), jnp.asarray(mask)))
+    np.testing.assert_allclose(found, by_loops(name, states, mask), atol=1e-6)
+    spoilt = np.where(mask[None, :, :, None], states, 100.0)
+    np.testing.assert_array_equal(np.asarray(pool(name, list(spoilt), jnp.asarray(mask))), found)
+    assert found.shape[1] == POOLERS[name].width(6) and found.dtype == np.float32
+
+
+def test_there_are_fourteen_and_others_are_refused() -> None:
+    assert len(DISTILFACE) == 14 and set(DISTILFACE) == {"cls", *BY_HAND}
+    states, mask = [jnp.zeros((1, 2, 4))] * 3, jnp.ones((1, 2))
+    for name in ("avg_last4", "max_last4", "concat_last4"):
+        with pytest.raises(UserError, match="the 4 last layers needs as many; the model has 2"):
+            pool(name, states, mask)
+    with pytest.raises(UserError, match="no pooler 'mean4'; there are cls, avg_last_hidden"):
+        pool("mean4", states, mask)
+
+
+def test_the_real_minilm_equals_transformers() -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoModel.from_pretrained(real_teacher_folder()).eval()
+    model = jdistill.load(str(real_teacher_folder()))
+    tokens = model.tokenizer(sentences(6), padding=True, return_tensors="pt")
+    with torch.no_grad():
+        states = theirs(**tokens, output_hidden_states=True).hidden_states
+    kept = np.stack([states[i].numpy() for i in (0, 3, 4, 5, 6)])  # what by_loops calls 1 to 4 are the last four
+    for name in ("cls", "avg_first_last", "avg_last2", "avg_last4", "max_last4", "concat_last4"):
+        ours = replace(model, pooling=name, normalize=False).encode(sentences(6))
+        np.testing.assert_allclose(ours, by_loops(name, kept, tokens["attention_mask"].numpy()), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", POOLERS)
+def test_every_pooler_goes_through_an_export_and_back(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers", reason="needs the torch extra")
+    model = replace(make_encoder(), pooling=name)
+    checks = export(model, tmp_path / "out", onnx=True)
+    assert set(checks) == {"ONNX Runtime", "sentence-transformers"} and max(checks.values()) < 1e-5
+    again = jdistill.load(str(tmp_path / "out"))
+    np.testing.assert_allclose(again.encode(sentences(5)), model.encode(sentences(5)), atol=1e-6)
+    assert again.dim == model.dim == (128 if name == "concat_last4" else 32)
+    carries_code = (tmp_path / "out" / "layer_pooling.py").is_file()
+    assert carries_code == (name.startswith(("max_", "concat_")))
+
+
+@pytest.mark.parametrize(
+    ("name", "causal", "changes"),
+    [
+        ("lasttoken", True, {}),
+        ("avg_last4", True, {"qkv_bias": True, "out_bias": True, "mlp_bias": True}),
+        ("mean", False, {"model_type": "qwen3", "qk_norm": True, "head_size": 12}),
+        ("max_first_last", False, {"rope_scaling": (8.0, 1.0, 4.0, 16)}),
+    ],
+)
+def test_decoders_go_through_an_export_and_back(name: str, causal: bool, changes: dict, tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers", reason="needs the torch extra")
+    model = replace(make_decoder(causal=causal, **changes), pooling=name)
+    checks = export(model, tmp_path / "out", onnx=True)
+    assert set(checks) == {"ONNX Runtime", "sentence-transformers"} and max(checks.values()) < 1e-5
+    again = jdistill.load(str(tmp_path / "out"))
+    assert again.config == model.config and again.pooling == name
+    np.testing.assert_allclose(again.encode(sentences(5)), model.encode(sentences(5)), atol=1e-6)
+    assert (tmp_path / "out" / "bidirectional_transformer.py").is_file() == (not causal)
+
+
+def test_code_in_a_folder_needs_trust_and_weights_that_differ_are_refused(tmp_path: Path) -> None:
+    st = pytest.importorskip("sentence_transformers", reason="needs the torch extra")
+    export(replace(make_encoder(), pooling="max_last2"), tmp_path / "max")
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        st.SentenceTransformer(str(tmp_path / "max"), device="cpu")
+    settings = tmp_path / "max" / "1_LayerPooling" / "config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"layers": [2, 4]}))
+    with pytest.raises(UserError, match=r"takes the hidden states \[2, 4\] by max"):
+        jdistill.load(str(tmp_path / "max"))
+    from safetensors.numpy import save_file
+
+    export(replace(make_encoder(), pooling="avg_last2"), tmp_path / "avg")
+    uneven = {"layer_weights": np.array([0, 0, 0, 1, 2], np.float32)}
+    save_file(uneven, tmp_path / "avg" / "1_WeightedLayerPooling" / "model.safetensors")
+    with pytest.raises(UserError, match="layers have different weights"):
+        jdistill.load(str(tmp_path / "avg"))
