@@ -6,6 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from jdistill import convert
+from jdistill.encoder_files import read_pooler
+from jdistill.models.pooling import POOLERS
+
 HEAD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -25,30 +29,40 @@ A sentence encoder of {params} parameters with {dim}-dimensional vectors, distil
 
 ```python
 from sentence_transformers import SentenceTransformer
-model = SentenceTransformer("{name}")
+model = SentenceTransformer("{name}"{trust})
 vectors = model.encode(["a sentence", "another one"])
 ```
 
-`transformers.AutoModel` and `AutoTokenizer` load the folder too; a text's vector is then the {pooling} of its last
-hidden states{after}. At most {max_length} tokens of a text are read.
+`transformers.AutoModel` and `AutoTokenizer` load the folder too; a text's vector is then {pooling}{after}. At most
+{max_length} tokens of a text are read.
 """
+TRUST = """
+The folder carries code of its own ({files}), which sentence-transformers runs only with `trust_remote_code=True`, from a
+local folder too. `python -m jdistill.export --plain` writes the nearest pooler that needs none.
+"""
+JOINED = {"mean": "the mean of", "max": "the element-wise maximum over", "concat": "the concatenation of"}
+TOKENS = {
+    "mean": "the mean over its tokens",
+    "max": "the maximum over its tokens",
+    "cls": "the first token's",
+    "lasttoken": "the last token's",
+}
 
 
 def write_card(workdir: Path, folder: Path) -> None:
     """README.md in an exported folder, from the run's config.json and, once there is one, its results.json."""
     config = _read(workdir / "config.json")
     results = _read(workdir / "results.json")
-    model, pooling = _read(folder / "config.json"), _read(folder / "1_Pooling" / "config.json")
-    dense = sorted(folder.glob("*_Dense"))
-    dim = _read(dense[-1] / "config.json")["out_features"] if dense else pooling["word_embedding_dimension"]
-    steps = ["projected by the Dense module"] * bool(dense) + ["scaled to length one"] * any(folder.glob("*_Normalize"))
-    mode = (
-        "mean"
-        if pooling.get("pooling_mode_mean_tokens")
-        else "maximum"
-        if pooling.get("pooling_mode_max_tokens")
-        else "first"
+    model, architecture = _read(folder / "config.json"), convert.read_config(folder)
+    pooling, rest = read_pooler(folder, json.loads((folder / "modules.json").read_text()), architecture)
+    dense = [path for kind, path in rest if kind == "Dense"]
+    dim = (
+        _read(dense[-1] / "config.json")["out_features"] if dense else POOLERS[pooling].width(architecture.hidden_size)
     )
+    steps = ["projected by the Dense module"] * bool(dense) + ["scaled to length one"] * any(
+        k == "Normalize" for k, _ in rest
+    )
+    code = sorted(path.name for path in folder.glob("*.py"))
     text = HEAD.format(
         name=workdir.name,
         params=_count(results, "student"),
@@ -56,16 +70,28 @@ def write_card(workdir: Path, folder: Path) -> None:
         method=config.get("method", "jdistill"),
         teacher=config.get("teacher", "its teacher"),
         teacher_params=_count(results, "teacher"),
-        pooling=mode,
+        pooling=described(pooling, architecture.num_layers),
+        trust=", trust_remote_code=True" if code else "",
         after=", " + ", then ".join(steps) if steps else "",
         max_length=_read(folder / "sentence_bert_config.json").get(
             "max_seq_length", model.get("max_position_embeddings")
         ),
     )
+    text += TRUST.format(files=", ".join(code)) if code else ""
     text += _figures(results)
     beside = folder / "README.md.tmp"
     beside.write_text(text)
     beside.replace(folder / "README.md")
+
+
+def described(pooling: str, num_layers: int) -> str:
+    """A pooler in words."""
+    pooler = POOLERS[pooling]
+    layers = pooler.states(num_layers)
+    tokens = TOKENS[pooler.over_tokens]
+    if layers == (num_layers,):
+        return f"{tokens} of the last hidden state" if "over" in tokens else f"{tokens} last hidden state"
+    return f"{tokens} of {JOINED[pooler.over_layers]} hidden states {', '.join(map(str, layers))} (0: the embedding layer's output)"
 
 
 def _figures(results: dict[str, Any]) -> str:

@@ -60,7 +60,7 @@ def test_a_text_that_cannot_be_encoded_is_named(text: object, message: str) -> N
     ("modules", "message"),
     [
         (["Transformer", "Pooling", "Normalize", "Dense"], "puts Normalize before Dense"),
-        (["Transformer", "Pooling", "LayerNorm"], "jdistill reads Transformer, Pooling, then Dense and Normalize"),
+        (["Transformer", "Pooling", "LayerNorm"], "jdistill reads Transformer, Pooling .after"),
         (["WordEmbeddings", "Pooling"], "jdistill reads Transformer"),
     ],
 )

@@ -14,6 +14,7 @@ from conftest import make_decoder, make_encoder, real_teacher_folder, sentences
 import jdistill
 from jdistill.errors import UserError
 from jdistill.export import export
+from jdistill.model_card import write_card
 from jdistill.models.pooling import DISTILFACE, POOLERS, pool
 
 # DistilFACE's definitions: which hidden states (0: the embedding layer's output), joined how
@@ -104,7 +105,7 @@ def test_every_pooler_goes_through_an_export_and_back(name: str, tmp_path: Path)
     ("name", "causal", "changes"),
     [
         ("lasttoken", True, {}),
-        ("avg_last4", True, {"qkv_bias": True, "out_bias": True, "mlp_bias": True}),
+        ("avg_first_last", True, {"qkv_bias": True, "out_bias": True, "mlp_bias": True}),
         ("mean", False, {"model_type": "qwen3", "qk_norm": True, "head_size": 12}),
         ("max_first_last", False, {"rope_scaling": (8.0, 1.0, 4.0, 16)}),
     ],
@@ -118,6 +119,14 @@ def test_decoders_go_through_an_export_and_back(name: str, causal: bool, changes
     assert again.config == model.config and again.pooling == name
     np.testing.assert_allclose(again.encode(sentences(5)), model.encode(sentences(5)), atol=1e-6)
     assert (tmp_path / "out" / "bidirectional_transformer.py").is_file() == (not causal)
+    write_card(tmp_path, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert ("trust_remote_code=True)" in card) == (not causal)
+    words = {
+        "lasttoken": "the last token's last hidden state",
+        "mean": "the mean over its tokens of the last hidden state",
+    }
+    assert words.get(name, "hidden states 0, 4") in card
 
 
 def test_code_in_a_folder_needs_trust_and_weights_that_differ_are_refused(tmp_path: Path) -> None:
