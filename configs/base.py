@@ -8,8 +8,10 @@ def get_config() -> ConfigDict:
     c.method = ""  # which file of jdistill/methods
 
     # Sources: a path, a hub id, or pkg:import_name/sub/folder inside an installed package.
-    c.teacher = ""  # also vectors:FILE (texts with their embeddings) and st:SOURCE (whatever sentence-transformers loads; torch extra)
+    # teacher: also vectors:FILE (texts with their embeddings) and st:SOURCE (whatever sentence-transformers loads; torch extra)
+    c.teacher = ""  # empty: the start itself
     c.start = ""  # where the student's weights start; empty: the teacher itself
+    c.pooling = ""  # the student's pooler, a name in jdistill/models/pooling.py; empty: its start's own
     c.text = ""  # .txt .txt.gz .csv .tsv .jsonl .parquet, a folder of those, a datasets id, or python-docs; empty: a vectors: teacher's own texts
     c.text_column = ""  # the column of a table or dataset; may be empty where there is only one of strings
     c.max_texts = 0  # use the first so many training texts; 0: all
@@ -51,6 +53,7 @@ def get_config() -> ConfigDict:
     # The run.
     c.log_every = 20  # steps between lines of metrics.jsonl
     c.checkpoint_every = 500  # steps between checkpoints, each with a dev score
+    c.patience = 0  # stop after so many checkpoints without a better dev score; 0: never
     c.keep_last = 2  # checkpoints; the best is kept too
     c.onnx = True  # add the ONNX graph to the export
     c.index_texts = 20_000  # texts put into the FAISS index that jdistill.search answers from; 0: no index

@@ -119,58 +119,59 @@ def cache_folder(cfg: ConfigDict) -> Path:
 
 
 class Answers:
-    """The teacher's vectors of a corpus. The first look at any of them asks the teacher for all that the cache lacks."""
+    """The teacher's vectors of a corpus. The first look at a side of it asks the teacher for what the cache lacks."""
 
     def __init__(self, cfg: ConfigDict, corpus: Corpus, teacher: Teacher):
         self._folder, self._corpus, self._teacher = cache_folder(cfg), corpus, teacher
-        self._cache: AnswerCache | None = None
+        self._train: tuple[AnswerCache, np.ndarray] | None = None
 
-    def _filled(self) -> AnswerCache:
-        if self._cache is None:
-            texts = self._corpus.train + self._corpus.held_out
+    def _ask(self, texts: list[str]) -> tuple[AnswerCache, np.ndarray]:
+        """The cache, filled, and where in it each text's answer is."""
+        cache = self._teacher.cache(self._folder, writer=sharding.process_index())
+        rows = cache.rows(texts)
+        # Shared out by place in the corpus, on which all processes agree: what each finds missing may differ, as others
+        # fill the same cache meanwhile.
+        mine = [i for i in np.flatnonzero(rows < 0) if i % sharding.process_count() == sharding.process_index()]
+        cache.fill([texts[i] for i in mine], self._teacher.answer)
+        sharding.wait_for_all("teacher answers")
+        if (rows < 0).any():  # other processes' answers too
             cache = self._teacher.cache(self._folder, writer=sharding.process_index())
             rows = cache.rows(texts)
-            # Shared out by place in the corpus, on which all processes agree: what each finds missing may differ, as others
-            # fill the same cache meanwhile.
-            mine = [i for i in np.flatnonzero(rows < 0) if i % sharding.process_count() == sharding.process_index()]
-            cache.fill([texts[i] for i in mine], self._teacher.answer)
-            sharding.wait_for_all("teacher answers")
-            if (rows < 0).any():  # other processes' answers too
-                cache = self._teacher.cache(self._folder, writer=sharding.process_index())
-                rows = cache.rows(texts)
-            if (rows < 0).any():
-                raise UserError(
-                    f"{self._folder} lacks {(rows < 0).sum()} teacher answers after filling; run the command again"
-                )
-            self._rows = rows
-            self._cache = cache
-        return self._cache
+        if (rows < 0).any():
+            raise UserError(
+                f"{self._folder} lacks {(rows < 0).sum()} teacher answers after filling; run the command again"
+            )
+        return cache, rows
 
     def train(self, rows: np.ndarray) -> np.ndarray:
         """The vectors of these rows of corpus.train, float32 [len(rows), D]."""
-        cache = self._filled()
-        return cache.gather(self._rows[rows])
+        if self._train is None:
+            self._train = self._ask(self._corpus.train)
+        cache, places = self._train
+        return cache.gather(places[rows])
 
     def held_out(self) -> np.ndarray:
         """The vectors of corpus.held_out, float32 [N, D]."""
-        cache = self._filled()
-        return cache.gather(self._rows[len(self._corpus.train) :])
+        cache, places = self._ask(self._corpus.held_out)
+        return cache.gather(places)
 
 
 def text_data(
     cfg: ConfigDict,
     corpus: Corpus,
     tokens: TokenTable,
-    answers: Callable[[np.ndarray], np.ndarray],
+    answers: Callable[[np.ndarray], np.ndarray] | None,
     pad_id: int,
     others: int = 0,
 ) -> Data:
-    """Batches of the training text with the teacher's answers (Stage.data "texts", Stage.others)."""
+    """Batches of the training text with the teacher's answers, None: without (Stage.data "texts", Stage.others)."""
 
     def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
         ids, mask = tokens.padded(rows, width, pad_id)
-        batch = {"ids": ids, "mask": mask, "teacher": answers(rows)}
-        if others:
+        batch = {"ids": ids, "mask": mask}
+        if answers is not None:
+            batch["teacher"] = answers(rows)
+        if others and answers is not None:
             drawn = other_rows(rows, step, cfg.seed, others, len(tokens.lengths))
             batch["others"] = answers(drawn.ravel()).reshape(*drawn.shape, -1)
             batch |= {"row": rows.astype(np.int32), "other_rows": drawn.astype(np.int32)}

@@ -28,10 +28,11 @@ from jdistill.host_memory import keep_freed_memory
 from jdistill.methods import METHODS
 from jdistill.methods.contract import Method, Stage, Start
 from jdistill.model_card import write_card
+from jdistill.models.pooling import known
 from jdistill.progress import clock, log, setup_logging
 from jdistill.report import write_report
 from jdistill.teacher import Teacher, open_teacher
-from jdistill.train import Data, Interrupted, total_steps, train
+from jdistill.train import Data, Interrupted, train
 from jdistill.workdir import settle_config, write_json
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -58,12 +59,14 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
             log.info("%s is complete: see %s and %s", workdir, workdir / "results.json", workdir / "report.html")
             return
     log.info("devices: %s", sharding.describe())
-    teacher = open_teacher(cfg.teacher, cfg.max_length, "float32")
-    own_start = None if cfg.start else teacher.encoder
+    teacher = open_teacher(cfg.teacher or cfg.start, cfg.max_length, "float32")
+    own_start = None if cfg.start and cfg.teacher else teacher.encoder
     student = own_start or encoder.load(_start_source(cfg), key="config.start")
     if cfg.max_length:
         student = replace(student, max_length=min(cfg.max_length, student.max_length))
-    student = replace(student, prompts=student.prompts | text.configured_prompts(cfg))
+    student = replace(
+        student, prompts=student.prompts | text.configured_prompts(cfg), pooling=known(cfg.pooling or student.pooling)
+    )
     words = text.read_corpus(cfg, teacher)
     answers = text.Answers(cfg, words, teacher)
     stages = METHODS[cfg.method](cfg)
@@ -89,9 +92,9 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
             )
         sharding.wait_for_all("stage folder")
         # Fine-tuning leaves the teacher on purpose, so agreement with it would choose the least tuned checkpoint.
-        score = dev_score(cfg, words.held_out, vectors, by_agreement=stage.data == "texts")
-        student, seconds = train(stage.cfg, method, data, folder, score)
-        steps = total_steps(stage.cfg, data.batches.steps_per_epoch)
+        by_agreement = stage.data == "texts" and stage.teacher
+        score = dev_score(cfg, words.held_out, vectors, by_agreement)
+        student, seconds, steps = train(stage.cfg, method, data, folder, score)
         sentences = steps * stage.cfg.batch_size * data.texts_per_row
         done.append({"name": stage.name, "seconds": seconds, "steps": steps, "sentences": sentences})
     if not dry_run:
@@ -116,9 +119,10 @@ def open_stage(
         return np.random.default_rng(0).standard_normal((len(rows), teacher.width), np.float32)
 
     look_up = random if made_up else answers.train
+    of_teacher = look_up if stage.teacher else None
     if triplets is None or stage.data == "texts":
         tokens = text.tokenize(stage.cfg, words, student)
-        data = text.text_data(stage.cfg, words, tokens, look_up, student.config.pad_token_id, stage.others)
+        data = text.text_data(stage.cfg, words, tokens, of_teacher, student.config.pad_token_id, stage.others)
     else:
         of_triplets, data = text.triplet_data(stage.cfg, triplets, student)
         tokens = of_triplets.passages

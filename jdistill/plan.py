@@ -32,7 +32,8 @@ def describe(stage: Stage, method: Method, data: Data, teacher: Teacher, corpus:
             [width * cfg.batch_size for width, _ in (batches.at(i) for i in range(min(steps, batches.steps_per_epoch)))]
         )
     )
-    missing = int((teacher.cache(cache_folder(cfg)).rows(corpus.train + corpus.held_out) < 0).sum())
+    asked = (corpus.train if stage.teacher else []) + corpus.held_out
+    missing = int((teacher.cache(cache_folder(cfg)).rows(asked) < 0).sum())
     fill_rate = _teacher_rate(teacher, corpus.train[:256]) if missing and teacher.encoder is not None else 0.0
     checkpoint = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
     answers = missing * (4 * teacher.width + 16)

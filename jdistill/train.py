@@ -83,10 +83,10 @@ def catch_signals() -> Iterator[list[str]]:
 
 def train(
     cfg: ConfigDict, method: Method, data: Data, folder: Path, score: Callable[[Encoder], dict[str, float]]
-) -> tuple[Encoder, float]:
+) -> tuple[Encoder, float, int]:
     """Trains a stage to its end in `folder`, from its newest checkpoint if there is one.
 
-    Returns the best student and the seconds its training took, those before a resumed checkpoint included.
+    Returns the best student, the seconds its training took, those before a resumed checkpoint included, and its steps.
 
     score: an encoder's dev figures; "score" among them, higher is better, decides which checkpoint is best. Raises
     Interrupted after a signal (state saved), UserError for a loss that is not finite, a full disk, or data that
@@ -157,9 +157,15 @@ def train(
         about["seconds"] = spent + time.monotonic() - started
         checkpoints.save(at, state._asdict(), about, figures.get("score"))
 
+    def out_of_patience() -> bool:
+        """Whether the best dev score lies cfg.patience checkpoints back. Told by the checkpoints alone, so that a resumed run
+        stops where the uninterrupted one does."""
+        best = checkpoints.best_step() if cfg.patience and done % cfg.checkpoint_every == 0 else None
+        return best is not None and done - best >= cfg.patience * cfg.checkpoint_every
+
     with catch_signals() as caught:
         try:
-            while done < steps:
+            while done < steps and not out_of_patience():
                 batch = sharding.shard_rows(data.batch(done), mesh)
                 state, metrics = step_fn(state, frozen, batch)
                 done += 1
@@ -190,6 +196,8 @@ def train(
                         save(done, with_score=False)
                     checkpoints.wait()
                     raise Interrupted(caught, done)
+            if done < steps:
+                log.info("stopped at step %d: no better dev score since step %s", done, checkpoints.best_step())
             checkpoints.wait()
             if sharding.any_process(bool(caught)):  # in the last step or its scoring: what comes next must not begin
                 raise Interrupted(caught, done)
@@ -209,7 +217,7 @@ def train(
         _, restored, _ = checkpoints.restore(abstract(state)._asdict(), best)
         state = TrainState(**restored)
     checkpoints.close()
-    return method.student.with_weights(host_params(state)["student"]), about["seconds"]
+    return method.student.with_weights(host_params(state)["student"]), about["seconds"], done
 
 
 def _diverged(step: int, what: str, checkpoints: Checkpoints) -> UserError:

@@ -1,6 +1,6 @@
 """The methods by name: one file per paper, one line here. Each names the stages of a run with its config."""
 
-from jdistill.methods import crd, hpd, ibkd, mse, simtde, supervised
+from jdistill.methods import crd, distilface, hpd, ibkd, mse, simtde, supervised
 
 METHODS = {
     "simtde": simtde.stages,
@@ -10,4 +10,5 @@ METHODS = {
     "crd": crd.stages,
     "hpd": hpd.stages,
     "supervised": supervised.stages,
+    "distilface": distilface.stages,
 }

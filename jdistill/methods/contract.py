@@ -64,7 +64,8 @@ class Stage:
     "mask" bool [n, K+2, L], "real" bool [n, K+2], false where a row has fewer than K negatives. cfg: the run's config
     with what the stage changes. others: so many further teacher vectors a text, of other texts drawn anew each step, in
     batch["others"] float32 [n, others, D], with which text each row of the batch and each of them is in batch["row"] int32 [n] and
-    batch["other_rows"] [n, others]; 0: none.
+    batch["other_rows"] [n, others]; 0: none. teacher: whether the method learns from the teacher's answers; without, batch has
+    no "teacher", and agreement with the teacher does not choose the best checkpoint.
     """
 
     name: str
@@ -72,3 +73,4 @@ class Stage:
     cfg: ConfigDict
     build: Callable[[ConfigDict, Start], Method]
     others: int = 0
+    teacher: bool = True

@@ -1,0 +1,57 @@
+"""DistilFACE: contrastive learning between two dropout views of a text, on a distilled encoder or a raw language model.
+
+Paper: Contrastive Learning in Distilled Models, Lim et al., 2022. Its figures: DistilBERT 58.23 (mean of first and last
+layer) to 72.10 (mean of the last four) on STS12 to 15 and STS-B.
+
+    python -m jdistill.main --config configs/distilface.py --workdir runs/distilface \\
+        --config.start=FOLDER_OR_GGUF --config.text=sentences.txt.gz --config.text_column= --config.senteval=SENTEVAL \\
+        --config.dev_pairs=sts-dev-clean.csv
+
+Cost: see BUILD_NOTES.md. Variants, --config configs/distilface.py:NAME:
+
+    poolers   the setting of the paper's pooler ablation: batch 64, lr 5e-5, 30,000 steps
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config(variant: str = "") -> ConfigDict:
+    c = base.get_config()
+    c.method = "distilface"
+    c.teacher = ""  # none; the figures are compared with those of the start. With loss.distil: the teacher
+    c.start = "distilbert/distilbert-base-uncased"
+    c.text = "princeton-nlp/datasets-for-simcse"
+    c.text_column = "text"
+    c.pooling = "avg_last4"
+    c.max_length = 32
+
+    c.student = ConfigDict()
+    c.student.embedding_size = -1  # the start's own
+    c.student.layers = 0  # 0: all of the start's
+    c.student.hidden_size = 0  # 0: the start's
+    c.student.start = "svd"
+    c.student.copy_layers = "first"  # which of the start's layers: first, last, spread
+    c.student.dropout = 0.1  # what makes the two views
+    c.student.attention = "causal"  # of a decoder: causal or bidirectional
+
+    c.loss = ConfigDict()
+    c.loss.temperature = 0.05
+    c.loss.distil = 0.0  # weight of the cosine distance to the teacher's vectors; 0: no teacher
+
+    c.batch_size = 128
+    c.learning_rate = 1e-5
+    c.schedule = "linear"
+    c.warmup = 0.0
+    c.weight_decay = 0.0  # Adam
+    c.max_steps = 20_000
+    c.checkpoint_every = 250
+
+    changes = {"": {}, "poolers": {"batch_size": 64, "learning_rate": 5e-5, "max_steps": 30_000}}
+    if variant not in changes:
+        raise ValueError(
+            f"configs/distilface.py has no variant {variant!r}; it has {', '.join(name for name in changes if name)}"
+        )
+    c.update_from_flattened_dict(changes[variant])
+    return c

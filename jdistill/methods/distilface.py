@@ -1,0 +1,66 @@
+"""DistilFACE: contrastive learning on a distilled encoder (Lim et al., "Contrastive Learning in Distilled Models", 2022).
+
+Each text is encoded twice with independent dropout; of the batch's second views each first view is to pick its own (their
+section 3, the loss of unsupervised SimCSE). No teacher is needed; loss.distil adds one's vectors, which the paper leaves as
+future work.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill import losses
+from jdistill.errors import UserError
+from jdistill.losses import HIGHEST, info_nce
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree
+from jdistill.student import make_student, representer, to_teacher
+
+
+def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    # Without a teacher "agreement with the teacher" is agreement with the untuned start, which must not choose.
+    teaches = bool(cfg.loss.distil)
+    return (Stage("contrast", "texts", cfg, build, teacher=teaches),)
+
+
+def build(cfg: ConfigDict, given: Start) -> Method:
+    """Raises UserError for a temperature that is not positive, a batch of one, and a student without dropout."""
+    loss = cfg.loss
+    if not loss.temperature > 0:
+        raise UserError(f"--config.loss.temperature={loss.temperature} must be above 0")
+    if cfg.batch_size < 2:
+        raise UserError("--config.batch_size=1: contrastive learning needs at least 2 texts in a batch")
+    if not 0 < cfg.student.dropout < 1:
+        raise UserError(
+            f"--config.student.dropout={cfg.student.dropout}: the two views of a text differ by their dropout alone; 0.1 is usual"
+        )
+    student = make_student(cfg, given.encoder, given.tokens)
+    params: Tree = {"student": student.weights()}
+    if loss.distil:
+        params["W"] = to_teacher(student.dim, given.teacher_width, np.random.default_rng([cfg.seed, 2]))
+    represent_texts = representer(student, cfg.dtype)
+
+    def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
+        # A text's two views stand side by side in one pass, each with a dropout of its own.
+        twice = {name: jnp.repeat(batch[name], 2, axis=0) for name in ("ids", "mask")}
+        views_2nxD = represent_texts(params, frozen, twice, rng)["output"]
+        return {"views": views_2nxD.reshape(-1, 2, views_2nxD.shape[-1])}
+
+    def objective(
+        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
+    ) -> tuple[Array, dict[str, Array]]:
+        first_nxD, second_nxD = reps["views"][:, 0], reps["views"][:, 1]
+        # l_i = -log exp(sim(h_i, h_i+) / tau) / sum_j exp(sim(h_i, h_j+) / tau)
+        contrast = info_nce(first_nxD, second_nxD, frozen["temperature"], block=cfg.block_size)
+        metrics = {"info_nce": contrast}
+        total = contrast
+        if loss.distil:
+            mine_nxT = losses.unit(jnp.dot(first_nxD, params["W"], precision=HIGHEST))
+            metrics["distil_loss"] = (1.0 - (mine_nxT * losses.unit(batch["teacher"])).sum(-1)).mean()
+            total = total + loss.distil * metrics["distil_loss"]
+        return total, metrics | {"loss": total}
+
+    # Not a constant of the compiled step, so that a sweep over temperatures compiles once.
+    frozen = {"temperature": np.float32(loss.temperature)}
+    return Method(params, student, frozen, represent, objective)

@@ -1,0 +1,109 @@
+"""DistilFACE: its loss against loops, two views, gradient, what is refused; a run from a raw decoder, stopped by patience."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from conftest import make_decoder, save_encoder, sentences
+from simtde_setting import random_tokens, small_teacher, start
+from test_losses import naive_info_nce
+
+import jdistill
+from configs import distilface as config_file
+from jdistill.errors import UserError
+from jdistill.methods.contract import Method
+from jdistill.methods.distilface import build
+from jdistill.step import make_gradient
+
+
+def setting(rows: int = 6, **changes: object) -> tuple[Method, dict[str, np.ndarray]]:
+    cfg = config_file.get_config()
+    cfg.student.layers, cfg.batch_size, cfg.pooling = 2, rows, ""
+    cfg.update_from_flattened_dict(changes)
+    tokens = random_tokens(300)
+    given = start(small_teacher(), tokens)
+    ids, mask = tokens.padded(np.arange(rows), 20, 0)
+    return build(cfg, given), {"ids": ids, "mask": mask, "teacher": given.answers(np.arange(rows))}
+
+
+def test_the_loss_against_loops() -> None:
+    method, batch = setting(**{"loss.distil": 0.3})
+    reps = method.represent(method.params, method.frozen, batch, jax.random.key(0))
+    total, metrics = method.objective(method.params, method.frozen, reps, batch)
+    first, second = np.asarray(reps["views"])[:, 0], np.asarray(reps["views"])[:, 1]
+    nce = naive_info_nce(first, second, 0.05)
+    mine = first.astype(np.float64) @ method.params["W"]
+    cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(mine, batch["teacher"], strict=True)]
+    assert float(metrics["info_nce"]) == pytest.approx(nce, rel=1e-5)
+    assert float(total) == pytest.approx(nce + 0.3 * (1 - np.mean(cosines)), rel=1e-5)
+
+
+def test_two_views_differ_and_each_is_what_its_own_dropout_makes_it() -> None:
+    method, batch = setting()
+    views = np.asarray(method.represent(method.params, method.frozen, batch, jax.random.key(0))["views"])
+    assert views.shape == (6, 2, 32) and np.abs(views[:, 0] - views[:, 1]).min(1).max() > 1e-4
+    without = np.asarray(method.represent(method.params, method.frozen, batch, None)["views"])
+    np.testing.assert_array_equal(without[:, 0], without[:, 1])
+
+
+@pytest.mark.parametrize("chunk", [0, 2])
+def test_gradient_against_finite_differences(chunk: int) -> None:
+    method, batch = setting()
+    rng_free = make_gradient(method, 0, dropout=False, chunk_size=chunk)
+    gradient, _ = rng_free(method.params, method.frozen, batch, np.int32(0))
+
+    def loss(at: float) -> float:
+        params = jax.tree.map(np.array, method.params)
+        params["student"]["model"]["layer_0"]["up"]["kernel"][3, 5] += at
+        return float(method.objective(params, method.frozen, method.represent(params, {}, batch, None), batch)[0])
+
+    step = 2e-2
+    numeric = (8 * (loss(step) - loss(-step)) - (loss(2 * step) - loss(-2 * step))) / (12 * step)
+    found = float(gradient["student"]["model"]["layer_0"]["up"]["kernel"][3, 5])
+    assert found == pytest.approx(numeric, rel=2e-2, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss.temperature": 0.0}, "temperature=0.0 must be above 0"),
+        ({"loss.temperature": -0.05}, "temperature=-0.05 must be above 0"),
+        ({"student.dropout": 0.0}, "dropout=0.0: the two views"),
+        ({"batch_size": 1}, "at least 2 texts"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        setting(**changes)
+
+
+def test_a_run_from_a_raw_decoder_ends_by_patience(tmp_path: Path) -> None:
+    decoder = save_encoder(make_decoder(), tmp_path / "decoder")
+    (tmp_path / "text.txt").write_text("\n".join(sentences(300)))
+    # Pairs without sense, so that the score wanders.
+    texts = sentences(12, seed=5)
+    rows = "".join(f"{a},{b},{i % 5}\n" for i, (a, b) in enumerate(zip(texts[::2], texts[1::2], strict=True)))
+    (tmp_path / "dev.csv").write_text("sentence1,sentence2,score\n" + rows)
+    command = [
+        sys.executable, "-m", "jdistill.main", "--config", "configs/distilface.py", "--workdir", str(tmp_path / "run"),
+        f"--config.start={decoder}", f"--config.text={tmp_path / 'text.txt'}", "--config.text_column=",
+        f"--config.dev_pairs={tmp_path / 'dev.csv'}", "--config.batch_size=16", "--config.max_steps=80",
+        "--config.checkpoint_every=4", "--config.patience=3", "--config.learning_rate=0.01", "--config.student.layers=2",
+        "--config.student.attention=bidirectional", "--config.pooling=avg_first_last", "--config.index_texts=0",
+        "--config.latency_texts=0", f"--config.cache_dir={tmp_path / 'cache'}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = re.search(r"stopped at step (\d+): no better dev score since step (\d+)", done.stderr)
+    assert found and int(found[1]) == int(found[2]) + 12, done.stderr[-2000:]
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["training"]["steps"] == int(found[1]) and "teacher_pairs" in results
+    model = jdistill.load(str(tmp_path / "run" / "export"))
+    assert model.pooling == "avg_first_last" and not model.config.causal and model.config.num_layers == 2
