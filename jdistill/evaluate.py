@@ -9,16 +9,18 @@ import argparse
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from jdistill import encoder as encoders
 from jdistill import torch_encoder
 from jdistill.data.sources import read_texts
-from jdistill.encoder import TextEncoder
+from jdistill.encoder import Encoder, TextEncoder
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals.entity import evaluate_entity
 from jdistill.evals.geometry import evaluate_geometry
+from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.evals.retrieval import evaluate_retrieval
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts
 from jdistill.host_memory import keep_freed_memory
@@ -77,6 +79,11 @@ def table(results: dict[str, Any]) -> str:
         lines += [f"Retrieval, {name}", *(_line(*item) for item in figures.items())]
     if "pairs" in results:
         lines += ["Scored pairs, Spearman x 100", f"  {'pairs':<24}{results['pairs']:8.2f}"]
+    if "poolers" in results:
+        tasks = list(next(iter(results["poolers"].values()))["sts"])
+        lines += ["STS by pooler", f"  {'':<28}" + "".join(f"{task:>8}" for task in tasks)]
+        for name, figures in results["poolers"].items():
+            lines.append(f"  {name:<28}" + "".join(f"{figures['sts'][task]:8.2f}" for task in tasks))
     for name, title in (("entity", "Entity resolution"), ("geometry", "Geometry of the vectors")):
         if name in results:
             lines += [title, *(_line(*item) for item in results[name].items())]
@@ -103,6 +110,10 @@ def main(argv: list[str] | None = None) -> int:
         "--geometry", default="", metavar="TEXTS", help="texts as --config.text takes them: the shape of the vectors"
     )
     parser.add_argument(
+        "--poolers", default="", metavar="NAMES", help="all, or some poolers: the STS tasks by each, in one pass"
+    )
+    parser.add_argument("--max_length", type=int, default=0, help="tokens of a text; 0: the model's own limit")
+    parser.add_argument(
         "--backend", choices=("flax", "torch"), default="flax", help="torch: by sentence-transformers (torch extra)"
     )
     parser.add_argument(
@@ -123,11 +134,15 @@ def main(argv: list[str] | None = None) -> int:
     for name, path in sets.items():
         if path and name != "geometry" and not Path(path).exists():
             raise UserError(f"--{name}={path}: no such file or folder")
+    if args.poolers and (args.backend != "flax" or not args.senteval):
+        raise UserError("--poolers: the STS tasks by each pooler need --senteval, and --backend=flax")
     if args.out and Path(args.out).is_dir():
         raise UserError(f"--out={args.out} is a folder; name a file")
     load: Callable[[str], TextEncoder] = encoders.load if args.backend == "flax" else torch_encoder.load
     model = load(args.model)
     about = {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
+    if args.max_length and isinstance(model, Encoder):
+        model = replace(model, max_length=min(args.max_length, model.max_length))
     figures = evaluate(
         model,
         **sets,
@@ -136,6 +151,9 @@ def main(argv: list[str] | None = None) -> int:
         index_effort=args.index_effort,
     )
     results = {"model": about} | figures
+    if args.poolers and isinstance(model, Encoder):
+        every = EveryPooler(model, pooler_names(args.poolers, model.config.num_layers))
+        results["poolers"] = {name: evaluate_sts(view, Path(args.senteval)) for name, view in every.views().items()}
     if args.out:
         out = Path(args.out)
         out.parent.mkdir(parents=True, exist_ok=True)

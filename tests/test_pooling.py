@@ -13,6 +13,7 @@ from conftest import make_decoder, make_encoder, real_teacher_folder, sentences
 
 import jdistill
 from jdistill.errors import UserError
+from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.export import export
 from jdistill.model_card import write_card
 from jdistill.models.pooling import DISTILFACE, POOLERS, pool
@@ -145,3 +146,19 @@ def test_code_in_a_folder_needs_trust_and_weights_that_differ_are_refused(tmp_pa
     save_file(uneven, tmp_path / "avg" / "1_WeightedLayerPooling" / "model.safetensors")
     with pytest.raises(UserError, match="layers have different weights"):
         jdistill.load(str(tmp_path / "avg"))
+
+
+def test_one_pass_gives_every_pooler() -> None:
+    model = make_encoder(normalize=False)
+    views = EveryPooler(model, pooler_names("all", 4)).views()
+    assert list(views) == list(DISTILFACE)
+    texts = sentences(70)
+    for name, view in views.items():
+        np.testing.assert_allclose(view.encode(texts), replace(model, pooling=name).encode(texts), atol=1e-5)
+        assert view.dim == view.encode(texts).shape[1]
+    assert pooler_names("cls, avg_last2", 2) == ("cls", "avg_last2")
+    assert set(DISTILFACE) - set(pooler_names("all", 3)) == {"avg_last4", "max_last4", "concat_last4"}
+    with pytest.raises(UserError, match="4 last layers"):
+        pooler_names("avg_last4", 3)
+    with pytest.raises(UserError, match="no pooler 'avg'"):
+        pooler_names("avg", 3)

@@ -1,0 +1,108 @@
+"""All poolers of a model by one forward pass a text (DistilFACE, Table 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jdistill.encoder import Encoder, TextEncoder, pad
+from jdistill.errors import UserError
+from jdistill.models.pooling import DISTILFACE, POOLERS, known, pool
+from jdistill.models.transformer import ModelConfig, hidden_states
+from jdistill.progress import log, progress
+
+BATCH = 64
+
+
+def pooler_names(asked: str, num_layers: int) -> tuple[str, ...]:
+    """The names in "all" (the paper's 14, those left out and told of that the model has too few layers for) or "a,b,c".
+
+    Raises UserError for a name that is not a pooler's, or one named itself that the model has too few layers for.
+    """
+    if asked != "all":
+        names = tuple(known(name.strip()) for name in asked.split(","))
+        for name in names:
+            POOLERS[name].states(num_layers)
+        return names
+    names = tuple(name for name, pooler in DISTILFACE.items() if -min(0, *map(_number, pooler.layers)) <= num_layers)
+    for name in DISTILFACE.keys() - set(names):
+        log.warning("pooler %s is left out: the model has only %d layers", name, num_layers)
+    return names
+
+
+def _number(layer: Any) -> int:
+    return 0 if layer is ... else layer
+
+
+class EveryPooler:
+    """views(): an encoder for each pooler's name. The first that is asked for texts encodes them for all."""
+
+    def __init__(self, model: Encoder, names: Sequence[str]):
+        if model.dense:
+            raise UserError(
+                "the model projects what one pooler gives (a Dense module), so others do not fit; poolers are compared before that"
+            )
+        self.model, self.names = model, tuple(names)
+        self._texts: list[str] = []
+        self._vectors: dict[str, np.ndarray] = {}
+
+    def views(self) -> dict[str, TextEncoder]:
+        return {name: _View(self, name) for name in self.names}
+
+    def encode(self, texts: Sequence[str], name: str, prompt: str | None) -> np.ndarray:
+        if list(texts) != self._texts:
+            self._vectors = self._encode(self.model.tokenize(texts, prompt))
+            self._texts = list(texts)
+        return self._vectors[name]
+
+    def _encode(self, ids: list[list[int]]) -> dict[str, np.ndarray]:
+        config = self.model.config
+        out = {name: np.empty((len(ids), POOLERS[name].width(config.hidden_size)), np.float32) for name in self.names}
+        params = jax.device_put(self.model.params)
+        order = np.argsort([-len(row) for row in ids], kind="stable")
+        with progress("encoding", len(ids), "texts") as meter:
+            for start in range(0, len(ids), BATCH):
+                rows = order[start : start + BATCH]
+                tokens, mask = pad([ids[i] for i in rows], config.pad_token_id, self.model.max_length, BATCH)
+                found = _embed(params, tokens, mask, config=config, names=self.names, dtype=self.model.dtype)
+                for name, vectors in found.items():
+                    out[name][rows] = np.asarray(vectors)[: len(rows)]
+                meter.advance(len(rows))
+        return out
+
+
+@partial(jax.jit, static_argnames=("config", "names", "dtype"))
+def _embed(
+    params: Any, ids_BxL: jax.Array, mask_BxL: jax.Array, *, config: ModelConfig, names: tuple[str, ...], dtype: str
+) -> dict[str, jax.Array]:
+    states = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype))
+    return {name: pool(name, states, mask_BxL) for name in names}
+
+
+class _View:
+    """One pooler of an EveryPooler, as evaluation asks for it. Cosines do not need Normalize, so it is left out."""
+
+    def __init__(self, every: EveryPooler, name: str):
+        self.every, self.name = every, name
+
+    @property
+    def num_params(self) -> int:
+        return self.every.model.num_params
+
+    @property
+    def dim(self) -> int:
+        return POOLERS[self.name].width(self.every.model.config.hidden_size)
+
+    def prompt_for(self, role: str) -> str | None:
+        return self.every.model.prompt_for(role)
+
+    def encode(
+        self, texts: Sequence[str], *, batch_size: int = BATCH, prompt: str | None = None, show_progress: bool = False
+    ) -> np.ndarray:
+        del batch_size, show_progress
+        return self.every.encode(texts, self.name, prompt)
