@@ -8,7 +8,10 @@ import optax
 from ml_collections import ConfigDict
 
 from jdistill.errors import UserError
+from jdistill.loss_scale import with_loss_scale
 from jdistill.methods.contract import Tree
+
+DTYPES = ("float32", "bfloat16", "float16")
 
 
 def make_schedule(cfg: ConfigDict, steps: int) -> optax.Schedule:
@@ -29,7 +32,12 @@ def make_schedule(cfg: ConfigDict, steps: int) -> optax.Schedule:
 
 
 def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
-    """AdamW; biases and LayerNorm parameters do not decay. cfg.clip_norm 0: no clipping."""
+    """AdamW; biases and LayerNorm parameters do not decay. cfg.clip_norm 0: no clipping. cfg.dtype float16: with loss scaling.
+
+    Raises UserError for a dtype that is not one of DTYPES.
+    """
+    if cfg.dtype not in DTYPES:
+        raise UserError(f"--config.dtype={cfg.dtype!r} is not one of {', '.join(DTYPES)}")
 
     def decays(params: Tree) -> Tree:
         return jax.tree.map(lambda x: x.ndim > 1, params)
@@ -42,7 +50,8 @@ def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
         weight_decay=cfg.weight_decay,
         mask=decays,
     )
-    return optax.chain(clip_by_global_norm(cfg.clip_norm), adamw) if cfg.clip_norm else adamw
+    whole = optax.chain(clip_by_global_norm(cfg.clip_norm), adamw) if cfg.clip_norm else adamw
+    return with_loss_scale(whole) if cfg.dtype == "float16" else whole
 
 
 def clip_by_global_norm(limit: float) -> optax.GradientTransformation:

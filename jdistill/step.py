@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 from jdistill import sharding
+from jdistill.loss_scale import all_finite, scale_of
 from jdistill.losses import from_blocks, number_of_blocks, to_blocks
 from jdistill.methods.contract import Array, Method, Tree
 
@@ -26,26 +27,36 @@ class TrainState(NamedTuple):
 def make_gradient(
     method: Method, seed: int, dropout: bool, chunk_size: int = 0
 ) -> Callable[..., tuple[Tree, dict[str, Array]]]:
-    """(params, frozen, batch, step) -> (gradient of the global batch's loss, metrics).
+    """(params, frozen, batch, step, scale) -> (gradient of the global batch's loss times scale (None: 1), metrics).
 
     chunk_size: rows whose activations stand in memory at once; 0, or a batch within it: all. In chunks the gradient is
     the same (GradCache, Gao et al. 2021): represent without activations, objective on all rows, then chunk by chunk
     represent again and pull the objective's gradient through.
     """
 
-    def whole(params: Tree, frozen: Tree, batch: dict[str, Array], step: Array) -> tuple[Tree, dict[str, Array]]:
+    def objective(
+        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array], scale: Array | None
+    ) -> tuple[Array, dict[str, Array]]:
+        loss, metrics = method.objective(params, frozen, reps, batch)
+        return (loss if scale is None else loss * scale), metrics
+
+    def whole(
+        params: Tree, frozen: Tree, batch: dict[str, Array], step: Array, scale: Array | None = None
+    ) -> tuple[Tree, dict[str, Array]]:
         rng = jax.random.fold_in(jax.random.key(seed), step) if dropout else None
 
         def loss(params: Tree) -> tuple[Array, dict[str, Array]]:
-            return method.objective(params, frozen, method.represent(params, frozen, batch, rng), batch)
+            return objective(params, frozen, method.represent(params, frozen, batch, rng), batch, scale)
 
         return jax.grad(loss, has_aux=True)(params)
 
-    def chunked(params: Tree, frozen: Tree, batch: dict[str, Array], step: Array) -> tuple[Tree, dict[str, Array]]:
+    def chunked(
+        params: Tree, frozen: Tree, batch: dict[str, Array], step: Array, scale: Array | None = None
+    ) -> tuple[Tree, dict[str, Array]]:
         rows = jax.tree.leaves(batch)[0].shape[0]
         count = number_of_blocks(rows, chunk_size)
         if count == 1:
-            return whole(params, frozen, batch, step)
+            return whole(params, frozen, batch, step, scale)
         chunks = to_blocks(batch, count), jnp.arange(count)
         key = jax.random.fold_in(jax.random.key(seed), step)
 
@@ -55,7 +66,7 @@ def make_gradient(
 
         reps = from_blocks(jax.lax.map(lambda chunk: represent(params, chunk), chunks))
         (from_objective, from_reps), metrics = jax.grad(
-            lambda params, reps: method.objective(params, frozen, reps, batch), argnums=(0, 1), has_aux=True
+            lambda params, reps: objective(params, frozen, reps, batch, scale), argnums=(0, 1), has_aux=True
         )(params, reps)
 
         def add(total: Tree, chunk_and_gradient: tuple[Any, dict[str, Array]]) -> tuple[Tree, None]:
@@ -75,10 +86,18 @@ def make_step(
     gradient = make_gradient(method, seed, dropout, chunk_size)
 
     def step(state: TrainState, frozen: Tree, batch: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
-        grads, metrics = gradient(state.params, frozen, batch, state.step)
+        scale = scale_of(state.opt_state)
+        grads, metrics = gradient(state.params, frozen, batch, state.step, scale)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        return TrainState(state.step + 1, params, opt_state), metrics | {"grad_norm": optax.global_norm(grads)}
+        metrics |= {"grad_norm": optax.global_norm(grads)}
+        if scale is not None:
+            # A skipped step counts as zeros in the metrics, and as skipped.
+            metrics["grad_norm"] = metrics["grad_norm"] / scale
+            finite = all_finite(grads)
+            metrics = {name: jnp.where(finite, value, 0.0) for name, value in metrics.items()}
+            metrics |= {"loss_scale": scale, "skipped": 1.0 - finite}
+        return TrainState(state.step + 1, params, opt_state), metrics
 
     return step
 

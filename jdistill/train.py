@@ -29,6 +29,7 @@ from jdistill.step import TrainState, host_params, init_state, jit_step, make_st
 
 # Steps that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt.
 LAG = 2
+MOST_SKIPPED = 40  # steps in a row that float16 may overflow: the loss scale has long been as low as it gets
 
 
 @dataclass(frozen=True)
@@ -131,15 +132,21 @@ def train(
     waiting: list[tuple[int, dict[str, Array]]] = []
     window: list[dict[str, float]] = []
     window_start = time.monotonic()
+    skipped = 0  # steps in a row
 
     def settle(keep: int) -> None:
         """Looks at the metrics of all but the newest `keep` steps, in order, and stops at the first that is not finite."""
+        nonlocal skipped
         while len(waiting) > keep:
             number, metrics = waiting.pop(0)
             values = {name: float(value) for name, value in metrics.items()}
             if not all(map(math.isfinite, values.values())):
                 checkpoints.wait()
                 raise _diverged(number, f"the loss is not finite: {values}", checkpoints)
+            skipped = skipped + 1 if values.get("skipped") else 0
+            if skipped == MOST_SKIPPED:
+                checkpoints.wait()
+                raise _overflows(number, values["loss_scale"], checkpoints)
             window.append(values)
 
     def save(at: int, with_score: bool) -> None:
@@ -224,6 +231,14 @@ def _diverged(step: int, what: str, checkpoints: Checkpoints) -> UserError:
     return UserError(
         f"stopped at step {step}: {what}. The last good checkpoint is that of step {max(checkpoints.steps(), default=0)}; "
         "lower --config.learning_rate or set --config.clip_norm, and start in a new workdir"
+    )
+
+
+def _overflows(step: int, scale: float, checkpoints: Checkpoints) -> UserError:
+    return UserError(
+        f"stopped at step {step}: float16 overflowed in {MOST_SKIPPED} steps in a row, the loss scaled by {scale:g} now. The "
+        f"model's activations leave float16's range; set --config.dtype=bfloat16 (or float32), and start in a new workdir. The "
+        f"last good checkpoint is that of step {max(checkpoints.steps(), default=0)}"
     )
 
 

@@ -1,0 +1,55 @@
+"""Dynamic loss scaling for float16 (Micikevicius et al. 2018): the loss grows before the gradient is taken, so that small
+gradients do not become zero, and the gradient shrinks again; a step whose gradient overflows is skipped."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+Array = jax.Array
+Tree = Any
+
+START, LOWEST, HIGHEST = 2.0**16, 2.0**-14, 2.0**24
+GROW_AFTER = 500  # steps in a row without overflow until the scale doubles
+
+
+class ScaledState(NamedTuple):
+    """scale: the loss's factor, float32. good_steps: since it last changed, int32. inner: the optimiser's own state."""
+
+    scale: Array
+    good_steps: Array
+    inner: Tree
+
+
+def with_loss_scale(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """An optimiser of the gradients of the loss times scale_of(state). Where one overflowed nothing is updated and the scale
+    is halved."""
+
+    def init(params: Tree) -> ScaledState:
+        return ScaledState(jnp.float32(START), jnp.int32(0), optimizer.init(params))
+
+    def update(grads: Tree, state: ScaledState, params: Tree | None = None) -> tuple[Tree, ScaledState]:
+        finite = all_finite(grads)
+        unscaled = jax.tree.map(lambda g: jnp.where(finite, g.astype(jnp.float32) / state.scale, 0.0), grads)
+        updates, inner = optimizer.update(unscaled, state.inner, params)
+        updates = jax.tree.map(lambda u: jnp.where(finite, u, jnp.zeros_like(u)), updates)
+        inner = jax.tree.map(lambda new, old: jnp.where(finite, new, old), inner, state.inner)
+        grows = finite & (state.good_steps + 1 >= GROW_AFTER)
+        scale = jnp.where(finite, jnp.where(grows, 2.0, 1.0), 0.5) * state.scale
+        good_steps = jnp.where(finite & ~grows, state.good_steps + 1, 0)
+        return updates, ScaledState(jnp.clip(scale, LOWEST, HIGHEST), good_steps, inner)
+
+    return optax.GradientTransformation(init, update)
+
+
+def scale_of(state: Tree) -> Array | None:
+    """The factor of the loss in this optimiser state; None for an optimiser without."""
+    return state.scale if isinstance(state, ScaledState) else None
+
+
+def all_finite(tree: Tree) -> Array:
+    """Whether no array of the tree holds NaN or infinity: bool scalar."""
+    return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(tree)]).all()
