@@ -20,6 +20,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from jdistill import encoder as encoders
+from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.sources import read_texts
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals.geometry import evaluate_geometry
@@ -148,6 +149,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="a folder")
     flags = parser.parse_args(argv)
     keep_freed_memory()
+    keep_compiled_programs()
     setup_logging()
     models: dict[str, str] = {}
     for given in flags.models:

@@ -15,6 +15,7 @@ from typing import Any
 
 from jdistill import encoder as encoders
 from jdistill import torch_encoder
+from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.sources import read_texts
 from jdistill.encoder import Encoder, TextEncoder
 from jdistill.errors import UserError, exits_cleanly
@@ -126,6 +127,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", default="", metavar="FILE", help="the figures as JSON; else they are only printed")
     args = parser.parse_args(argv)
     keep_freed_memory()
+    keep_compiled_programs()
     setup_logging()
     sets = {name: getattr(args, name) for name in SETS}
     if not any(sets.values()):

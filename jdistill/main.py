@@ -18,6 +18,7 @@ from ml_collections import ConfigDict, config_flags
 
 from jdistill import corpus as text
 from jdistill import encoder, index, plan, sharding
+from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.triplets import Triplets
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError, exits_cleanly
@@ -234,6 +235,7 @@ def command_line() -> str:
 @exits_cleanly
 def command(_: list[str]) -> int:
     keep_freed_memory()
+    keep_compiled_programs()
     setup_logging()
     if not WORKDIR.value and not DRY_RUN.value:
         raise UserError("--workdir is missing: the folder for this run's checkpoints and results")

@@ -14,6 +14,7 @@ import numpy as np
 
 from jdistill import encoder as encoders
 from jdistill import index
+from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.mining import Rules, Search, bm25_search, mine
 from jdistill.data.sources import read_texts
 from jdistill.data.triplets import read_triplets
@@ -59,6 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--relative_margin", type=float, help="and at most this share of its score, such as 0.95")
     flags = parser.parse_args(argv)
     keep_freed_memory()
+    keep_compiled_programs()
     setup_logging()
     rules = Rules(flags.count, flags.first, flags.last, flags.margin, flags.relative_margin)
     if flags.out.is_file():

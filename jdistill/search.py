@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from jdistill import encoder, index
+from jdistill.compile_cache import keep_compiled_programs
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.progress import setup_logging
 
@@ -46,6 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--workdir", type=Path, required=True, help="the folder of a finished run")
     parser.add_argument("--k", type=int, default=5, help="how many texts")
     args = parser.parse_args(argv)
+    keep_compiled_programs()
     setup_logging()
     for rank, (score, text) in enumerate(answer(args.workdir, args.query, args.k), 1):
         print(f"{rank:3d}  {score:.3f}  {text}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,14 @@ from jdistill.models.decoder import DecoderConfig
 from jdistill.models.transformer import ModelConfig
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Programs compiled once for all tests of this run and the processes that they start. Set in the first process, from which the
+# others have it.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="jdistill-tests-")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = os.environ[
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"
+    ] = "0"
+    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 # Files of long runs, which begin first so that no worker is left with one at the end.
 LONGEST = ("test_train.py", "test_sharding.py", "test_stages.py", "test_simtde.py")
 

@@ -1,0 +1,40 @@
+"""Compiled programs are kept for the next process, in a folder of this machine's own, unless the user chose one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CODE = (
+    "import jax, jax.numpy as jnp\n"
+    "from jdistill.compile_cache import keep_compiled_programs\n"
+    "keep_compiled_programs()\n"
+    "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)\n"
+    "print(float(jax.jit(lambda x: jnp.sin(x) @ x.T)(jnp.ones((3, 3))).sum()))\n"
+)
+
+
+def run(home: Path, **more: str) -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], env=env | {"XDG_CACHE_HOME": str(home)} | more, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and float(done.stdout) > 0, done.stderr
+
+
+def test_programs_are_found_again(tmp_path: Path) -> None:
+    run(tmp_path)
+    (machine,) = (tmp_path / "jdistill" / "compiled").iterdir()
+    programs = sorted(path.name for path in machine.glob("*-cache"))
+    assert programs
+    run(tmp_path)
+    assert sorted(path.name for path in machine.glob("*-cache")) == programs
+
+
+def test_the_users_own_folder_and_a_home_that_cannot_be_written_to_are_respected(tmp_path: Path) -> None:
+    run(tmp_path, JAX_COMPILATION_CACHE_DIR=str(tmp_path / "mine"))
+    assert not (tmp_path / "jdistill").exists() and any((tmp_path / "mine").iterdir())
+    (tmp_path / "file").write_text("")
+    run(tmp_path / "file")
