@@ -10,11 +10,12 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from jdistill import encoder as encoders
-from jdistill import torch_encoder
+from jdistill import onnx_encoder, torch_encoder
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.sources import read_texts
 from jdistill.encoder import Encoder, TextEncoder
@@ -115,7 +116,13 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--max_length", type=int, default=0, help="tokens of a text; 0: the model's own limit")
     parser.add_argument(
-        "--backend", choices=("flax", "torch"), default="flax", help="torch: by sentence-transformers (torch extra)"
+        "--backend",
+        choices=("flax", "torch", "onnx"),
+        default="flax",
+        help="torch: by sentence-transformers (torch extra); onnx: the graph in an exported folder",
+    )
+    parser.add_argument(
+        "--onnx_file", default="onnx/model.onnx", help="of --backend=onnx, such as onnx/model_int8.onnx"
     )
     parser.add_argument(
         "--corpus_model", default="", metavar="SOURCE", help="encodes the documents of --beir in the model's place"
@@ -140,7 +147,12 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError("--poolers: the STS tasks by each pooler need --senteval, and --backend=flax")
     if args.out and Path(args.out).is_dir():
         raise UserError(f"--out={args.out} is a folder; name a file")
-    load: Callable[[str], TextEncoder] = encoders.load if args.backend == "flax" else torch_encoder.load
+    backends: dict[str, Callable[[str], TextEncoder]] = {
+        "flax": encoders.load,
+        "torch": torch_encoder.load,
+        "onnx": partial(onnx_encoder.load, file=args.onnx_file),
+    }
+    load = backends[args.backend]
     model = load(args.model)
     about = {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
     if args.max_length and isinstance(model, Encoder):

@@ -1,7 +1,7 @@
 """Export: a run's student as a folder that transformers, sentence-transformers and ONNX Runtime load with no extra
 code.
 
-    python -m jdistill.export --workdir runs/simtde --out student [--format=onnx]
+    python -m jdistill.export --workdir runs/simtde --out student [--format=onnx] [--quantize=int8]
 
 The folder is written beside its place, encodes a fixed set of texts in every framework at hand, and takes its place
 only if those agree with Flax.
@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 
 from jdistill import convert, encoder, onnx_graph
 from jdistill.checkpoint import Checkpoints
+from jdistill.data.sources import read_texts
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.export_modules import (
@@ -31,13 +32,16 @@ from jdistill.export_modules import (
     write_module_weights,
     write_modules,
 )
+from jdistill.index import unit_rows
 from jdistill.model_card import write_card
 from jdistill.models.decoder import DecoderConfig
 from jdistill.probe_texts import PROBE_TEXTS
 from jdistill.progress import log, setup_logging
+from jdistill.quantize import KINDS, quantize
 
 # Max abs, float32, between Flax and each other framework; a decoder's large activations round more.
 TOLERANCE, DECODER_TOLERANCE = 1e-4, 1e-3
+LEAST_COSINE = 0.99  # mean, between an int8 graph and Flax
 
 
 def write_files(model: Encoder, folder: Path) -> None:
@@ -107,14 +111,7 @@ def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
     texts = list(PROBE_TEXTS)
     expected = model.encode(texts)
     graph = onnx_graph.save(folder)
-    tokens = model.tokenizer(
-        [model.prompts.get(model.default_prompt or "", "") + text for text in texts],
-        truncation=True,
-        max_length=model.max_length,
-        padding=True,
-        return_tensors="np",
-    )
-    checks = {"ONNX Runtime": _max_abs(onnx_graph.run(graph, dict(tokens)), expected)}
+    checks = {"ONNX Runtime": _max_abs(onnx_graph.run(graph, _tokens(model, texts)), expected)}
     if not keep_onnx:
         shutil.rmtree(graph.parent)
     try:
@@ -125,6 +122,47 @@ def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
     loaded = SentenceTransformer(str(folder), device="cpu", trust_remote_code=bool(custom_files(model)))
     checks["sentence-transformers"] = _max_abs(loaded.encode(texts, show_progress_bar=False), expected)
     return checks
+
+
+def quantized(model: Encoder, folder: Path, kind: str, texts: list[str]) -> Path:
+    """Writes the int8 graph of an exported folder (quantize.KINDS), for which texts are needed if it is calibrated.
+
+    Raises UserError, and writes nothing, where its vectors of the probe texts have a mean cosine to Flax's below 0.99.
+    """
+    out = folder / "onnx" / f"model_{kind.replace('-', '_')}.onnx"
+    made = (folder / "onnx" / "model.onnx").is_file()
+    graph = onnx_graph.save(folder)
+    batches = (
+        [_tokens(model, texts[i : i + 16]) for i in range(0, len(texts), 16)] if KINDS[kind] == "calibrated" else []
+    )
+    quantize(graph, out, batches)
+    ours, theirs = model.encode(list(PROBE_TEXTS)), onnx_graph.run(out, _tokens(model, list(PROBE_TEXTS)))
+    cosine = float((unit_rows(ours) * unit_rows(theirs)).sum(1).mean())
+    sizes = graph.stat().st_size, out.stat().st_size
+    if not made:
+        graph.unlink()
+    if cosine < LEAST_COSINE:
+        out.unlink()
+        raise UserError(
+            f"the {kind} graph's vectors have a mean cosine of {cosine:.4f} to Flax's, below {LEAST_COSINE}; nothing was written"
+            + ("; --quantize=int8 scales each text by itself and is closer" if batches else "")
+        )
+    log.info(
+        "%s: %.1f MB, %.0f %% smaller than float32; mean cosine to it %.4f",
+        out, sizes[1] / 1e6, 100 * (1 - sizes[1] / sizes[0]), cosine,
+    )  # fmt: skip
+    return out
+
+
+def _tokens(model: Encoder, texts: list[str]) -> dict[str, np.ndarray]:
+    tokens = model.tokenizer(
+        [model.prompts.get(model.default_prompt or "", "") + text for text in texts],
+        truncation=True,
+        max_length=model.max_length,
+        padding=True,
+        return_tensors="np",
+    )
+    return {name: np.asarray(value, np.int64) for name, value in tokens.items()}
 
 
 def load_student(workdir: Path, stage: str = "", step: int | None = None) -> Encoder:
@@ -163,6 +201,12 @@ def main(argv: list[str] | None = None) -> int:
         "--format", choices=("safetensors", "onnx"), default="safetensors", help="onnx adds onnx/model.onnx"
     )
     parser.add_argument(
+        "--quantize", choices=KINDS, default="", help="adds onnx/model_int8.onnx, a byte a weight, embeddings included"
+    )
+    parser.add_argument(
+        "--calibrate", default="", metavar="TEXTS", help="for int8-calibrated: any text source, of which 512 are read"
+    )
+    parser.add_argument(
         "--plain",
         action="store_true",
         help="a pooler that sentence-transformers lacks becomes the mean over the same layers, for loading without trust_remote_code",
@@ -171,6 +215,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--step", type=int, help="of a kept checkpoint to export instead of the best")
     flags = parser.parse_args(argv)
     setup_logging()
+    if (KINDS.get(flags.quantize) == "calibrated") != bool(flags.calibrate):
+        raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
     student = load_student(flags.workdir, flags.stage, flags.step)
     if flags.plain and not is_built_in(student.pooling):
         if student.dense:
@@ -180,6 +226,9 @@ def main(argv: list[str] | None = None) -> int:
         log.info("pooler %s becomes %s", student.pooling, nearest_built_in(student.pooling))
         student = replace(student, pooling=nearest_built_in(student.pooling))
     export(student, flags.out, onnx=flags.format == "onnx")
+    if flags.quantize:
+        texts = read_texts(flags.calibrate, key="calibrate").texts[:512] if flags.calibrate else []
+        quantized(student, flags.out, flags.quantize, texts)
     write_card(flags.workdir, flags.out)
     return 0
 
