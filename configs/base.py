@@ -25,9 +25,9 @@ def get_config() -> ConfigDict:
     # Evaluation.
     c.senteval = ""  # a SentEval folder; empty: skip
     c.beir = ""  # a folder of BEIR-layout collections; empty: skip
-    c.dev_pairs = (
-        ""  # scored sentence pairs that choose the best checkpoint; empty: agreement with the teacher on held-out text
-    )
+    # Scored sentence pairs that choose the best checkpoint, while distilling by the mean of their Spearman and that of
+    # agreement with the teacher on held-out text; empty: agreement alone.
+    c.dev_pairs = ""
     c.evaluate_teacher = True  # score the teacher on the same sets, for the retention columns
     c.latency_texts = 200  # held-out texts, one at a time, for the latency table; 0: skip
 
