@@ -124,6 +124,7 @@ class Answers:
     def __init__(self, cfg: ConfigDict, corpus: Corpus, teacher: Teacher):
         self._folder, self._corpus, self._teacher = cache_folder(cfg), corpus, teacher
         self._train: tuple[AnswerCache, np.ndarray] | None = None
+        self._held_out: np.ndarray | None = None
 
     def _ask(self, texts: list[str]) -> tuple[AnswerCache, np.ndarray]:
         """The cache, filled, and where in it each text's answer is."""
@@ -144,16 +145,18 @@ class Answers:
         return cache, rows
 
     def train(self, rows: np.ndarray) -> np.ndarray:
-        """The vectors of these rows of corpus.train, float32 [len(rows), D]."""
+        """The vectors of these rows of corpus.train, float32 [len(rows), D]. All processes must call it the first time."""
         if self._train is None:
             self._train = self._ask(self._corpus.train)
         cache, places = self._train
         return cache.gather(places[rows])
 
     def held_out(self) -> np.ndarray:
-        """The vectors of corpus.held_out, float32 [N, D]."""
-        cache, places = self._ask(self._corpus.held_out)
-        return cache.gather(places)
+        """The vectors of corpus.held_out, float32 [N, D]. All processes of a run must call it the first time."""
+        if self._held_out is None:
+            cache, places = self._ask(self._corpus.held_out)
+            self._held_out = cache.gather(places)
+        return self._held_out
 
 
 def text_data(
