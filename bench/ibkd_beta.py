@@ -8,14 +8,17 @@ Both stages take the same beta; 0 is CKD. Runs as bench/ibkd_table.py, whose fol
 
 from __future__ import annotations
 
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
 import argparse
 import statistics
 
 from ibkd_table import figures, parse, run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-
-from jdistill.host_memory import keep_freed_memory
 
 STAGES = {"distil": "after stage 1", "finetune": "after stage 2"}
 
@@ -24,7 +27,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--betas", type=float, nargs="+", default=[0.0, 0.1, 0.5, 1.0, 2.0, 10.0])
     flags = parse(parser)
-    keep_freed_memory()
     averages: dict[str, list[float]] = {stage: [] for stage in STAGES}
     print(f"| beta | {' | '.join(STAGES.values())} |\n|{' --- |' * 3}")
     for beta in flags.betas:

@@ -19,9 +19,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
+
 import jdistill
 from jdistill.evaluate import evaluate
-from jdistill.host_memory import keep_freed_memory
 
 # row -> variant of configs/ibkd.py and changed keys
 ROWS: dict[str, tuple[str, list[str]]] = {
@@ -107,7 +112,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     flags = parse(parser)
-    keep_freed_memory()
     done = {(row, seed): figures(flags, run(flags, row, seed)) for seed in flags.seeds for row in flags.rows}
     measures = (*TASKS, "alignment", "uniformity", "off_diagonal")
     for stage in ("distil", "finetune"):

@@ -16,6 +16,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
+
 import jax
 import numpy as np
 
@@ -23,7 +29,6 @@ import jdistill
 from configs import ibkd as config_file
 from jdistill import sharding
 from jdistill.data.batches import TokenTable
-from jdistill.host_memory import keep_freed_memory
 from jdistill.methods import ibkd
 from jdistill.methods.contract import Start
 from jdistill.optimizer import make_optimizer
@@ -38,7 +43,6 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=24)
     parser.add_argument("--layers", type=int, default=3)
     flags = parser.parse_args()
-    keep_freed_memory()
     start = jdistill.load(flags.teacher)
     rng = np.random.default_rng(0)
     tokens = TokenTable(rng.integers(1000, 30000, 3000), np.arange(0, 3001, 10))

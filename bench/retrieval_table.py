@@ -21,12 +21,17 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
+
 import jdistill
 from jdistill.data.beir import FILES, collections, read_collection, write_collection
 from jdistill.data.mining import bm25_search
 from jdistill.data.sources import read_texts
 from jdistill.evals.retrieval import DEPTH, evaluate_retrieval, measures
-from jdistill.host_memory import keep_freed_memory
 from jdistill.progress import setup_logging
 
 MEASURES = ("ndcg@10", "mrr@10", "recall@10", "recall@100")
@@ -114,7 +119,6 @@ def main() -> None:
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     flags = parser.parse_args()
     setup_logging()
-    keep_freed_memory()
     data, run, beir = flags.workdir / "data", flags.workdir / "run", flags.workdir / "data" / "beir"
     if not (data / "triplets.jsonl").is_file():
         for left_over in ("bm25.jsonl", "teacher.jsonl"):

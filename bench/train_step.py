@@ -18,6 +18,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,7 +34,6 @@ import jdistill
 from configs import simtde as config_file
 from jdistill import convert, sharding
 from jdistill.data.batches import TokenTable
-from jdistill.host_memory import keep_freed_memory
 from jdistill.methods import simtde
 from jdistill.methods.contract import Start
 from jdistill.optimizer import make_optimizer
@@ -129,7 +134,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path)
     flags = parser.parse_args()
-    keep_freed_memory()  # as jdistill.main does; torch, in the same process, has the good of it too
     cfg = config_file.get_config()
     cfg.dtype = flags.dtype
     start = jdistill.load(flags.teacher)

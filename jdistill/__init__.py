@@ -5,7 +5,21 @@ model = jdistill.load("runs/simtde/export")
 vectors = model.encode(["one sentence", "and another"])   # float32 [2, dim]
 """
 
-from jdistill.encoder import Encoder, load
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jdistill.encoder import Encoder, load
 
 __all__ = ["Encoder", "load"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Imports JAX with the first use, so that a command can first settle what must be settled before it (host_memory)."""
+    if name in __all__:
+        from jdistill import encoder
+
+        return getattr(encoder, name)
+    raise AttributeError(f"module 'jdistill' has no attribute {name!r}")

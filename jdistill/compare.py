@@ -8,6 +8,11 @@ Writes OUT/compare.html, OUT/report/*.png and OUT/compare.json; models that are 
 
 from __future__ import annotations
 
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
 import argparse
 import json
 from html import escape
@@ -25,7 +30,6 @@ from jdistill.data.sources import read_texts
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
-from jdistill.host_memory import keep_freed_memory
 from jdistill.progress import log, setup_logging
 from jdistill.report_page import BLUE, CSS, Page, keep, num
 
@@ -148,7 +152,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--texts", required=True, help="texts of the covariance, the first 10,000: any text source")
     parser.add_argument("--out", type=Path, required=True, help="a folder")
     flags = parser.parse_args(argv)
-    keep_freed_memory()
     keep_compiled_programs()
     setup_logging()
     models: dict[str, str] = {}

@@ -5,6 +5,11 @@ python -m jdistill.evaluate --model SOURCE --senteval DIR --beir DIR --pairs FIL
 
 from __future__ import annotations
 
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
 import argparse
 import json
 import os
@@ -25,7 +30,6 @@ from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.evals.retrieval import evaluate_retrieval
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts
-from jdistill.host_memory import keep_freed_memory
 from jdistill.index import EXACT
 from jdistill.progress import log, setup_logging
 
@@ -133,7 +137,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--index_effort", default="", help="of its search: nprobe=16, efSearch=128 …")
     parser.add_argument("--out", default="", metavar="FILE", help="the figures as JSON; else they are only printed")
     args = parser.parse_args(argv)
-    keep_freed_memory()
     keep_compiled_programs()
     setup_logging()
     sets = {name: getattr(args, name) for name in SETS}

@@ -15,8 +15,9 @@ def keep_freed_memory() -> bool:
     a block anew each time, and the kernel clears every page of it: an eighth of a training step (BUILD_NOTES.md). With
     one arena, no mappings and no trimming the same pages are used again. The process then holds its peak to its end.
 
-    To be called at the start of a command, before JAX has threads; a library must not decide this for its host, so
-    importing jdistill does not.
+    To be called at the start of a command, before numpy and JAX have threads: an arena that a thread already has cannot be
+    taken back, and large blocks in it are mapped anew each time. A library must not decide this for its host, so importing
+    jdistill does not.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

@@ -5,6 +5,11 @@ Trains, exports, evaluates, reports; the same command again resumes where it sto
 
 from __future__ import annotations
 
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
 import os
 import shlex
 import sys
@@ -25,7 +30,6 @@ from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals import agreement, speed, sts
 from jdistill.evaluate import evaluate
 from jdistill.export import export, write_files
-from jdistill.host_memory import keep_freed_memory
 from jdistill.methods import METHODS
 from jdistill.methods.contract import Method, Stage, Start
 from jdistill.model_card import write_card
@@ -237,7 +241,6 @@ def command_line() -> str:
 
 @exits_cleanly
 def command(_: list[str]) -> int:
-    keep_freed_memory()
     keep_compiled_programs()
     setup_logging()
     if not WORKDIR.value and not DRY_RUN.value:

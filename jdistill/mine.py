@@ -6,6 +6,11 @@ python -m jdistill.mine --pairs pairs.jsonl --by TEACHER --corpus sentences.txt 
 
 from __future__ import annotations
 
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +25,6 @@ from jdistill.data.sources import read_texts
 from jdistill.data.triplets import read_triplets
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError, exits_cleanly
-from jdistill.host_memory import keep_freed_memory
 from jdistill.progress import log, setup_logging
 
 
@@ -59,7 +63,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--margin", type=float, help="a negative scores at least so much below the worst positive")
     parser.add_argument("--relative_margin", type=float, help="and at most this share of its score, such as 0.95")
     flags = parser.parse_args(argv)
-    keep_freed_memory()
     keep_compiled_programs()
     setup_logging()
     rules = Rules(flags.count, flags.first, flags.last, flags.margin, flags.relative_margin)

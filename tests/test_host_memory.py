@@ -17,11 +17,11 @@ step = jax.jit(lambda x, w: jnp.tanh(x @ w) @ w.T)
 x = jnp.ones((4096, 256))
 w = jnp.ones((256, 4096))
 faults = []
-for _ in range(40):
+for _ in range(20):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     step(x, w).block_until_ready()
     faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-print(kept, sorted(faults[20:])[10])  # where blocks lie settles in some twenty steps; then the median
+print(kept, sorted(faults[10:])[5])
 """
 
 
