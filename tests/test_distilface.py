@@ -94,10 +94,10 @@ def test_a_run_from_a_raw_decoder_ends_by_patience(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "jdistill.main", "--config", "configs/distilface.py", "--workdir", str(tmp_path / "run"),
         f"--config.start={decoder}", f"--config.text={tmp_path / 'text.txt'}", "--config.text_column=",
-        f"--config.dev_pairs={tmp_path / 'dev.csv'}", "--config.batch_size=16", "--config.max_steps=80",
+        f"--config.dev_pairs={tmp_path / 'dev.csv'}", "--config.batch_size=16", "--config.max_steps=60",
         "--config.checkpoint_every=4", "--config.patience=3", "--config.learning_rate=0.01", "--config.student.layers=2",
         "--config.student.attention=bidirectional", "--config.pooling=avg_first_last", "--config.index_texts=0",
-        "--config.latency_texts=0", f"--config.cache_dir={tmp_path / 'cache'}",
+        "--config.latency_texts=0", "--config.onnx=False", f"--config.cache_dir={tmp_path / 'cache'}",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]

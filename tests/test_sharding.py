@@ -20,8 +20,12 @@ from jdistill.step import make_gradient
 SCRIPT = Path(__file__).with_name("sharded_gradients.py")
 
 
+def with_devices(count: int) -> str:
+    return f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+
+
 def start(out: Path, devices: int, *process: str) -> subprocess.Popen:
-    env = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
+    env = os.environ | {"XLA_FLAGS": with_devices(devices), "JAX_PLATFORMS": "cpu"}
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), str(out), *process], env=env, stderr=subprocess.PIPE, text=True
     )
@@ -86,7 +90,7 @@ def test_the_step_equals_a_literal_pmap_of_the_loss_with_pmean() -> None:
             "no:cacheprovider",
             f"{__file__}::test_the_step_equals_a_literal_pmap_of_the_loss_with_pmean",
         ]
-        env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+        env = os.environ | {"XLA_FLAGS": with_devices(4), "JAX_PLATFORMS": "cpu"}
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout[-3000:]
         return
