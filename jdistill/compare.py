@@ -27,6 +27,7 @@ from matplotlib.figure import Figure
 from jdistill import encoder as encoders
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.sources import read_texts
+from jdistill.encoder import Encoder
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
@@ -37,12 +38,11 @@ SHOWN = 16  # dimensions of a covariance matrix that are drawn, as in the paper'
 GEOMETRY = ("alignment", "uniformity", "off_diagonal")
 
 
-def score(source: str, senteval: Path, texts: list[str]) -> dict[str, Any]:
+def score(model: Encoder, senteval: Path, texts: list[str]) -> dict[str, Any]:
     """One model: its size, "sts" (evals.sts), "geometry" (evals.geometry) and "covariance" of its first dimensions."""
-    model = encoders.load(source, key="models")
     geometry = evaluate_geometry(model, senteval, texts)
     return {
-        "source": source,
+        "source": model.source,
         "fingerprint": model.fingerprint(),
         "num_params": model.num_params,
         "dim": model.dim,
@@ -60,12 +60,12 @@ def compare(models: dict[str, str], senteval: Path, text: str, out: Path) -> dic
     texts = read_texts(text, key="texts").texts
     found: dict[str, dict[str, Any]] = {}
     for name, source in models.items():
-        same = known.get(name, {}).get("source") == source
-        if same and known[name]["fingerprint"] == encoders.load(source, key="models").fingerprint():
+        model = encoders.load(source, key="models")
+        if known.get(name, {}).get("fingerprint") == model.fingerprint():
             found[name] = known[name]
             continue
         log.info("%s: %s", name, source)
-        found[name] = score(source, senteval, texts)
+        found[name] = score(model, senteval, texts)
         keep(path, json.dumps({"texts": text, "models": known | found}, indent=2).encode())
     keep(path, json.dumps({"texts": text, "models": found}, indent=2).encode())
     write_page(found, out)

@@ -73,22 +73,21 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher) -> Corpus:
         log.info("text: the %d texts of %s", len(texts), teacher.source)
     else:
         raise UserError("--config.text is empty: name a file, a folder, a datasets id or python-docs")
-    texts, removed = remove_evaluation_texts(texts, evaluation_texts(cfg))
+    evaluation = list(evaluation_texts(cfg))
+    texts, removed = remove_evaluation_texts(texts, evaluation)
     if cfg.senteval or cfg.beir or cfg.dev_pairs:
         log.info("removed %d texts that the evaluation sets hold", removed)
     # Held out first, so that a smaller budget is judged on the same held-out texts as a larger one.
     train, held_out = split_held_out(texts, min(cfg.held_out, len(texts) // 10), seed=0)
     train = train[: cfg.max_texts] if cfg.max_texts else train
     if cfg.augment:
-        train += augmented(cfg, train, held_out)
+        train += augmented(cfg, train, held_out + evaluation)
     return Corpus(train, held_out, removed)
 
 
-def augmented(cfg: ConfigDict, train: list[str], held_out: list[str]) -> list[str]:
-    """Variants of the training texts (data.augment) that are neither held out nor in an evaluation set."""
-    found, _ = remove_evaluation_texts(variants(train, cfg.augment, cfg.text, cfg.text_column), evaluation_texts(cfg))
-    left = set(held_out)
-    found = [text for text in found if text not in left]
+def augmented(cfg: ConfigDict, train: list[str], apart: list[str]) -> list[str]:
+    """Variants of the training texts (data.augment) that equal none of those kept apart, held out or of an evaluation set."""
+    found, _ = remove_evaluation_texts(variants(train, cfg.augment, cfg.text, cfg.text_column), apart)
     log.info("augmented: %d further texts by %s", len(found), cfg.augment)
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from jdistill.models.decoder import DecoderConfig
 from jdistill.models.heads import apply_dense
 from jdistill.models.pooling import POOLERS, pool
 from jdistill.models.transformer import ModelConfig, hidden_states
+from jdistill.padding import batches_by_length
 from jdistill.progress import progress
 
 # What models call the prompt of a text by its role in search, as sentence-transformers' encode_query and encode_document.
@@ -157,13 +159,11 @@ class Encoder:
             activations=self.dense_activations,
             normalize=self.normalize if normalize is None else normalize,
         )
-        order = np.argsort([-len(row) for row in ids], kind="stable")
-        with progress("encoding", len(ids), "texts") if show_progress else _silent() as meter:
-            for start in range(0, len(ids), batch_size):
-                rows = order[start : start + batch_size]
-                tokens, mask = pad([ids[i] for i in rows], self.config.pad_token_id, self.max_length, batch_size)
+        with progress("encoding", len(ids), "texts") if show_progress else nullcontext() as meter:
+            for rows, tokens, mask in batches_by_length(ids, self.config.pad_token_id, self.max_length, batch_size):
                 out[rows] = np.asarray(embed(*sharding.shard_rows((tokens, mask), mesh)))[: len(rows)]
-                meter.advance(len(rows))
+                if meter:
+                    meter.advance(len(rows))
         return out
 
     def _on_device(self) -> tuple[Any, Any]:
@@ -229,35 +229,6 @@ def _embed(
     states = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype))
     x_BxD = apply_dense(pool(pooling, states, mask_BxL), dense, activations)
     return losses.unit(x_BxD) if normalize else x_BxD
-
-
-def pad(rows: Sequence[Sequence[int]], pad_id: int, max_length: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids int32 [R, L] and mask bool [R, L]; L and R are rounded up so that few shapes are ever compiled.
-
-    L is a multiple of 4 up to 32, then of 8, 16, ... (at most an eighth over); R is batch_size or a power of two
-    under it.
-    """
-    longest = max(1, max(map(len, rows)))
-    step = max(4, 1 << max(0, (longest - 1).bit_length() - 3))
-    width = min(max(-(-longest // step) * step, 4), max(max_length, longest))
-    height = min(batch_size, 1 << (len(rows) - 1).bit_length())
-    ids = np.full((height, width), pad_id, np.int32)
-    mask = np.zeros((height, width), bool)
-    for r, row in enumerate(rows):
-        ids[r, : len(row)] = row
-        mask[r, : len(row)] = True
-    return ids, mask
-
-
-class _silent:
-    """Stands where a progress bar would."""
-
-    def __enter__(self) -> _silent:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def advance(self, n: int) -> None: ...
 
 
 def load(source: str, *, key: str = "model", dtype: str = "float32", weights: dict[str, Any] | None = None) -> Encoder:

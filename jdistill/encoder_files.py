@@ -92,11 +92,13 @@ def read_pooler(folder: Path, modules: list[dict[str, str]], config: ModelConfig
     if over_layers == "mean" and layers == (config.num_layers,):
         return over_tokens, rest
     for name, pooler in DISTILFACE.items():
-        try:
-            taken = pooler.states(config.num_layers)
-        except UserError:
+        if pooler.fewest_layers > config.num_layers:
             continue
-        if (taken, pooler.over_layers, pooler.over_tokens) == (layers, over_layers, over_tokens):
+        if (pooler.states(config.num_layers), pooler.over_layers, pooler.over_tokens) == (
+            layers,
+            over_layers,
+            over_tokens,
+        ):
             return name, rest
     raise UserError(
         f"{where} takes the hidden states {list(layers)} by {over_layers}, then {over_tokens} over tokens, as no pooler of "

@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,7 +117,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--poolers", default="", metavar="NAMES", help="all, or some poolers: the STS tasks by each, in one pass"
     )
-    parser.add_argument("--max_length", type=int, default=0, help="tokens of a text; 0: the model's own limit")
     parser.add_argument(
         "--backend",
         choices=("flax", "torch", "onnx"),
@@ -158,8 +156,6 @@ def main(argv: list[str] | None = None) -> int:
     load = backends[args.backend]
     model = load(args.model)
     about = {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
-    if args.max_length and isinstance(model, Encoder):
-        model = replace(model, max_length=min(args.max_length, model.max_length))
     figures = evaluate(
         model,
         **sets,

@@ -130,8 +130,10 @@ def quantized(model: Encoder, folder: Path, kind: str, texts: list[str]) -> Path
     Raises UserError, and writes nothing, where its vectors of the probe texts have a mean cosine to Flax's below 0.99.
     """
     out = folder / "onnx" / f"model_{kind.replace('-', '_')}.onnx"
-    made = (folder / "onnx" / "model.onnx").is_file()
-    graph = onnx_graph.save(folder)
+    graph = folder / "onnx" / "model.onnx"
+    keep_graph = graph.is_file()
+    if not keep_graph:
+        graph = onnx_graph.save(folder)
     batches = (
         [_tokens(model, texts[i : i + 16]) for i in range(0, len(texts), 16)] if KINDS[kind] == "calibrated" else []
     )
@@ -139,7 +141,7 @@ def quantized(model: Encoder, folder: Path, kind: str, texts: list[str]) -> Path
     ours, theirs = model.encode(list(PROBE_TEXTS)), onnx_graph.run(out, _tokens(model, list(PROBE_TEXTS)))
     cosine = float((unit_rows(ours) * unit_rows(theirs)).sum(1).mean())
     sizes = graph.stat().st_size, out.stat().st_size
-    if not made:
+    if not keep_graph:
         graph.unlink()
     if cosine < LEAST_COSINE:
         out.unlink()

@@ -35,7 +35,9 @@ def quantize(graph: Path, out: Path, batches: Sequence[Mapping[str, np.ndarray]]
     dynamic form. Raises UserError where ONNX Runtime cannot quantise the graph.
     """
     # Its advice to pre-process a graph is meant for graphs with shapes left open inside, which ours have not.
-    logging.getLogger().setLevel(max(logging.getLogger().level, logging.ERROR))
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(max(level, logging.ERROR))
     with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
         beside = Path(scratch) / out.name
         try:
@@ -59,6 +61,8 @@ def quantize(graph: Path, out: Path, batches: Sequence[Mapping[str, np.ndarray]]
                 )
         except (ValueError, RuntimeError, AssertionError) as error:
             raise UserError(f"ONNX Runtime cannot quantise {graph}: {error}") from None
+        finally:
+            root.setLevel(level)
         os.replace(beside, out)
     return out
 

@@ -92,8 +92,8 @@ def make_encoder(seed: int = 0, normalize: bool = True, **changes: object) -> En
     )
 
 
-def make_decoder(seed: int = 0, **changes: object) -> Encoder:
-    """A random decoder of 4 layers, 32 wide, 4 heads over 2 key/value heads, with MiniLM's tokenizer."""
+def tiny_decoder_config(**changes: object) -> DecoderConfig:
+    """4 layers, 32 wide, 4 heads over 2 key/value heads."""
     settings: dict = dict(
         model_type="llama",
         vocab_size=30522,
@@ -115,7 +115,12 @@ def make_decoder(seed: int = 0, **changes: object) -> Encoder:
         tied=True,
         pad_token_id=0,
     )
-    config = DecoderConfig(**(settings | changes))
+    return DecoderConfig(**(settings | changes))
+
+
+def make_decoder(seed: int = 0, **changes: object) -> Encoder:
+    """A random decoder of tiny_decoder_config, with MiniLM's tokenizer."""
+    config = tiny_decoder_config(**changes)
     tokenizer = AutoTokenizer.from_pretrained(real_teacher_folder())
     return Encoder(config, random_params(config, seed), tokenizer, max_length=64, normalize=True, source="tiny decoder")
 

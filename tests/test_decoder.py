@@ -8,12 +8,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from conftest import random_params
+from conftest import random_params, tiny_decoder_config
 
 from jdistill import convert
 from jdistill.errors import UserError
 from jdistill.models import decoder
 from jdistill.models.decoder import DecoderConfig
+from jdistill.models.transformer import hidden_states
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -73,7 +74,7 @@ def test_hidden_states_and_logits_equal_transformers(kind: str, side: str, tmp_p
             position_ids=torch.tensor(positions),
             output_hidden_states=True,
         )
-    ours = decoder.hidden_states(config, params, ids, mask)
+    ours = hidden_states(config, params, ids, mask)
     assert len(ours) == len(theirs.hidden_states) == 4
     for a, b in zip(ours, theirs.hidden_states, strict=True):
         assert np.abs(np.asarray(a) - b.numpy())[mask == 1].max() < 1e-4
@@ -95,61 +96,34 @@ def test_config_and_weights_go_both_ways(kind: str, tmp_path: Path) -> None:
     assert sum(t.size for t in tensors.values()) == convert.count_parameters(config)
 
 
-def small_config(**changes: object) -> DecoderConfig:
-    settings: dict = dict(
-        model_type="llama",
-        vocab_size=60,
-        hidden_size=24,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=2,
-        head_size=6,
-        intermediate_size=48,
-        max_positions=32,
-        rms_norm_eps=1e-5,
-        rope_theta=1e4,
-        rope_scaling=None,
-        activation="silu",
-        qkv_bias=False,
-        out_bias=False,
-        mlp_bias=False,
-        qk_norm=False,
-        tied=True,
-        pad_token_id=0,
-    )
-    return DecoderConfig(**settings | changes)
-
-
 def test_a_bidirectional_decoder_sees_what_follows_and_never_padding() -> None:
-    config = small_config(causal=False)
+    config = tiny_decoder_config(causal=False)
     params = random_params(config)
     ids, mask = np.arange(3, 13).reshape(1, 10), np.ones((1, 10), int)
     mask[0, 7:] = 0
     changed, padded = ids.copy(), ids.copy()
     changed[0, 5], padded[0, 8] = 50, 50
-    first = [np.asarray(decoder.hidden_states(config, params, x, mask)[-1])[0, 0] for x in (ids, changed, padded)]
+    first = [np.asarray(hidden_states(config, params, x, mask)[-1])[0, 0] for x in (ids, changed, padded)]
     assert np.abs(first[0] - first[1]).max() > 1e-3 and np.abs(first[0] - first[2]).max() == 0
     causal = dataclasses.replace(config, causal=True)
-    first = [np.asarray(decoder.hidden_states(causal, params, x, mask)[-1])[0, 0] for x in (ids, changed)]
+    first = [np.asarray(hidden_states(causal, params, x, mask)[-1])[0, 0] for x in (ids, changed)]
     assert np.abs(first[0] - first[1]).max() == 0
 
 
 def test_dropout_makes_two_views() -> None:
-    config = small_config(hidden_dropout=0.1, attention_dropout=0.1)
+    config = tiny_decoder_config(hidden_dropout=0.1, attention_dropout=0.1)
     params, ids, mask = random_params(config), np.arange(3, 13).reshape(1, 10), np.ones((1, 10), int)
 
     def view(seed: int | None) -> np.ndarray:
         rng = None if seed is None else jax.random.key(seed)
-        return np.asarray(decoder.hidden_states(config, params, ids, mask, dropout_rng=rng)[-1])
+        return np.asarray(hidden_states(config, params, ids, mask, dropout_rng=rng)[-1])
 
     assert np.abs(view(0) - view(1)).max() > 1e-2
     np.testing.assert_array_equal(view(0), view(0))
     np.testing.assert_array_equal(view(None), view(None))
     for part in ("hidden_dropout", "attention_dropout"):
         only = dataclasses.replace(config, **{"hidden_dropout": 0.0, "attention_dropout": 0.0, part: 0.1})
-        one, other = (
-            decoder.hidden_states(only, params, ids, mask, dropout_rng=jax.random.key(seed))[-1] for seed in (0, 1)
-        )
+        one, other = (hidden_states(only, params, ids, mask, dropout_rng=jax.random.key(seed))[-1] for seed in (0, 1))
         assert np.abs(np.asarray(one) - np.asarray(other)).max() > 1e-4
 
 
@@ -164,7 +138,7 @@ def test_dropout_makes_two_views() -> None:
 def test_what_is_not_computed_is_refused(change: dict, message: str, tmp_path: Path) -> None:
     import json
 
-    hf = convert.write_config(small_config()) | change
+    hf = convert.write_config(tiny_decoder_config()) | change
     (tmp_path / "config.json").write_text(json.dumps(hf))
     with pytest.raises(UserError, match=message):
         convert.read_config(tmp_path)

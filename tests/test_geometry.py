@@ -76,7 +76,7 @@ def test_encoders_side_by_side(
     assert sorted(path.name for path in (out / "report").iterdir()) == ["alignment-uniformity.png", "covariance.png"]
 
     scored: list[str] = []
-    monkeypatch.setattr(compare, "score", lambda source, *_: scored.append(source) or found["model 0"])
+    monkeypatch.setattr(compare, "score", lambda model, *_: scored.append(model.source) or found["model 0"])
     save_encoder(make_encoder(seed=7), tmp_path / "m1")  # other weights in the same folder
     compare.compare(sources, senteval, str(tmp_path / "texts.txt"), out)
     assert scored == [sources["model 1"]]

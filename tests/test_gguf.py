@@ -11,10 +11,11 @@ import pytest
 
 import jdistill
 from jdistill import convert
-from jdistill.encoder import pad
 from jdistill.errors import UserError
 from jdistill.gguf_file import read_gguf
 from jdistill.models import decoder
+from jdistill.models.transformer import hidden_states
+from jdistill.padding import pad
 
 gguf = pytest.importorskip("gguf", reason="reading GGUF needs the extra [gguf]")
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -46,7 +47,7 @@ def test_smollm2_equals_transformers(smollm2: Path) -> None:
     with torch.no_grad():
         logits = theirs(torch.tensor(ids), attention_mask=torch.tensor(mask)).logits.numpy()
     ours = jax.jit(
-        lambda params: decoder.logits(model.config, params, decoder.hidden_states(model.config, params, ids, mask)[-1])
+        lambda params: decoder.logits(model.config, params, hidden_states(model.config, params, ids, mask)[-1])
     )(model.params)
     assert np.abs(np.asarray(ours) - logits)[mask].max() < 1e-3
 

@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jdistill.encoder import Encoder, TextEncoder, pad
+from jdistill.encoder import Encoder, TextEncoder
 from jdistill.errors import UserError
 from jdistill.models.pooling import DISTILFACE, POOLERS, known, pool
 from jdistill.models.transformer import ModelConfig, hidden_states
+from jdistill.padding import batches_by_length
 from jdistill.progress import log, progress
 
 BATCH = 64
@@ -29,14 +30,10 @@ def pooler_names(asked: str, num_layers: int) -> tuple[str, ...]:
         for name in names:
             POOLERS[name].states(num_layers)
         return names
-    names = tuple(name for name, pooler in DISTILFACE.items() if -min(0, *map(_number, pooler.layers)) <= num_layers)
+    names = tuple(name for name, pooler in DISTILFACE.items() if pooler.fewest_layers <= num_layers)
     for name in DISTILFACE.keys() - set(names):
         log.warning("pooler %s is left out: the model has only %d layers", name, num_layers)
     return names
-
-
-def _number(layer: Any) -> int:
-    return 0 if layer is ... else layer
 
 
 class EveryPooler:
@@ -48,27 +45,24 @@ class EveryPooler:
                 "the model projects what one pooler gives (a Dense module), so others do not fit; poolers are compared before that"
             )
         self.model, self.names = model, tuple(names)
-        self._texts: list[str] = []
+        self._of: tuple[list[str], str | None] = ([], None)
         self._vectors: dict[str, np.ndarray] = {}
 
     def views(self) -> dict[str, TextEncoder]:
         return {name: _View(self, name) for name in self.names}
 
     def encode(self, texts: Sequence[str], name: str, prompt: str | None) -> np.ndarray:
-        if list(texts) != self._texts:
+        if (list(texts), prompt) != self._of:
             self._vectors = self._encode(self.model.tokenize(texts, prompt))
-            self._texts = list(texts)
+            self._of = (list(texts), prompt)
         return self._vectors[name]
 
     def _encode(self, ids: list[list[int]]) -> dict[str, np.ndarray]:
         config = self.model.config
         out = {name: np.empty((len(ids), POOLERS[name].width(config.hidden_size)), np.float32) for name in self.names}
         params = jax.device_put(self.model.params)
-        order = np.argsort([-len(row) for row in ids], kind="stable")
         with progress("encoding", len(ids), "texts") as meter:
-            for start in range(0, len(ids), BATCH):
-                rows = order[start : start + BATCH]
-                tokens, mask = pad([ids[i] for i in rows], config.pad_token_id, self.model.max_length, BATCH)
+            for rows, tokens, mask in batches_by_length(ids, config.pad_token_id, self.model.max_length, BATCH):
                 found = _embed(params, tokens, mask, config=config, names=self.names, dtype=self.model.dtype)
                 for name, vectors in found.items():
                     out[name][rows] = np.asarray(vectors)[: len(rows)]

@@ -155,20 +155,6 @@ class Bert(nn.Module):
         return tuple(states)
 
 
-def hidden_states(
-    config: BertConfig,
-    params: Any,
-    ids_BxL: Array,
-    mask_BxL: Array,
-    dtype: jnp.dtype = jnp.float32,
-    dropout_rng: Array | None = None,
-) -> tuple[Array, ...]:
-    """Bert applied to its parameters: num_layers + 1 arrays [B, L, D]. dropout_rng None: no dropout."""
-    rngs = {} if dropout_rng is None else {"dropout": dropout_rng}
-    states = Bert(config, dtype).apply({"params": params}, ids_BxL, mask_BxL, dropout_rng is None, rngs=rngs)
-    return cast(tuple[Array, ...], states)
-
-
 def embedding_output(config: BertConfig, block: Any, ids_BxL: Array, dtype: jnp.dtype = jnp.float32) -> Array:
     """The embedding block applied to its parameters, without dropout: [B, L, E]."""
     return cast(Array, EmbeddingBlock(config, dtype).apply({"params": block}, ids_BxL))

@@ -7,7 +7,6 @@ feed-forward block, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import flax.linen as nn
 import jax
@@ -177,21 +176,6 @@ class Decoder(nn.Module):
             states.append(x)
         states[-1] = RMSNorm(c.rms_norm_eps, name="final_norm")(x)
         return tuple(states)
-
-
-def hidden_states(
-    config: DecoderConfig,
-    params: Tree,
-    ids_BxL: Array,
-    mask_BxL: Array,
-    dtype: jnp.dtype = jnp.float32,
-    dropout_rng: Array | None = None,
-) -> tuple[Array, ...]:
-    """Decoder applied to its parameters: num_layers + 1 arrays [B, L, D]. dropout_rng None: no dropout."""
-    rngs = {} if dropout_rng is None else {"dropout": dropout_rng}
-    body = {name: value for name, value in params.items() if name != "head"}
-    states = Decoder(config, dtype).apply({"params": body}, ids_BxL, mask_BxL, dropout_rng is None, rngs=rngs)
-    return cast(tuple[Array, ...], states)
 
 
 def logits(config: DecoderConfig, params: Tree, state_BxLxD: Array) -> Array:

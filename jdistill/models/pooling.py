@@ -56,13 +56,19 @@ class Pooler:
     over_layers: str = "mean"
     over_tokens: str = "mean"
 
+    @property
+    def fewest_layers(self) -> int:
+        """Of a model that it can be used with."""
+        return 1 if self.layers[-1] is ... else max(1, -min(self.layers))
+
     def states(self, num_layers: int) -> tuple[int, ...]:
         """The hidden states it takes, counted from 0. Raises UserError where the model has too few layers."""
         if self.layers[-1] is ...:
             return tuple(range(self.layers[0], num_layers + 1))
-        lowest = min(self.layers)
-        if -lowest > num_layers:
-            raise UserError(f"a pooler that takes the {-lowest} last layers needs as many; the model has {num_layers}")
+        if self.fewest_layers > num_layers:
+            raise UserError(
+                f"a pooler that takes the {self.fewest_layers} last layers needs as many; the model has {num_layers}"
+            )
         return tuple(layer % (num_layers + 1) for layer in self.layers)
 
     def width(self, hidden_size: int) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
-from jdistill.models import bert, decoder
-from jdistill.models.bert import BertConfig
-from jdistill.models.decoder import DecoderConfig
+from jdistill.models.bert import Bert, BertConfig
+from jdistill.models.decoder import Decoder, DecoderConfig
 
 ModelConfig = BertConfig | DecoderConfig
 
@@ -24,5 +23,7 @@ def hidden_states(
 ) -> tuple[jax.Array, ...]:
     """The model applied to its parameters: num_layers + 1 arrays [B, L, D], as transformers counts hidden states, the
     embeddings' first. dropout_rng None: no dropout."""
-    model = decoder if isinstance(config, DecoderConfig) else bert
-    return model.hidden_states(config, params, ids_BxL, mask_BxL, dtype, dropout_rng)  # type: ignore[arg-type]
+    rngs = {} if dropout_rng is None else {"dropout": dropout_rng}
+    model = Decoder(config, dtype) if isinstance(config, DecoderConfig) else Bert(config, dtype)
+    states = model.apply({"params": params}, ids_BxL, mask_BxL, dropout_rng is None, rngs=rngs)
+    return cast(tuple[jax.Array, ...], states)
