@@ -22,8 +22,8 @@ from jdistill.models.decoder import DecoderConfig
 from jdistill.models.transformer import ModelConfig
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# Most of the suite's time is LLVM's, on programs that run for milliseconds.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# Most of the suite's time is the compiler's, on programs that run for milliseconds.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 # Programs compiled once for all tests of this run and the processes that they start. Set in the first process, from which the
 # others have it.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from simtde_setting import random_tokens, small_teacher, start
+from simtde_setting import LOSSES, random_tokens, small_teacher, start
 
 from configs import ibkd as config_file
 from jdistill.corpus import other_rows
@@ -29,9 +29,14 @@ SETTINGS: dict[str, tuple[str, str, dict[str, object]]] = {
 }
 
 
-# What test_sharding.py compiles for 1, 2, 4 and 8 devices: a kernel and chunks, buffers of others, rows of several texts.
-SHARDED = ("ibkd", "ibkd_blocks", "crd", "finetune")
-IN_TWO_PROCESSES = ("", "ibkd", "finetune")  # of these and of SimTDE's
+# What test_sharding.py compiles for some devices: a kernel and chunks, rows of several texts, buffers of others.
+SHARDED = ("ibkd", "ibkd_blocks", "finetune", "crd")
+IN_TWO_PROCESSES = ("", "ibkd", "finetune")
+
+
+def of_devices(count: int) -> list[str]:
+    """These and SimTDE's: all of them for 1 and 8 devices, one for each way that rows are split for 2 and 4."""
+    return [*LOSSES, *SHARDED] if count in (1, 8) else ["", *SHARDED[:3]]
 
 
 def config(variant: str = "", **changes: object):

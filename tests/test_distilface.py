@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -16,6 +14,7 @@ from simtde_setting import random_tokens, small_teacher, start
 from test_losses import naive_info_nce
 
 import jdistill
+import runs
 from configs import distilface as config_file
 from jdistill.errors import UserError
 from jdistill.methods.contract import Method
@@ -91,15 +90,25 @@ def test_a_run_from_a_raw_decoder_ends_by_patience(tmp_path: Path) -> None:
     texts = sentences(12, seed=5)
     rows = "".join(f"{a},{b},{i % 5}\n" for i, (a, b) in enumerate(zip(texts[::2], texts[1::2], strict=True)))
     (tmp_path / "dev.csv").write_text("sentence1,sentence2,score\n" + rows)
-    command = [
-        sys.executable, "-m", "jdistill.main", "--config", "configs/distilface.py", "--workdir", str(tmp_path / "run"),
-        f"--config.start={decoder}", f"--config.text={tmp_path / 'text.txt'}", "--config.text_column=",
-        f"--config.dev_pairs={tmp_path / 'dev.csv'}", "--config.batch_size=16", "--config.max_steps=60",
-        "--config.checkpoint_every=4", "--config.patience=3", "--config.learning_rate=0.01", "--config.student.layers=2",
-        "--config.student.attention=bidirectional", "--config.pooling=avg_first_last", "--config.index_texts=0",
-        "--config.latency_texts=0", "--config.onnx=False", f"--config.cache_dir={tmp_path / 'cache'}",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], timeout=300)
+    settings: dict[str, object] = {
+        "start": decoder,
+        "text": tmp_path / "text.txt",
+        "text_column": "",
+        "dev_pairs": tmp_path / "dev.csv",
+        "batch_size": 16,
+        "max_steps": 60,
+        "checkpoint_every": 4,
+        "patience": 3,
+        "learning_rate": 0.01,
+        "student.layers": 2,
+        "student.attention": "bidirectional",
+        "pooling": "avg_first_last",
+        "index_texts": 0,
+        "latency_texts": 0,
+        "onnx": False,
+        "cache_dir": tmp_path / "cache",
+    }
+    done = runs.run_inside(runs.command("configs/distilface.py", tmp_path / "run", settings))
     assert done.returncode == 0, done.stderr[-2000:]
     found = re.search(r"stopped at step (\d+): no better dev score since step (\d+)", done.stderr)
     assert found and int(found[1]) == int(found[2]) + 12, done.stderr[-2000:]

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from conftest import make_encoder, save_encoder, sentences
-from test_train import ROOT, environment, run, wait_for_step
 
 import jdistill
+import runs
 from jdistill.checkpoint import Checkpoints
 from jdistill.export import load_student
+from runs import ROOT, environment, run_inside, wait_for_step
 
 
 def command(folder: Path, workdir: str, *more: str) -> list[str]:
-    settings = {
+    settings: dict[str, object] = {
         "teacher": folder / "teacher",
         "start": "",
         "text": folder / "text.txt",
@@ -44,9 +44,7 @@ def command(folder: Path, workdir: str, *more: str) -> list[str]:
         "finetune.checkpoint_every": 5,
         "finetune.learning_rate": 1e-3,
     }
-    flags = [f"--config.{key}={value}" for key, value in settings.items()]
-    where = ["--config", "configs/ibkd.py", "--workdir", str(folder / workdir)]
-    return [sys.executable, "-m", "jdistill.main", *where, *flags, *more]
+    return [*runs.command("configs/ibkd.py", folder / workdir, settings), *more]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +69,7 @@ def final_state(workdir: Path, stage: str) -> list[np.ndarray]:
 
 
 def test_two_stages_and_a_kill_in_the_second(folder: Path) -> None:
-    done = run(command(folder, "whole"))
+    done = run_inside(command(folder, "whole"))
     assert done.returncode == 0, done.stderr[-3000:]
     assert "30 of 60 triplets have fewer than 2 negatives" in done.stderr
     whole = folder / "whole"
@@ -90,7 +88,7 @@ def test_two_stages_and_a_kill_in_the_second(folder: Path) -> None:
     wait_for_step(folder / "killed", 10, process, "finetune")
     process.send_signal(signal.SIGKILL)
     process.wait()
-    again = run(command(folder, "killed"))
+    again = run_inside(command(folder, "killed"))
     assert again.returncode == 0 and "resuming finetune at step" in again.stderr, again.stderr[-3000:]
     for stage in ("distil", "finetune"):
         for one, other in zip(final_state(whole, stage), final_state(folder / "killed", stage), strict=True):
@@ -99,6 +97,6 @@ def test_two_stages_and_a_kill_in_the_second(folder: Path) -> None:
 
 def test_bad_triplets_are_known_before_the_first_stage(folder: Path) -> None:
     (folder / "bad.jsonl").write_text('{"anchor": "a", "negative": "b"}\n')
-    done = run(command(folder, "bad", f"--config.triplets={folder / 'bad.jsonl'}"))
+    done = run_inside(command(folder, "bad", f"--config.triplets={folder / 'bad.jsonl'}"))
     assert done.returncode == 2 and "line 1: the columns anchor (or query) and positive are needed" in done.stderr
     assert not (folder / "bad" / "distil").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -13,55 +12,35 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import sentences
+from conftest import make_encoder, save_encoder, sentences
 
+import runs
 from jdistill.checkpoint import Checkpoints
 from jdistill.export import load_student
-
-ROOT = Path(__file__).parents[1]
+from runs import ROOT, environment, run, run_inside, wait_for_step
 
 
 def command(folder: Path, teacher: Path, workdir: str = "run", **keys: object) -> list[str]:
-    settings = (
-        dict(
-            teacher=teacher,
-            text=folder / "text.txt",
-            text_column="",
-            cache_dir=folder / "cache",
-            max_steps=60,
-            batch_size=8,
-            checkpoint_every=10,
-            log_every=5,
-            held_out=20,
-            length_buckets=2,
-            latency_texts=0,
-            index_texts=0,
-            onnx=False,
-            learning_rate=1e-3,
-        )
-        | keys
-    )
-    flags = [f"--config.{key}={value}" for key, value in settings.items()]
-    small = ["--config.student.layers=2", "--config.student.embedding_size=12", "--config.student.dropout=0.1"]
-    return [
-        sys.executable,
-        "-m",
-        "jdistill.main",
-        "--config",
-        "configs/simtde.py",
-        "--workdir",
-        str(folder / workdir),
-        *small,
-        *flags,
-    ]
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {"JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1"}
-
-
-def run(arguments: list[str]) -> subprocess.CompletedProcess:
-    return subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment())
+    settings: dict[str, object] = {
+        "student.layers": 2,
+        "student.embedding_size": 12,
+        "student.dropout": 0.1,
+        "teacher": teacher,
+        "text": folder / "text.txt",
+        "text_column": "",
+        "cache_dir": folder / "cache",
+        "max_steps": 60,
+        "batch_size": 8,
+        "checkpoint_every": 10,
+        "log_every": 5,
+        "held_out": 20,
+        "length_buckets": 2,
+        "latency_texts": 0,
+        "index_texts": 0,
+        "onnx": False,
+        "learning_rate": 1e-3,
+    }
+    return runs.command("configs/simtde.py", folder / workdir, settings | keys)
 
 
 def final_weights(workdir: Path) -> dict[str, np.ndarray]:
@@ -74,8 +53,6 @@ def final_weights(workdir: Path) -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A folder with text and a tiny teacher, and the uninterrupted run in it."""
-    from conftest import make_encoder, save_encoder
-
     folder = tmp_path_factory.mktemp("train")
     teacher = save_encoder(make_encoder(), folder / "teacher")
     (folder / "text.txt").write_text("\n".join(sentences(240)) + "\n")
@@ -103,22 +80,14 @@ def test_the_folder_of_a_run(place: tuple[Path, Path]) -> None:
 
 
 def test_the_same_command_again_says_that_the_run_is_complete(place: tuple[Path, Path]) -> None:
-    again = run(command(*place))
+    again = run_inside(command(*place))
     assert again.returncode == 0 and "is complete" in again.stderr
 
 
 def test_another_config_in_the_same_workdir_is_refused_with_the_keys(place: tuple[Path, Path]) -> None:
-    other = run(command(*place, learning_rate=2e-3, batch_size=16))
+    other = run_inside(command(*place, learning_rate=2e-3, batch_size=16))
     assert other.returncode == 2
     assert "learning_rate: 0.001 there, 0.002 now" in other.stderr and "batch_size: 8 there, 16 now" in other.stderr
-
-
-def wait_for_step(workdir: Path, step: int, process: subprocess.Popen, stage: str = "distil") -> None:
-    """Until the run has saved a checkpoint of at least `step`."""
-    deadline = time.monotonic() + 200
-    while not any(int(p.name) >= step for p in (workdir / stage / "checkpoints").glob("[0-9]*") if p.name.isdigit()):
-        assert process.poll() is None and time.monotonic() < deadline, process.stderr and process.stderr.read()[-2000:]
-        time.sleep(0.05)
 
 
 def test_killed_at_random_moments_it_ends_bit_identical(place: tuple[Path, Path]) -> None:
@@ -178,7 +147,7 @@ def test_a_corpus_that_shrank_is_refused(place: tuple[Path, Path]) -> None:
     whole = text.read_text()
     try:
         text.write_text("\n".join(whole.splitlines()[:200]) + "\n")
-        done = run(command(folder, teacher, "shrank"))
+        done = run_inside(command(folder, teacher, "shrank"))
     finally:
         text.write_text(whole)
     assert (
@@ -200,7 +169,7 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before(place: tuple[Path, 
     steps = sorted(int(p.name) for p in (workdir / "distil" / "checkpoints").glob("[0-9]*"))
     assert len(steps) >= 2
     truncate(workdir / "distil" / "checkpoints" / str(steps[-1]))
-    done = run(command(folder, teacher, "truncated"))
+    done = run_inside(command(folder, teacher, "truncated"))
     assert done.returncode == 0, done.stderr[-2000:]
     assert (
         f"checkpoints/{steps[-1]} cannot be read" in done.stderr
@@ -214,12 +183,12 @@ def test_when_no_checkpoint_can_be_read_it_says_so(place: tuple[Path, Path]) -> 
     workdir = stopped_run(place, "all-truncated")
     for checkpoint in (workdir / "distil" / "checkpoints").glob("[0-9]*"):
         truncate(checkpoint)
-    done = run(command(*place, workdir="all-truncated"))
+    done = run_inside(command(*place, workdir="all-truncated"))
     assert done.returncode == 2 and "no checkpoint in" in done.stderr and "delete the folder" in done.stderr
 
 
 def test_a_loss_that_is_not_finite_stops_at_its_step_and_keeps_the_last_checkpoint(place: tuple[Path, Path]) -> None:
-    done = run(
+    done = run_inside(
         command(
             *place,
             workdir="nan",
@@ -263,12 +232,12 @@ def test_a_full_disk_keeps_the_old_checkpoints_whole(place: tuple[Path, Path]) -
 def test_an_unknown_key_and_a_missing_teacher_are_named(place: tuple[Path, Path]) -> None:
     unknown = run(command(*place, workdir="unknown", batchsize=8))
     assert unknown.returncode == 2 and "batchsize" in unknown.stderr and "Traceback" not in unknown.stderr
-    missing = run(command(place[0], place[0] / "nowhere", "missing"))
+    missing = run_inside(command(place[0], place[0] / "nowhere", "missing"))
     assert missing.returncode == 2 and "nowhere" in missing.stderr and "config.teacher" in missing.stderr
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(place: tuple[Path, Path]) -> None:
-    done = run([*command(*place, workdir="dry"), "--dry_run"])
+    done = run_inside([*command(*place, workdir="dry"), "--dry_run"])
     assert done.returncode == 0, done.stderr[-2000:]
     for word in ("student", "steps", "memory", "disk", "training  about"):
         assert word in done.stdout
@@ -279,16 +248,9 @@ def test_two_processes_train_as_one(place: tuple[Path, Path]) -> None:
     folder, teacher = place
     keys = dict(max_steps=20, checkpoint_every=10, cache_dir=folder / "cache-two")
     script = ["bash", "launch/one_host.sh", *command(folder, teacher, "two", **keys)[3:]]
-    done = subprocess.run(
-        script,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=environment() | {"PROCESSES": "2", "PYTHON": sys.executable},
-    )
+    done = run(script, PROCESSES="2", PYTHON=sys.executable)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert run(command(folder, teacher, "single", **keys)).returncode == 0
+    assert run_inside(command(folder, teacher, "single", **keys)).returncode == 0
     two, single = load_student(folder / "two"), load_student(folder / "single")
     texts = sentences(16, seed=9)
     # Adam divides by the square root of tiny second moments, which amplifies rounding; SGD's 1e-5 is in
