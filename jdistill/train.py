@@ -83,13 +83,19 @@ def catch_signals() -> Iterator[list[str]]:
 
 
 def train(
-    cfg: ConfigDict, method: Method, data: Data, folder: Path, score: Callable[[Encoder], dict[str, float]]
+    cfg: ConfigDict,
+    method: Method,
+    data: Data,
+    folder: Path,
+    score: Callable[[Encoder], dict[str, float]],
+    give_up: Callable[[int, float], bool] | None = None,
 ) -> tuple[Encoder, float, int]:
     """Trains a stage to its end in `folder`, from its newest checkpoint if there is one.
 
     Returns the best student, the seconds its training took, those before a resumed checkpoint included, and its steps.
 
-    score: an encoder's dev figures; "score" among them, higher is better, decides which checkpoint is best. Raises
+    score: an encoder's dev figures; "score" among them, higher is better, decides which checkpoint is best.
+    give_up: told step and "score" of each checkpoint, it may end the training there. Raises
     Interrupted after a signal (state saved), UserError for a loss that is not finite, a full disk, or data that
     changed since the stage began.
     """
@@ -133,6 +139,7 @@ def train(
     window: list[dict[str, float]] = []
     window_start = time.monotonic()
     skipped = 0  # steps in a row
+    given_up = False
 
     def settle(keep: int) -> None:
         """Looks at the metrics of all but the newest `keep` steps, in order, and stops at the first that is not finite."""
@@ -150,6 +157,7 @@ def train(
             window.append(values)
 
     def save(at: int, with_score: bool) -> None:
+        nonlocal given_up
         settle(0)
         if not math.isfinite(float(optax.global_norm(state.params))):  # the update that the next loss would have shown
             checkpoints.wait()
@@ -163,6 +171,8 @@ def train(
                 writer.write(at, {f"dev/{name}": value for name, value in figures.items()})
         about["seconds"] = spent + time.monotonic() - started
         checkpoints.save(at, state._asdict(), about, figures.get("score"))
+        if give_up and "score" in figures:
+            given_up = give_up(at, figures["score"])
 
     def out_of_patience() -> bool:
         """Whether the best dev score lies cfg.patience checkpoints back. Told by the checkpoints alone, so that a resumed run
@@ -172,7 +182,7 @@ def train(
 
     with catch_signals() as caught:
         try:
-            while done < steps and not out_of_patience():
+            while done < steps and not out_of_patience() and not given_up:
                 batch = sharding.shard_rows(data.batch(done), mesh)
                 state, metrics = step_fn(state, frozen, batch)
                 done += 1
@@ -203,7 +213,7 @@ def train(
                         save(done, with_score=False)
                     checkpoints.wait()
                     raise Interrupted(caught, done)
-            if done < steps:
+            if done < steps and not given_up:
                 log.info("stopped at step %d: no better dev score since step %s", done, checkpoints.best_step())
             checkpoints.wait()
             if sharding.any_process(bool(caught)):  # in the last step or its scoring: what comes next must not begin

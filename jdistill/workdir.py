@@ -20,7 +20,7 @@ def settle_config(cfg: ConfigDict, workdir: Path) -> None:
     mine = json.loads(cfg.to_json())
     if path.is_file():
         theirs = json.loads(path.read_text())
-        flat_mine, flat_theirs = _flat(mine), _flat(theirs)
+        flat_mine, flat_theirs = flat(mine), flat(theirs)
         differ = [
             key
             for key in sorted(flat_mine.keys() | flat_theirs.keys())
@@ -44,8 +44,9 @@ def write_json(path: Path, content: Any) -> None:
     beside.replace(path)
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested dict as one of dotted keys."""
+    found: dict[str, Any] = {}
     for key, value in tree.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import commands
 import jax
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from simtde_setting import random_tokens, small_teacher, start
 from test_losses import naive_info_nce
 
 import jdistill
-import runs
 from configs import distilface as config_file
 from jdistill.errors import UserError
 from jdistill.methods.contract import Method
@@ -108,7 +108,7 @@ def test_a_run_from_a_raw_decoder_ends_by_patience(tmp_path: Path) -> None:
         "onnx": False,
         "cache_dir": tmp_path / "cache",
     }
-    done = runs.run_inside(runs.command("configs/distilface.py", tmp_path / "run", settings))
+    done = commands.run_inside(commands.command("configs/distilface.py", tmp_path / "run", settings))
     assert done.returncode == 0, done.stderr[-2000:]
     found = re.search(r"stopped at step (\d+): no better dev score since step (\d+)", done.stderr)
     assert found and int(found[1]) == int(found[2]) + 12, done.stderr[-2000:]

@@ -7,16 +7,16 @@ import signal
 import subprocess
 from pathlib import Path
 
+import commands
 import jax
 import numpy as np
 import pytest
+from commands import ROOT, environment, run_inside, wait_for_step
 from conftest import make_encoder, save_encoder, sentences
 
 import jdistill
-import runs
 from jdistill.checkpoint import Checkpoints
 from jdistill.export import load_student
-from runs import ROOT, environment, run_inside, wait_for_step
 
 
 def command(folder: Path, workdir: str, *more: str) -> list[str]:
@@ -44,7 +44,7 @@ def command(folder: Path, workdir: str, *more: str) -> list[str]:
         "finetune.checkpoint_every": 5,
         "finetune.learning_rate": 1e-3,
     }
-    return [*runs.command("configs/ibkd.py", folder / workdir, settings), *more]
+    return [*commands.command("configs/ibkd.py", folder / workdir, settings), *more]
 
 
 @pytest.fixture(scope="module")

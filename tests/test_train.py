@@ -10,14 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+import commands
 import numpy as np
 import pytest
+from commands import ROOT, environment, run, run_inside, wait_for_step
 from conftest import make_encoder, save_encoder, sentences
 
-import runs
 from jdistill.checkpoint import Checkpoints
 from jdistill.export import load_student
-from runs import ROOT, environment, run, run_inside, wait_for_step
 
 
 def command(folder: Path, teacher: Path, workdir: str = "run", **keys: object) -> list[str]:
@@ -40,7 +40,7 @@ def command(folder: Path, teacher: Path, workdir: str = "run", **keys: object) -
         "onnx": False,
         "learning_rate": 1e-3,
     }
-    return runs.command("configs/simtde.py", folder / workdir, settings | keys)
+    return commands.command("configs/simtde.py", folder / workdir, settings | keys)
 
 
 def final_weights(workdir: Path) -> dict[str, np.ndarray]:
