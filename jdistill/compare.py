@@ -15,7 +15,6 @@ if __name__ == "__main__":
 
 import argparse
 import json
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
 from jdistill.progress import log, setup_logging
-from jdistill.report_page import BLUE, CSS, Page, keep, num
+from jdistill.report_page import BLUE, Page, keep, num
 
 SHOWN = 16  # dimensions of a covariance matrix that are drawn, as in the paper's figure 4
 GEOMETRY = ("alignment", "uniformity", "off_diagonal")
@@ -105,10 +104,7 @@ def write_page(found: dict[str, dict[str, Any]], out: Path) -> None:
         f"Absolute covariance of the first {SHOWN} dimensions, unit vectors, scaled so that isotropic vectors have 1 on the "
         "diagonal. IBKD, figure 4.",
     )
-    head = f'<meta charset="utf-8"><title>{escape("Encoders side by side")}</title><style>{CSS}</style>'
-    body = "\n".join(page.html)
-    html = f'<!doctype html><html lang="en"><head>{head}</head><body><main>{body}</main></body></html>\n'
-    keep(out / "compare.html", html.encode())
+    page.save("compare.html", "Encoders side by side")
 
 
 def alignment_plot(found: dict[str, dict[str, Any]]) -> Figure:

@@ -127,6 +127,9 @@ def main(argv: list[str] | None = None) -> int:
         "--onnx_file", default="onnx/model.onnx", help="of --backend=onnx, such as onnx/model_int8.onnx"
     )
     parser.add_argument(
+        "--trust_remote_code", action="store_true", help="of --backend=torch: run Python files that the folder carries"
+    )
+    parser.add_argument(
         "--corpus_model", default="", metavar="SOURCE", help="encodes the documents of --beir in the model's place"
     )
     parser.add_argument(
@@ -150,7 +153,7 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(f"--out={args.out} is a folder; name a file")
     backends: dict[str, Callable[[str], TextEncoder]] = {
         "flax": encoders.load,
-        "torch": torch_encoder.load,
+        "torch": partial(torch_encoder.load, trust_remote_code=args.trust_remote_code),
         "onnx": partial(onnx_encoder.load, file=args.onnx_file),
     }
     load = backends[args.backend]

@@ -1,7 +1,7 @@
 """Export: a run's student as a folder that transformers, sentence-transformers and ONNX Runtime load with no extra
 code.
 
-    python -m jdistill.export --workdir runs/simtde --out student [--format=onnx] [--quantize=int8]
+    python -m jdistill.export --workdir runs/simtde --out student [--format=onnx] [--quantize=int8 [--quantize_for=torch]]
 
 The folder is written beside its place, encodes a fixed set of texts in every framework at hand, and takes its place
 only if those agree with Flax.
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from jdistill import convert, encoder, onnx_graph
+from jdistill import convert, encoder, onnx_graph, torch_int8
 from jdistill.checkpoint import Checkpoints
 from jdistill.data.sources import read_texts
 from jdistill.encoder import Encoder
@@ -124,6 +124,23 @@ def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
     return checks
 
 
+def quantized_for_torch(model: Encoder, folder: Path, kind: str, texts: list[str]) -> Path:
+    """Writes the int8 form of an exported folder for torch, the folder torch_int8 or torch_int8_calibrated in it.
+
+    Raises UserError, and writes nothing, as quantized() does, and where the torch extra is missing.
+    """
+    out = torch_int8.save(model, folder, folder / f"torch_{kind.replace('-', '_')}", texts)
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        shutil.rmtree(out)
+        raise UserError("--quantize for torch needs the torch extra: pip install 'jdistill[torch]'") from None
+    loaded = SentenceTransformer(str(out), device="cpu", trust_remote_code=True)  # code that we have just written
+    theirs = loaded.encode(list(PROBE_TEXTS), show_progress_bar=False)
+    sizes = (folder / "model.safetensors").stat().st_size, (out / "int8.safetensors").stat().st_size
+    return _close_enough(model, theirs, sizes, out, f"{kind} for torch")
+
+
 def quantized(model: Encoder, folder: Path, kind: str, texts: list[str]) -> Path:
     """Writes the int8 graph of an exported folder (quantize.KINDS), for which texts are needed if it is calibrated.
 
@@ -138,16 +155,21 @@ def quantized(model: Encoder, folder: Path, kind: str, texts: list[str]) -> Path
         [_tokens(model, texts[i : i + 16]) for i in range(0, len(texts), 16)] if KINDS[kind] == "calibrated" else []
     )
     quantize(graph, out, batches)
-    ours, theirs = model.encode(list(PROBE_TEXTS)), onnx_graph.run(out, _tokens(model, list(PROBE_TEXTS)))
-    cosine = float((unit_rows(ours) * unit_rows(theirs)).sum(1).mean())
+    theirs = onnx_graph.run(out, _tokens(model, list(PROBE_TEXTS)))
     sizes = graph.stat().st_size, out.stat().st_size
     if not keep_graph:
         graph.unlink()
+    return _close_enough(model, theirs, sizes, out, kind)
+
+
+def _close_enough(model: Encoder, theirs: np.ndarray, sizes: tuple[int, int], out: Path, kind: str) -> Path:
+    """The int8 form `out`, or, where its vectors of the probe texts stray, a UserError and nothing. sizes: bytes before, after."""
+    cosine = float((unit_rows(model.encode(list(PROBE_TEXTS))) * unit_rows(theirs)).sum(1).mean())
     if cosine < LEAST_COSINE:
-        out.unlink()
+        shutil.rmtree(out) if out.is_dir() else out.unlink()
         raise UserError(
-            f"the {kind} graph's vectors have a mean cosine of {cosine:.4f} to Flax's, below {LEAST_COSINE}; nothing was written"
-            + ("; --quantize=int8 scales each text by itself and is closer" if batches else "")
+            f"the vectors of {kind} have a mean cosine of {cosine:.4f} to Flax's, below {LEAST_COSINE}; nothing was written"
+            + ("; --quantize=int8 scales each text by itself and is closer" if "calibrated" in kind else "")
         )
     log.info(
         "%s: %.1f MB, %.0f %% smaller than float32; mean cosine to it %.4f",
@@ -206,6 +228,12 @@ def main(argv: list[str] | None = None) -> int:
         "--quantize", choices=KINDS, default="", help="adds onnx/model_int8.onnx, a byte a weight, embeddings included"
     )
     parser.add_argument(
+        "--quantize_for",
+        choices=("onnx", "torch"),
+        default="onnx",
+        help="torch adds torch_int8, a folder for sentence-transformers with trust_remote_code, in place of the graph",
+    )
+    parser.add_argument(
         "--calibrate", default="", metavar="TEXTS", help="for int8-calibrated: any text source, of which 512 are read"
     )
     parser.add_argument(
@@ -230,7 +258,7 @@ def main(argv: list[str] | None = None) -> int:
     export(student, flags.out, onnx=flags.format == "onnx")
     if flags.quantize:
         texts = read_texts(flags.calibrate, key="calibrate").texts[:512] if flags.calibrate else []
-        quantized(student, flags.out, flags.quantize, texts)
+        (quantized_for_torch if flags.quantize_for == "torch" else quantized)(student, flags.out, flags.quantize, texts)
     write_card(flags.workdir, flags.out)
     return 0
 

@@ -40,6 +40,14 @@ TRUST = """
 The folder carries code of its own ({files}), which sentence-transformers runs only with `trust_remote_code=True`, from a
 local folder too. `python -m jdistill.export --plain` writes the nearest pooler that needs none.
 """
+INT8 = """
+## int8
+
+{rows}
+"""
+INT8_GRAPH = "- `{file}`, for ONNX Runtime; tokens in, finished vectors out."
+INT8_FOLDER = """- `{file}`, for torch on CPU: `SentenceTransformer("{name}/{file}", trust_remote_code=True)`; the folder carries
+  `int8_transformer.py`."""
 JOINED = {"mean": "the mean of", "max": "the element-wise maximum over", "concat": "the concatenation of"}
 TOKENS = {
     "mean": "the mean over its tokens",
@@ -78,6 +86,9 @@ def write_card(workdir: Path, folder: Path) -> None:
         ),
     )
     text += TRUST.format(files=", ".join(code)) if code else ""
+    rows = [INT8_GRAPH.format(file=f"onnx/{path.name}") for path in sorted((folder / "onnx").glob("model_int8*.onnx"))]
+    rows += [INT8_FOLDER.format(name=workdir.name, file=path.name) for path in sorted(folder.glob("torch_int8*"))]
+    text += INT8.format(rows="\n".join(rows)) if rows else ""
     text += _figures(results)
     beside = folder / "README.md.tmp"
     beside.write_text(text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -14,21 +16,26 @@ from jdistill.methods.contract import Tree
 DTYPES = ("float32", "bfloat16", "float16")
 
 
+class PeakState(NamedTuple):
+    """peak: the highest learning rate, float32: a part of the state, not of the compiled step, which runs of other rates share."""
+
+    peak: jax.Array
+
+
 def make_schedule(cfg: ConfigDict, steps: int) -> optax.Schedule:
-    """Linear warm-up over cfg.warmup (a share of the steps), then cosine or linear decay to zero, or constant."""
+    """The share of cfg.learning_rate at each step: linear warm-up over cfg.warmup (a share of the steps), then cosine or linear
+    decay to zero, or constant. Raises UserError for another name."""
     warmup = int(round(cfg.warmup * steps))
     decay = {
-        "cosine": lambda: optax.cosine_decay_schedule(cfg.learning_rate, max(1, steps - warmup)),
-        "linear": lambda: optax.linear_schedule(cfg.learning_rate, 0.0, max(1, steps - warmup)),
-        "constant": lambda: optax.constant_schedule(cfg.learning_rate),
+        "cosine": lambda: optax.cosine_decay_schedule(1.0, max(1, steps - warmup)),
+        "linear": lambda: optax.linear_schedule(1.0, 0.0, max(1, steps - warmup)),
+        "constant": lambda: optax.constant_schedule(1.0),
     }
     if cfg.schedule not in decay:
         raise UserError(f"--config.schedule={cfg.schedule!r} is not one of {', '.join(decay)}")
     if not warmup:
         return decay[cfg.schedule]()
-    return optax.join_schedules(
-        [optax.linear_schedule(0.0, cfg.learning_rate, warmup), decay[cfg.schedule]()], [warmup]
-    )
+    return optax.join_schedules([optax.linear_schedule(0.0, 1.0, warmup), decay[cfg.schedule]()], [warmup])
 
 
 def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
@@ -50,8 +57,18 @@ def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
         weight_decay=cfg.weight_decay,
         mask=decays,
     )
+    adamw = optax.chain(adamw, scale_by_peak(cfg.learning_rate))
     whole = optax.chain(clip_by_global_norm(cfg.clip_norm), adamw) if cfg.clip_norm else adamw
     return with_loss_scale(whole) if cfg.dtype == "float16" else whole
+
+
+def scale_by_peak(learning_rate: float) -> optax.GradientTransformation:
+    """Times the highest learning rate, which stands in the state."""
+
+    def scale(updates: Tree, state: PeakState, params: Tree | None = None) -> tuple[Tree, PeakState]:
+        return jax.tree.map(lambda x: x * state.peak.astype(x.dtype), updates), state
+
+    return optax.GradientTransformation(lambda params: PeakState(jnp.float32(learning_rate)), scale)
 
 
 def clip_by_global_norm(limit: float) -> optax.GradientTransformation:

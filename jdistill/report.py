@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.progress import clock, log, setup_logging
-from jdistill.report_page import BLUE, CSS, RED, Page, curve, keep, num, real, retention
+from jdistill.report_page import BLUE, RED, Page, curve, num, real, retention
 
 NOT_TERMS = ("loss", "lr", "sentences_per_s", "epoch")
 
@@ -268,13 +267,7 @@ def write_report(workdir: Path) -> Path:
     else:
         page.put("p", "Not measured in this run.", "note")
     configuration(page, config, no_config, str(found.get("command", "")))
-    head = (
-        f'<meta charset="utf-8"><title>{escape(workdir.resolve().name)}: jdistill run</title>'
-        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{CSS}</style>'
-    )
-    html = [f'<!doctype html><html lang="en"><head>{head}</head><body><main>', *page.html, "</main></body></html>\n"]
-    keep(workdir / "report.html", "\n".join(html).encode("utf-8", "replace"))
-    return workdir / "report.html"
+    return page.save("report.html", f"{workdir.resolve().name}: jdistill run")
 
 
 @exits_cleanly

@@ -118,6 +118,20 @@ class Page:
             f"<figcaption>{escape(caption)}</figcaption></figure>"
         )
 
+    def save(self, name: str, title: str) -> Path:
+        """Writes the page to WORKDIR/name."""
+        head = (
+            f'<meta charset="utf-8"><title>{escape(title)}</title>'
+            f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{CSS}</style>'
+        )
+        html = [
+            f'<!doctype html><html lang="en"><head>{head}</head><body><main>',
+            *self.html,
+            "</main></body></html>\n",
+        ]
+        keep(self.workdir / name, "\n".join(html).encode("utf-8", "replace"))
+        return self.workdir / name
+
 
 def curve(page: Page, stage: str, name: str, steps: np.ndarray, values: np.ndarray) -> None:
     """One small plot against the step: dev scores with their best step marked, others with a running mean."""

@@ -41,11 +41,17 @@ class TorchEncoder:
         return np.asarray(vectors, np.float32)
 
 
-def load(source: str, key: str = "model") -> TorchEncoder:
-    """Loads a path, a hub id or `pkg:…` by sentence-transformers. Raises UserError where the torch extra is missing."""
+def load(source: str, key: str = "model", trust_remote_code: bool = False) -> TorchEncoder:
+    """Loads a path, a hub id or `pkg:…` by sentence-transformers. trust_remote_code: run Python files that the folder carries.
+    Raises UserError where the torch extra is missing, and for such files without it."""
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:
         raise UserError(f"--{key}={source} needs the torch extra: pip install 'jdistill[torch]'") from None
     folder = resolve(source, key)
-    return TorchEncoder(SentenceTransformer(str(folder), device=None), folder)
+    code = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
+    if code and not trust_remote_code:
+        raise UserError(
+            f"--{key}={source} carries code ({', '.join(code)}), run only by jdistill.evaluate --trust_remote_code"
+        )
+    return TorchEncoder(SentenceTransformer(str(folder), device=None, trust_remote_code=trust_remote_code), folder)

@@ -56,6 +56,10 @@ def total_steps(cfg: ConfigDict, steps_per_epoch: int) -> int:
     return cfg.max_steps or max(1, math.ceil(cfg.epochs * steps_per_epoch))
 
 
+class Diverged(UserError):
+    """A loss or parameters that are not finite, or float16 that overflows at every step."""
+
+
 class Interrupted(Exception):
     """A signal asked the run to stop; its state is saved."""
 
@@ -194,7 +198,7 @@ def train(
                     now = time.monotonic()
                     line = {name: float(np.mean([m[name] for m in window])) for name in window[0]}
                     line |= {
-                        "lr": float(schedule(done - 1)),
+                        "lr": cfg.learning_rate * float(schedule(done - 1)),
                         "epoch": done / data.batches.steps_per_epoch,
                         "sentences_per_s": len(window) * cfg.batch_size * data.texts_per_row / (now - window_start),
                     }
@@ -237,15 +241,15 @@ def train(
     return method.student.with_weights(host_params(state)["student"]), about["seconds"], done
 
 
-def _diverged(step: int, what: str, checkpoints: Checkpoints) -> UserError:
-    return UserError(
+def _diverged(step: int, what: str, checkpoints: Checkpoints) -> Diverged:
+    return Diverged(
         f"stopped at step {step}: {what}. The last good checkpoint is that of step {max(checkpoints.steps(), default=0)}; "
         "lower --config.learning_rate or set --config.clip_norm, and start in a new workdir"
     )
 
 
-def _overflows(step: int, scale: float, checkpoints: Checkpoints) -> UserError:
-    return UserError(
+def _overflows(step: int, scale: float, checkpoints: Checkpoints) -> Diverged:
+    return Diverged(
         f"stopped at step {step}: float16 overflowed in {MOST_SKIPPED} steps in a row, the loss scaled by {scale:g} now. The "
         f"model's activations leave float16's range; set --config.dtype=bfloat16 (or float32), and start in a new workdir. The "
         f"last good checkpoint is that of step {max(checkpoints.steps(), default=0)}"

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from flax.traverse_util import unflatten_dict
@@ -31,6 +32,9 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = os.environ[
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"
     ] = "0"
+    jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])  # JAX is imported by now
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 # Files of long runs, which begin first so that no worker is left with one at the end.
 LONGEST = ("test_train.py", "test_sharding.py", "test_stages.py", "test_simtde.py")

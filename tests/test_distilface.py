@@ -18,7 +18,7 @@ import jdistill
 from configs import distilface as config_file
 from jdistill.errors import UserError
 from jdistill.methods.contract import Method
-from jdistill.methods.distilface import build
+from jdistill.methods.distilface import stages
 from jdistill.step import make_gradient
 
 
@@ -29,7 +29,8 @@ def setting(rows: int = 6, **changes: object) -> tuple[Method, dict[str, np.ndar
     tokens = random_tokens(300)
     given = start(small_teacher(), tokens)
     ids, mask = tokens.padded(np.arange(rows), 20, 0)
-    return build(cfg, given), {"ids": ids, "mask": mask, "teacher": given.answers(np.arange(rows))}
+    (stage,) = stages(cfg)
+    return stage.build(cfg, given), {"ids": ids, "mask": mask, "teacher": given.answers(np.arange(rows))}
 
 
 def test_the_loss_against_loops() -> None:

@@ -58,7 +58,7 @@ def test_the_input_is_the_masked_mean_of_the_embedding_layer_and_its_gradient_ca
     def gradient_of_input(stop: bool) -> float:
         method, batch = setting("ibkd", **{"hsic.stop_input": stop, "hsic.gamma": 0.0})
         reps = method.represent(method.params, {}, batch, None)
-        grads = jax.grad(lambda reps: method.objective(method.params, {}, reps, batch)[0])(reps)
+        grads = jax.grad(lambda reps: method.objective(method.params, method.frozen, reps, batch)[0])(reps)
         return float(np.abs(grads["input"]).max())
 
     assert gradient_of_input(True) == 0.0 < gradient_of_input(False)

@@ -1,19 +1,24 @@
-"""int8 graphs: size, closeness and refusal; the ONNX backend that scores them."""
+"""int8 graphs and folders: size, closeness and refusal; the backends that score them."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_encoder, sentences
+from conftest import make_decoder, make_encoder, sentences
+from test_export import in_a_process_without_jdistill
 
 import jdistill
 from jdistill import export as exporter
-from jdistill import onnx_encoder
+from jdistill import onnx_encoder, torch_encoder, torch_int8
+from jdistill.data.sources import read_texts
 from jdistill.errors import UserError
-from jdistill.export import export, quantized
+from jdistill.export import export, quantized, quantized_for_torch, write_files
 from jdistill.index import unit_rows
+from jdistill.torch_int8 import quantized_rows, smoothed
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +32,68 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+TEXTS = ["A man is playing a guitar.", "Someone plays the guitar.", "The stock market fell.", *sentences(60)]
+
+
 def test_int8_is_a_quarter_as_large_and_close(minilm: Path) -> None:
     assert [path.name for path in (minilm / "onnx").iterdir()] == ["model_int8.onnx"]
     model, int8 = jdistill.load(str(minilm)), onnx_encoder.load(str(minilm), "onnx/model_int8.onnx")
     assert int8.num_bytes < 0.3 * (minilm / "model.safetensors").stat().st_size and int8.dim == 384
-    texts = ["A man is playing a guitar.", "Someone plays the guitar.", "The stock market fell.", *sentences(40)]
-    ours, theirs = model.encode(texts), int8.encode(texts, batch_size=16)
+    ours, theirs = model.encode(TEXTS), int8.encode(TEXTS, batch_size=16)
     assert (unit_rows(ours) * unit_rows(theirs)).sum(1).mean() > 0.985
     assert theirs[0] @ theirs[1] > 0.6 > theirs[0] @ theirs[2]
+
+
+@pytest.mark.parametrize("kind", ["int8", "int8-calibrated"])
+def test_int8_for_torch_in_a_process_without_jdistill(minilm: Path, kind: str) -> None:
+    pytest.importorskip("sentence_transformers", reason="needs the torch extra")
+    model = jdistill.load(str(minilm))
+    calibration = read_texts("python-docs").texts[::40] if "calibrated" in kind else []
+    out = quantized_for_torch(model, minilm, kind, calibration)
+    assert out == minilm / f"torch_{kind.replace('-', '_')}" and not (out / "model.safetensors").exists()
+    assert (out / "int8.safetensors").stat().st_size < 0.27 * (minilm / "model.safetensors").stat().st_size
+    (out / "texts.json").write_text(json.dumps(TEXTS))
+    in_a_process_without_jdistill(
+        "import json, numpy as np\nfrom sentence_transformers import SentenceTransformer\n"
+        "m = SentenceTransformer(sys.argv[1], device='cpu', trust_remote_code=True)\n"
+        "np.save(sys.argv[1] + '/theirs.npy', m.encode(json.load(open(sys.argv[1] + '/texts.json'))))\n",
+        out,
+    )
+    theirs = np.load(out / "theirs.npy")
+    assert (model.encode(TEXTS) * theirs).sum(1).mean() > 0.985
+    assert theirs[0] @ theirs[1] > 0.6 > theirs[0] @ theirs[2]
+    with pytest.raises(UserError, match="carries code .int8_transformer.py., run only by"):
+        torch_encoder.load(str(out))
+
+
+def test_rows_of_int8_are_within_half_a_step_and_smoothing_changes_no_product() -> None:
+    rng = np.random.default_rng(0)
+    weight, x = rng.standard_normal((5, 7)).astype(np.float32), rng.standard_normal((30, 7)).astype(np.float32)
+    x[:, 2] *= 50.0  # one large channel
+    found = quantized_rows({"a.weight": weight, "a.bias": weight[0]})
+    assert found["a.weight"].dtype == np.int8 and found["a.bias"] is not None and "a.bias" in found
+    step = found["a.scale"][:, None]
+    assert (np.abs(found["a.weight"] * step - weight) <= 0.5001 * step).all()
+    smooth = smoothed({"a.weight": weight}, {"a": np.abs(x).max(0)})
+    inputs = x / smooth["a.input_scale"]
+    np.testing.assert_allclose(inputs @ smooth["a.weight"].T, x @ weight.T, rtol=1e-4, atol=1e-4)
+    assert np.abs(inputs).max() == pytest.approx(127, rel=1e-4)
+
+    def error(by_channel: np.ndarray) -> float:
+        small = quantized_rows({"a.weight": weight * by_channel})
+        product = np.rint(x / by_channel) @ (small["a.weight"] * small["a.scale"][:, None]).T
+        return float(np.linalg.norm(product - x @ weight.T))
+
+    assert error(smooth["a.input_scale"]) < 0.6 * error(np.full(7, np.abs(x).max() / 127, np.float32))
+
+
+def test_a_decoder_with_a_transformer_module_of_its_own_is_refused(tmp_path: Path) -> None:
+    model = make_decoder()
+    model = replace(model, config=replace(model.config, causal=False))
+    write_files(model, tmp_path / "out")
+    with pytest.raises(UserError, match="BidirectionalTransformer cannot be combined"):
+        torch_int8.save(model, tmp_path / "out", tmp_path / "out" / "torch_int8")
+    assert not (tmp_path / "out" / "torch_int8").exists()
 
 
 def test_the_float_graph_by_the_onnx_backend_equals_flax(tmp_path: Path) -> None:

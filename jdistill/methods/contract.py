@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from jdistill.data.batches import TokenTable
 from jdistill.encoder import Encoder
+from jdistill.errors import UserError
 
 Array = jax.Array
 Tree = Any
@@ -36,6 +37,14 @@ class Method:
     frozen: Tree
     represent: Callable[[Tree, Tree, dict[str, Array], Array | None], dict[str, Array]]
     objective: Callable[[Tree, Tree, dict[str, Array], dict[str, Array]], tuple[Array, dict[str, Array]]]
+
+
+def scalars(loss: ConfigDict, *names: str) -> dict[str, np.float32]:
+    """Weights and temperatures of a loss by name, for Method.frozen: not constants of the compiled step, so that runs that
+    differ in them share it. Raises UserError for a temperature that is not positive."""
+    if "temperature" in names and not loss.temperature > 0:
+        raise UserError(f"--config.loss.temperature={loss.temperature} must be above 0")
+    return {name: np.float32(loss[name]) for name in names}
 
 
 @dataclass(frozen=True)

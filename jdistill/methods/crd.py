@@ -15,23 +15,24 @@ from ml_collections import ConfigDict
 from jdistill.errors import UserError
 from jdistill.losses import HIGHEST, unit
 from jdistill.methods import finetune
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
 from jdistill.student import make_student, representer
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    """Raises UserError for a temperature that is not positive, an empty buffer, and a batch of one."""
+    scalars(cfg.loss, "temperature")
+    if cfg.loss.buffer_per_text < 1:
+        raise UserError("--config.loss.buffer_per_text must be positive: CRD's negatives come from the buffer")
+    if cfg.batch_size < 2:
+        raise UserError("--config.batch_size=1: CRD contrasts a text with others of its batch, so it needs at least 2")
     return (Stage("distil", "texts", cfg, build, cfg.loss.buffer_per_text), *finetune.stages(cfg))
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:
     """Both sides are projected to cfg.loss.critic_dim and unit length; the projections are dropped at export."""
-    if cfg.loss.buffer_per_text < 1:
-        raise UserError("--config.loss.buffer_per_text must be positive: CRD's negatives come from the buffer")
-    if cfg.batch_size < 2:
-        raise UserError("--config.batch_size=1: CRD contrasts a text with others of its batch, so it needs at least 2")
     student = make_student(cfg, given.encoder, given.tokens)
     rng = np.random.default_rng([cfg.seed, 2])
-    tau = cfg.loss.temperature
 
     def projection(width: int) -> np.ndarray:
         return rng.normal(0, width**-0.5, (width, cfg.loss.critic_dim)).astype(np.float32)
@@ -43,6 +44,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
     ) -> tuple[Array, dict[str, Array]]:
+        tau = frozen["temperature"]
         s_nxd = unit(reps["sentence"] @ params["critic"]["student"])
         t_nxd = unit(batch["teacher"] @ params["critic"]["teacher"])
         buffer_Nxd = unit(batch["others"].reshape(-1, batch["others"].shape[-1]) @ params["critic"]["teacher"])
@@ -56,7 +58,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         loss = by_student + by_teacher
         return loss, {"loss": loss, "student_anchors": by_student, "teacher_anchors": by_teacher}
 
-    return Method(params, student, {}, representer(student, cfg.dtype), objective)
+    return Method(params, student, scalars(cfg.loss, "temperature"), representer(student, cfg.dtype), objective)
 
 
 def _nce(positive_n: Array, negative_nxN: Array, counts_nxN: Array) -> Array:

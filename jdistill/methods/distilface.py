@@ -14,27 +14,27 @@ from ml_collections import ConfigDict
 from jdistill import losses
 from jdistill.errors import UserError
 from jdistill.losses import HIGHEST, info_nce
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
 from jdistill.student import make_student, representer, to_teacher
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
-    # Without a teacher "agreement with the teacher" is agreement with the untuned start, which must not choose.
-    teaches = bool(cfg.loss.distil)
-    return (Stage("contrast", "texts", cfg, build, teacher=teaches),)
-
-
-def build(cfg: ConfigDict, given: Start) -> Method:
     """Raises UserError for a temperature that is not positive, a batch of one, and a student without dropout."""
-    loss = cfg.loss
-    if not loss.temperature > 0:
-        raise UserError(f"--config.loss.temperature={loss.temperature} must be above 0")
+    scalars(cfg.loss, "temperature")
     if cfg.batch_size < 2:
         raise UserError("--config.batch_size=1: contrastive learning needs at least 2 texts in a batch")
     if not 0 < cfg.student.dropout < 1:
         raise UserError(
             f"--config.student.dropout={cfg.student.dropout}: the two views of a text differ by their dropout alone; 0.1 is usual"
         )
+    # Without a teacher "agreement with the teacher" is agreement with the untuned start, which must not choose.
+    teaches = bool(cfg.loss.distil)
+    return (Stage("contrast", "texts", cfg, build, teacher=teaches),)
+
+
+def build(cfg: ConfigDict, given: Start) -> Method:
+    """L = contrast, plus loss.distil times the mean cosine distance of W s and the teacher's vector."""
+    loss = cfg.loss
     student = make_student(cfg, given.encoder, given.tokens)
     params: Tree = {"student": student.weights()}
     if loss.distil:
@@ -58,9 +58,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         if loss.distil:
             mine_nxT = losses.unit(jnp.dot(first_nxD, params["W"], precision=HIGHEST))
             metrics["distil_loss"] = (1.0 - (mine_nxT * losses.unit(batch["teacher"])).sum(-1)).mean()
-            total = total + loss.distil * metrics["distil_loss"]
+            total = total + frozen["distil"] * metrics["distil_loss"]
         return total, metrics | {"loss": total}
 
-    # Not a constant of the compiled step, so that a sweep over temperatures compiles once.
-    frozen = {"temperature": np.float32(loss.temperature)}
-    return Method(params, student, frozen, represent, objective)
+    return Method(params, student, scalars(loss, "temperature", "distil"), represent, objective)

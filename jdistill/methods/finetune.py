@@ -17,7 +17,7 @@ from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.losses import info_nce
 from jdistill.methods import information
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
 from jdistill.student import representer
 
 PROJECTION_STARTS = ("pca", "random")
@@ -25,20 +25,22 @@ SAMPLE_TEXTS = 4096  # texts that the PCA start is fitted to
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
-    """The stage, if cfg.triplets names data; cfg.finetune's keys take the place of the run's own."""
+    """The stage, if cfg.triplets names data; cfg.finetune's keys take the place of the run's own. Raises UserError for a
+    temperature that is not positive, a batch of one or too small for HSIC, and names that are not listed."""
     if not cfg.triplets:
         return ()
     changed = cfg.copy_and_resolve_references()
     changed.update(cfg.finetune)
+    scalars(changed.loss, "temperature")
+    information.check(changed, 2 * changed.batch_size)
+    if changed.batch_size < 2:
+        raise UserError("--config.finetune.batch_size=1: InfoNCE needs at least 2 triplets in a batch")
     return (Stage("finetune", "triplets", changed, build),)
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:
     """Binds the stage to the student of the stage before. Raises UserError for keys that do not fit it."""
-    student, beta = given.encoder, cfg.loss.beta
-    information.check(cfg, 2 * cfg.batch_size)
-    if cfg.batch_size < 2:
-        raise UserError("--config.finetune.batch_size=1: InfoNCE needs at least 2 triplets in a batch")
+    student = given.encoder
     if cfg.output_dim:
         student = with_projection(cfg, student, given)
     represent_texts = representer(student, cfg.dtype)
@@ -62,7 +64,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
             nce = info_nce(
                 anchors,
                 positives,
-                cfg.loss.temperature,
+                frozen["temperature"],
                 own_nxKxD=negatives,
                 own_mask_nxK=real[:, 2:],
                 anchor_keys_nxG=positive_keys,
@@ -78,7 +80,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
             nce = info_nce(
                 anchors,
                 candidates,
-                cfg.loss.temperature,
+                frozen["temperature"],
                 candidate_mask_m=there,
                 anchor_keys_nxG=positive_keys,
                 candidate_keys_mxG=jnp.concatenate([positive_keys, keys]),
@@ -86,14 +88,16 @@ def build(cfg: ConfigDict, given: Start) -> Method:
             )
         metrics = {"info_nce": nce}
         total = nce
-        if beta:  # over all n(K+2) texts, S before the projection
+        if cfg.loss.beta:  # over all n(K+2) texts, S before the projection
             x, s = (reps[name].reshape(-1, reps[name].shape[-1]) for name in ("input", "sentence"))
             value, watch = information.term(cfg, x, s, real.reshape(-1))
-            total = nce + beta * value  # eq. 9
+            total = nce + frozen["beta"] * value  # eq. 9
             metrics |= watch
         return total, metrics | {"loss": total}
 
-    return Method({"student": student.weights()}, student, {}, represent, objective)
+    return Method(
+        {"student": student.weights()}, student, scalars(cfg.loss, "temperature", "beta"), represent, objective
+    )
 
 
 def with_projection(cfg: ConfigDict, student: Encoder, given: Start) -> Encoder:

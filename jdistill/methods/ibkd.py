@@ -14,22 +14,24 @@ from ml_collections import ConfigDict
 from jdistill.errors import UserError
 from jdistill.losses import HIGHEST, info_nce
 from jdistill.methods import finetune, information
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
 from jdistill.student import make_student, representer, to_teacher
 
 SIMILARITIES = ("cosine", "bilinear")
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    """Raises UserError for names that are not listed, a temperature that is not positive, a batch too small for HSIC."""
+    scalars(cfg.loss, "temperature")
+    information.check(cfg, cfg.batch_size)
+    if cfg.loss.similarity not in SIMILARITIES:
+        raise UserError(f"--config.loss.similarity={cfg.loss.similarity!r} is not one of {', '.join(SIMILARITIES)}")
     return (Stage("distil", "texts", cfg, build), *finetune.stages(cfg))
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:
-    """Stage 1. Raises UserError for names that are not listed and a batch too small for HSIC."""
-    loss, beta = cfg.loss, cfg.loss.beta
-    information.check(cfg, cfg.batch_size)
-    if loss.similarity not in SIMILARITIES:
-        raise UserError(f"--config.loss.similarity={loss.similarity!r} is not one of {', '.join(SIMILARITIES)}")
+    """Stage 1."""
+    loss = cfg.loss
     student = make_student(cfg, given.encoder, given.tokens)
     W_DxT = to_teacher(student.config.hidden_size, given.teacher_width, np.random.default_rng([cfg.seed, 2]))
     params = {"student": student.weights(), "W": W_DxT}
@@ -41,14 +43,14 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         # Eq. 5: sim(s, t) = s W t / tau, or, as the authors run it, the cosine of W s and t over tau.
         Ws_nxT = jnp.dot(s_nxD.astype(jnp.float32), params["W"], precision=HIGHEST)
         nce = info_nce(
-            Ws_nxT, batch["teacher"], loss.temperature, cosine=loss.similarity == "cosine", block=cfg.block_size
+            Ws_nxT, batch["teacher"], frozen["temperature"], cosine=loss.similarity == "cosine", block=cfg.block_size
         )
         metrics = {"info_nce": nce}
         total = nce
-        if beta:
+        if loss.beta:
             value, watch = information.term(cfg, x_nxD, s_nxD)  # eq. 6
-            total = nce + beta * value  # eq. 8
+            total = nce + frozen["beta"] * value  # eq. 8
             metrics |= watch
         return total, metrics | {"loss": total}
 
-    return Method(params, student, {}, representer(student, cfg.dtype), objective)
+    return Method(params, student, scalars(loss, "temperature", "beta"), representer(student, cfg.dtype), objective)

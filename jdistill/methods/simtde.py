@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from jdistill import losses
 from jdistill.errors import UserError
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
 from jdistill.models.bert import BertConfig, embedding_output
 from jdistill.models.pooling import pool
 from jdistill.models.transformer import hidden_states
@@ -56,7 +56,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         encoder = dataclasses.replace(encoder, dense=({"kernel": matrices[0]},), dense_activations=("Identity",))
         match = {"match": {str(k): matrix for k, matrix in enumerate(matrices[1:])}}
     params = {"student": encoder.weights()} | match
-    frozen: Tree = {}
+    frozen: Tree = scalars(loss, "alpha", "hidden")
     if loss.token != "none" or teacher_layers:
         needed = (
             start.params
@@ -89,7 +89,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         if loss.token != "none":
             token = _token_loss(params, frozen["teacher"], reps, batch)  # eq. 3: L_TE
             metrics["token_loss"] = token
-            total = loss.alpha * token + (1.0 - loss.alpha) * sentence  # eq. 5: L_KD
+            total = frozen["alpha"] * token + (1.0 - frozen["alpha"]) * sentence  # eq. 5: L_KD
         if teacher_layers:
             targets = jax.lax.stop_gradient(hidden_states(whole, frozen["teacher"], batch["ids"], batch["mask"], dtype))
             terms = [
@@ -97,7 +97,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
                 for k, layer in enumerate(teacher_layers)
             ]
             metrics["hidden_loss"] = jnp.stack(terms).mean()
-            total = total + loss.hidden * metrics["hidden_loss"]
+            total = total + frozen["hidden"] * metrics["hidden_loss"]
         return total, metrics | {"loss": total}
 
     def _token_loss(params: Tree, teacher: Tree, reps: dict[str, Array], batch: dict[str, Array]) -> Array:

@@ -1,0 +1,215 @@
+"""The command python -m jdistill.sweep: many runs of one config with some keys varied, compared by their dev scores.
+
+python -m jdistill.sweep --config configs/distilface.py --workdir runs/sweep --grid temperature=0.01,0.05,0.1 --grid seed=0,1,2 \\
+    --config.dev_pairs=sts-dev-clean.csv --config.max_steps=500 …
+
+--grid KEY=A,B,C lists values; KEY=LOW..HIGH is a range for the samplers random and tpe, by ratio where both ends are positive
+floats. KEY is a key of the config, or the end of one. A trial is a folder of its own that resumes; the same command goes on
+where a sweep was killed. Trials share the tokenised text, the teacher's answers and the compiled step. Writes
+WORKDIR/sweep.html, its pictures, and WORKDIR/sweep.json.
+"""
+
+from __future__ import annotations
+
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
+import hashlib
+import itertools
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags
+from ml_collections import ConfigDict
+
+from jdistill.compile_cache import keep_compiled_programs
+from jdistill.errors import UserError, exits_cleanly
+from jdistill.progress import log, setup_logging
+from jdistill.run import prepare, train_stages
+from jdistill.run_flags import CONFIG, WORKDIR, parse
+from jdistill.sweep_page import write_sweep_page
+from jdistill.sweep_space import Space, check_space, parse_space
+from jdistill.train import Diverged, Interrupted
+from jdistill.workdir import settle_config, write_json
+
+try:
+    import optuna
+    from optuna.distributions import CategoricalDistribution
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+    from optuna.trial import FrozenTrial, TrialState
+except ImportError as error:
+    raise SystemExit('error: a sweep needs optuna: pip install "jdistill[sweep]"') from error
+
+GRID = flags.DEFINE_multi_string(
+    "grid", [], "KEY=A,B,C or, for random and tpe, KEY=LOW..HIGH; again for each key that varies"
+)
+SAMPLER = flags.DEFINE_enum("sampler", "grid", ["grid", "random", "tpe"], "every combination, or drawn by Optuna")
+TRIALS = flags.DEFINE_integer("trials", 20, "how many, of the samplers random and tpe")
+PRUNE = flags.DEFINE_bool("prune", False, "end a trial whose dev score is below the median of the others at its step")
+SAMPLER_SEED = flags.DEFINE_integer("sampler_seed", 0, "of the samplers random and tpe")
+
+# Trains a trial in a folder; told step and dev score of each checkpoint, the callback may end it. Returns the best dev score.
+Trainer = Callable[[ConfigDict, Path, Callable[[int, float], bool]], float]
+
+
+def train_and_score(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> float:
+    """Trains a trial, without export and evaluation, and scores its best student; its checkpoints are then deleted."""
+    trained = train_stages(prepare(cfg), folder, give_up)
+    figures = trained.figures()
+    if "score" not in figures:
+        raise UserError("a sweep compares dev scores, and this method has none without --config.dev_pairs")
+    for checkpoints in folder.glob("*/checkpoints"):
+        shutil.rmtree(checkpoints)
+    return figures["score"]
+
+
+def sweep(
+    cfg: ConfigDict,
+    workdir: Path,
+    space: Space,
+    sampler: str = "grid",
+    trials: int = 20,
+    prune: bool = False,
+    seed: int = 0,
+    trainer: Trainer = train_and_score,
+) -> list[dict[str, Any]]:
+    """Runs what is left of a sweep. Returns its ended trials, best first, as sweep.json holds them: params; score, None where
+    it was pruned or diverged; state; curve, the dev score by step.
+
+    Raises UserError for a value that the method refuses (before the first trial), and a workdir of another sweep.
+    """
+    check_space(cfg, space)
+    settle_config(_identity(cfg, space, sampler), workdir)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(str(workdir / "study.log"))),
+        study_name="sweep",
+        direction="maximize",
+        load_if_exists=True,
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4) if prune else optuna.pruners.NopPruner(),
+    )
+    before = _take_up_killed(study)
+    if sampler == "grid":
+        combinations = list(
+            itertools.product(*(of.choices for of in space.values() if isinstance(of, CategoricalDistribution)))
+        )
+        trials = len(combinations)
+        for combination in combinations:
+            study.enqueue_trial(dict(zip(space, combination, strict=True)), skip_if_exists=True)
+    while (ended := len(_ended(study))) < trials:
+        # By its number alone, so that a sweep that was killed draws on as one that was not.
+        own_seed = 1000 * seed + ended
+        study.sampler = (
+            optuna.samplers.TPESampler(seed=own_seed)
+            if sampler == "tpe"
+            else optuna.samplers.RandomSampler(seed=own_seed)
+        )
+        trial = study.ask(space)
+        name = _name(trial.params)
+        for step, score in before.pop(name, {}).items():
+            trial.report(score, step)
+        log.info("trial %d of %d: %s", ended + 1, trials, name)
+        mine = cfg.copy_and_resolve_references()
+        mine.update_from_flattened_dict(trial.params)
+        _run(study, trial, partial(trainer, mine, workdir / "trials" / name))
+        _write(workdir, study)
+    return _write(workdir, study)
+
+
+def _run(study: optuna.Study, trial: optuna.Trial, train: Callable[[Callable[[int, float], bool]], float]) -> None:
+    """One trial to its end, which the study is told."""
+    pruned = False
+
+    def give_up(step: int, score: float) -> bool:
+        nonlocal pruned
+        trial.report(score, step)
+        pruned = trial.should_prune()
+        return pruned
+
+    try:
+        score = train(give_up)
+    except Diverged as error:
+        log.info("%s", error)
+        trial.set_user_attr("diverged", str(error))
+        study.tell(trial, state=TrialState.PRUNED)
+        return
+    if pruned:
+        study.tell(trial, state=TrialState.PRUNED)
+    else:
+        study.tell(trial, score)
+    log.info("%s", f"pruned at {score:.2f}" if pruned else f"dev score {score:.2f}")
+
+
+def _take_up_killed(study: optuna.Study) -> dict[str, dict[int, float]]:
+    """Puts the trials that a kill ended at the head of the queue: name -> their dev scores by step so far."""
+    found = {}
+    for trial in study.get_trials(states=(TrialState.RUNNING,)):
+        study.tell(trial.number, state=TrialState.FAIL)
+        study.enqueue_trial(trial.params)
+        found[_name(trial.params)] = trial.intermediate_values
+    return found
+
+
+def _identity(cfg: ConfigDict, space: Space, sampler: str) -> ConfigDict:
+    """What a sweep's folder belongs to: the config, with what each varied key is drawn from in the place of its value."""
+    found = ConfigDict(cfg.to_dict(), type_safe=False)
+    found.update_from_flattened_dict({key: str(of) for key, of in space.items()})
+    found.sampler = sampler
+    return found
+
+
+def _ended(study: optuna.Study) -> list[FrozenTrial]:
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+
+
+def _name(params: dict[str, Any]) -> str:
+    """A folder's name for the trial of these values."""
+    name = ",".join(f"{key}={value}" for key, value in params.items()).replace("/", "_")
+    return name if len(name) < 150 else f"{name[:100]}-{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
+
+
+def _write(workdir: Path, study: optuna.Study) -> list[dict[str, Any]]:
+    """sweep.json and the page, from the trials that have ended."""
+    rows: list[dict[str, Any]] = [
+        {
+            "params": trial.params,
+            "score": trial.value if trial.state == TrialState.COMPLETE else None,
+            "state": "diverged" if "diverged" in trial.user_attrs else trial.state.name.lower(),
+            "curve": {str(step): value for step, value in sorted(trial.intermediate_values.items())},
+        }
+        for trial in _ended(study)
+    ]
+    rows.sort(key=lambda row: -(row["score"] if row["score"] is not None else float("-inf")))
+    write_json(workdir / "sweep.json", rows)
+    write_sweep_page(workdir, rows)
+    return rows
+
+
+@exits_cleanly
+def command(_: list[str]) -> int:
+    keep_compiled_programs()
+    setup_logging()
+    if not WORKDIR.value:
+        raise UserError("--workdir is missing: the folder for this sweep's trials and results")
+    space = parse_space(GRID.value, CONFIG.value, SAMPLER.value)
+    workdir = Path(WORKDIR.value)
+    try:
+        rows = sweep(CONFIG.value, workdir, space, SAMPLER.value, TRIALS.value, PRUNE.value, SAMPLER_SEED.value)
+    except Interrupted as stop:
+        log.info("stopped by %s; the same command goes on where it stopped", stop.name)
+        return 0
+    if rows and rows[0]["score"] is not None:
+        best = " ".join(f"--config.{key}={value}" for key, value in rows[0]["params"].items())
+        log.info("best: dev score %.2f by %s", rows[0]["score"], best)
+    log.info("see %s", workdir / "sweep.html")
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(command, flags_parser=parse)

@@ -1,0 +1,189 @@
+"""Sweeps: what is refused before the first trial, samplers and pruning, a kill, real trials that share one compiled step."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import make_encoder, save_encoder, sentences
+from ml_collections import ConfigDict
+
+from configs import distilface as config_file
+from jdistill.errors import UserError
+from jdistill.sweep import sweep
+from jdistill.sweep_page import best_by_value, over_seeds
+from jdistill.sweep_space import parse_space
+from jdistill.train import Diverged
+
+
+@pytest.mark.parametrize(
+    ("specs", "message"),
+    [
+        ([], "--grid is missing"),
+        (["temperature"], "write KEY=A,B,C"),
+        (["temprature=0.1"], "no such key; near it: .*temperature"),
+        (["learning_rate=1e-3,fast"], "'fast' is no float, which learning_rate is"),
+        (["batch_size=64.5"], "'64.5' is no int"),
+        (["onnx=maybe"], "'maybe' is no bool"),
+        (["learning_rate=1e-5..1e-3"], "a range needs --sampler"),
+        (["seed=0,1", "seed=2"], "given twice"),
+        (["seed=1,1"], "a value is given twice"),
+        (["adam_b=0.9"], "no such key"),
+    ],
+)
+def test_a_grid_that_does_not_fit_is_refused(specs: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse_space(specs, config_file.get_config(), "grid")
+
+
+def test_keys_by_their_end_and_ranges() -> None:
+    found = parse_space(["temperature=0.1,1", "batch_size=8..64", "learning_rate=1e-5..1e-3"], config(), "tpe")
+    assert list(found) == ["loss.temperature", "batch_size", "learning_rate"]
+    assert found["learning_rate"].log and not found["batch_size"].log  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="from a lower number"):
+        parse_space(["learning_rate=1e-3..1e-5"], config(), "tpe")
+    both = ConfigDict({"a": {"x": 1}, "b": {"x": 2}})
+    with pytest.raises(UserError, match="a.x, b.x end so"):
+        parse_space(["x=1"], both, "grid")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("temperature=0.05,0", "temperature=0.0 must be above 0"),
+        ("pooling=mean,men", "no pooler 'men'"),
+        ("dtype=float8", "dtype='float8' is not one of"),
+        ("batch_size=1,8", "at least 2 texts"),
+    ],
+)
+def test_a_value_that_the_method_refuses_ends_the_sweep_before_it_begins(
+    tmp_path: Path, spec: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        sweep(config(), tmp_path / "sweep", parse_space([spec], config(), "grid"), trainer=never)
+    assert not (tmp_path / "sweep").exists()
+
+
+def config() -> ConfigDict:
+    return config_file.get_config()
+
+
+def never(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> float:
+    raise AssertionError("no trial should begin")
+
+
+def hill(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> float:
+    """A dev score that is highest at temperature 0.05, by step."""
+    score = 0.0
+    for step in (10, 20, 30):
+        score = step - 100 * abs(cfg.loss.temperature - 0.05)
+        if give_up(step, score):
+            break
+    return score
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_a_sweep_that_was_killed_draws_on_as_one_that_was_not(tmp_path: Path, sampler: str) -> None:
+    space = parse_space(["temperature=0.01..1"], config(), sampler)
+    whole = sweep(config(), tmp_path / "whole", space, sampler, trials=8, trainer=hill)
+    begun: list[float] = []
+
+    def killed(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> float:
+        begun.append(cfg.loss.temperature)
+        if len(begun) == 4:
+            give_up(10, 10 - 100 * abs(cfg.loss.temperature - 0.05))
+            raise KeyboardInterrupt
+        return hill(cfg, folder, give_up)
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(config(), tmp_path / "killed", space, sampler, trials=8, trainer=killed)
+    rest: list[float] = []
+
+    def counted(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> float:
+        rest.append(cfg.loss.temperature)
+        return hill(cfg, folder, give_up)
+
+    assert sweep(config(), tmp_path / "killed", space, sampler, trials=8, trainer=counted) == whole
+    assert len(rest) == 5 and rest[0] == begun[3]  # the trial that was killed is taken up again
+    assert sweep(config(), tmp_path / "killed", space, sampler, trials=8, trainer=never) == whole
+
+
+def test_pruned_and_diverged_trials_are_told_from_the_others(tmp_path: Path) -> None:
+    values = [0.05, 0.06, 0.07, 0.08, 0.5, 1.0]
+    space = parse_space([f"temperature={','.join(map(str, values))}"], config(), "grid")
+
+    def trainer(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> float:
+        if cfg.loss.temperature == 1.0:
+            raise Diverged("stopped at step 3")
+        return hill(cfg, folder, give_up)
+
+    rows = sweep(config(), tmp_path, space, prune=True, trainer=trainer)
+    assert [row["state"] for row in rows] == ["complete"] * 4 + ["pruned", "diverged"]
+    assert list(rows[4]["curve"]) == ["10"] and rows[4]["params"] == {"loss.temperature": 0.5}
+    page = (tmp_path / "sweep.html").read_text()
+    assert "loss.temperature 0.5 (pruned)" in page and "loss.temperature 1.0 (diverged)" in page
+    other = parse_space(["temperature=0.05"], config(), "grid")
+    with pytest.raises(UserError, match="belongs to a run with another config:\n  loss.temperature"):
+        sweep(config(), tmp_path, other, trainer=never)
+
+
+def test_seeds_are_one_setting_and_a_bar_is_the_best_over_the_other_keys() -> None:
+    scores = {(0.1, 1e-3): (50.0, 54.0), (0.1, 1e-4): (60.0, 62.0), (0.2, 1e-3): (55.0, 55.0)}
+    rows = [
+        {"params": {"tau": tau, "lr": lr, "seed": seed}, "score": score, "state": "complete", "curve": {}}
+        for (tau, lr), both in scores.items()
+        for seed, score in enumerate(both)
+    ]
+    groups = over_seeds([*rows, {"params": {"tau": 9, "lr": 1, "seed": 0}, "score": None}])
+    assert [group["mean"] for group in groups] == [61.0, 55.0, 52.0]
+    assert groups[0]["spread"] == pytest.approx(2**0.5) and groups[0]["count"] == 2
+    found = best_by_value(groups, "tau")
+    assert {value: of["mean"] for value, of in found.items()} == {0.1: 61.0, 0.2: 55.0} and list(found) == [0.1, 0.2]
+
+
+def test_real_trials_share_the_compiled_step(tmp_path: Path) -> None:
+    start = save_encoder(make_encoder(), tmp_path / "start")
+    (tmp_path / "text.txt").write_text("\n".join(sentences(200)))
+    texts = sentences(80, seed=5)
+    rows = "".join(f"{a},{b},{i % 5}\n" for i, (a, b) in enumerate(zip(texts[::2], texts[1::2], strict=True)))
+    (tmp_path / "dev.csv").write_text("sentence1,sentence2,score\n" + rows)
+    cfg = config()
+    cfg.update_from_flattened_dict(
+        {
+            "start": str(start),
+            "text": str(tmp_path / "text.txt"),
+            "text_column": "",
+            "dev_pairs": str(tmp_path / "dev.csv"),
+            "batch_size": 8,
+            "max_steps": 6,
+            "checkpoint_every": 3,
+            "log_every": 3,
+            "student.layers": 2,
+            "pooling": "avg_last2",
+            "cache_dir": str(tmp_path / "cache"),
+        }
+    )
+
+    def steps() -> int:
+        return len(list(Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).glob("jit_step-*")))
+
+    first = sweep(cfg, tmp_path / "one", parse_space(["temperature=0.05", "learning_rate=1e-3"], cfg, "grid"))
+    compiled = steps()
+    assert compiled > 0
+    space = parse_space(["temperature=0.05,0.5", "learning_rate=1e-3,1e-2"], cfg, "grid")
+    found = sweep(cfg, tmp_path / "four", space)
+    assert steps() == compiled
+    assert len(found) == 4 and first[0] in found
+    losses = [path.read_text() for path in (tmp_path / "four").glob("trials/*/contrast/metrics.jsonl")]
+    assert len(set(losses)) == 4
+    assert all(list(row["curve"]) == ["3", "6"] and row["score"] == max(row["curve"].values()) for row in found)
+    assert not list((tmp_path / "four").glob("trials/*/*/checkpoints"))
+    assert json.loads((tmp_path / "four" / "sweep.json").read_text()) == found
+    assert {path.name for path in (tmp_path / "four" / "report").iterdir()} == {
+        "sweep-loss.temperature.png",
+        "sweep-learning_rate.png",
+        "sweep-curves.png",
+    }
