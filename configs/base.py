@@ -10,6 +10,7 @@ def get_config() -> ConfigDict:
     # Sources: a path, a hub id, or pkg:import_name/sub/folder inside an installed package.
     # teacher: also vectors:FILE (texts with their embeddings) and st:SOURCE (whatever sentence-transformers loads; torch extra)
     c.teacher = ""  # empty: the start itself
+    c.teacher_pooling = ""  # in the place of the teacher's own pooler, such as cls; empty: its own
     c.start = ""  # where the student's weights start; empty: the teacher itself
     c.pooling = ""  # the student's pooler, a name in jdistill/models/pooling.py; empty: its start's own
     c.text = ""  # .txt .txt.gz .csv .tsv .jsonl .parquet, a folder of those, a datasets id, or python-docs; empty: a vectors: teacher's own texts

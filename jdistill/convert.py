@@ -15,7 +15,7 @@ from jdistill import convert_decoder
 from jdistill.errors import UserError
 from jdistill.models.bert import ACTIVATIONS, BertConfig
 from jdistill.models.decoder import DecoderConfig
-from jdistill.models.transformer import ModelConfig
+from jdistill.models.model import TransformerConfig
 
 # Flax path with {i} for the layer -> Hugging Face name. A Flax "kernel" is the transpose of a torch "weight".
 _BERT = {
@@ -55,7 +55,7 @@ HF_CLASSES = {
 }
 
 
-def names_of(config: ModelConfig) -> dict[str, tuple[str, bool]]:
+def names_of(config: TransformerConfig) -> dict[str, tuple[str, bool]]:
     """Flax path -> (Hugging Face name, whether to transpose), for every parameter of this architecture."""
     if isinstance(config, DecoderConfig):
         return convert_decoder.names(config)
@@ -76,7 +76,7 @@ def names_of(config: ModelConfig) -> dict[str, tuple[str, bool]]:
     return names
 
 
-def read_config(folder: Path) -> ModelConfig:
+def read_config(folder: Path) -> TransformerConfig:
     """The architecture that a Hugging Face folder's config.json describes; UserError if it is not one of ours."""
     path = folder / "config.json"
     if not path.is_file():
@@ -120,7 +120,7 @@ def read_config(folder: Path) -> ModelConfig:
     )
 
 
-def write_config(config: ModelConfig) -> dict[str, Any]:
+def write_config(config: TransformerConfig) -> dict[str, Any]:
     """The content of config.json for transformers; the inverse of read_config."""
     if isinstance(config, DecoderConfig):
         return convert_decoder.write_config(config)
@@ -187,7 +187,7 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
     }
 
 
-def from_hf(config: ModelConfig, tensors: dict[str, np.ndarray], where: str) -> dict[str, Any]:
+def from_hf(config: TransformerConfig, tensors: dict[str, np.ndarray], where: str) -> dict[str, Any]:
     """Flax parameters from Hugging Face tensors (a prefix such as `bert.` and the old gamma/beta names are understood).
 
     Those of the layers: an output layer that predicts words is left out.
@@ -216,7 +216,7 @@ def from_hf(config: ModelConfig, tensors: dict[str, np.ndarray], where: str) -> 
     return unflatten_dict(flat, sep="/")
 
 
-def to_hf(config: ModelConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
+def to_hf(config: TransformerConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
     """Hugging Face tensors from Flax parameters; the inverse of from_hf, exactly."""
     flat = flatten_dict(params, sep="/")
     names = names_of(config)
@@ -230,7 +230,7 @@ def to_hf(config: ModelConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
     }
 
 
-def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
     """Flax path -> shape for every parameter of the architecture."""
     if isinstance(config, DecoderConfig):
         return convert_decoder.shapes(config)
@@ -255,7 +255,7 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def count_parameters(config: ModelConfig, pooler: bool = False) -> int:
+def count_parameters(config: TransformerConfig, pooler: bool = False) -> int:
     """Parameters of the architecture; with `pooler`, BERT's D x D pooler layer counted too, as the papers' sizes do."""
     extra = config.hidden_size * (config.hidden_size + 1) if pooler else 0
     return sum(int(np.prod(shape)) for shape in parameter_shapes(config).values()) + extra

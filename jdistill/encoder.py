@@ -20,14 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
-from jdistill import convert, encoder_files, losses, sharding
+from jdistill import bilstm_files, convert, encoder_files, losses, sharding
 from jdistill.data.sources import resolve
 from jdistill.errors import UserError
 from jdistill.gguf_file import read_gguf
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.heads import apply_dense
+from jdistill.models.model import ModelConfig, hidden_states
 from jdistill.models.pooling import POOLERS, pool
-from jdistill.models.transformer import ModelConfig, hidden_states
 from jdistill.padding import batches_by_length
 from jdistill.progress import progress
 
@@ -55,7 +55,8 @@ class TextEncoder(Protocol):
 class Encoder:
     """A model that turns texts into vectors. Immutable; `replace` gives a changed copy.
 
-    params: Flax parameters of models.bert.Bert or models.decoder.Decoder, float32. dense: projections after pooling, each {"kernel" [in, out],
+    params: Flax parameters of models.bert.Bert, models.decoder.Decoder or models.bilstm.Bilstm, float32. dense: projections
+    after pooling, each {"kernel" [in, out],
     "bias" [out] (optional)} with its activation's name in dense_activations. normalize: unit length at the end.
     prompts: name -> text put before the input. max_length: in tokens, special tokens included.
     """
@@ -240,13 +241,26 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     Raises UserError for whatever is missing, damaged or does not fit together.
     """
     folder = resolve(
-        source, key, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*Pooling/*", "*_Dense/*"]
+        source,
+        key,
+        allow_patterns=[
+            "*.json",
+            "*.safetensors",
+            "*.txt",
+            "*.model",
+            "*Pooling/*",
+            "*_Dense/*",
+            "*_WordEmbeddings/*",
+            "*_LSTM/*",
+        ],
     )
     if folder.suffix == ".gguf":
         return _load_gguf(folder, source, dtype)
     modules = encoder_files.read_json(
         folder / "modules.json", [{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": ""}]
     )
+    if bilstm_files.is_bilstm(modules):
+        return _load_bilstm(folder, modules, source, dtype, weights)
     root = folder / modules[0]["path"]
     config = convert.read_config(root)
     if modules[0]["type"].endswith("BidirectionalTransformer") and isinstance(config, DecoderConfig):
@@ -256,27 +270,52 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     tokenizer = encoder_files.load_tokenizer(root, config)
     bert = encoder_files.read_json(root / "sentence_bert_config.json", {})
     limits = [config.usable_positions, bert.get("max_seq_length"), tokenizer.model_max_length]
-    st = encoder_files.read_json(folder / "config_sentence_transformers.json", {})
-    prompts = {name: text for name, text in (st.get("prompts") or {}).items() if text}
-    default = st.get("default_prompt_name")
     if weights is None:
         weights = {
             "model": convert.from_hf(config, convert.read_tensors(root), str(root)),
             "dense": {str(i): encoder_files.read_dense(path) for i, path in enumerate(dense_folders)},
         }
-    return Encoder(
-        config=config,
-        params={},
-        tokenizer=tokenizer,
-        pooling=pooling,
+    limit = int(min(limit for limit in limits if limit))
+    model = Encoder(config, {}, tokenizer, pooling, max_length=limit, dtype=dtype, source=source)
+    return _with_modules(model, folder, after).with_weights(weights)
+
+
+def _with_modules(model: Encoder, folder: Path, after: list[tuple[str, Path]]) -> Encoder:
+    """The encoder with the projections' activations, normalisation and prompts of its folder. after: modules behind the pooler."""
+    st = encoder_files.read_json(folder / "config_sentence_transformers.json", {})
+    prompts = {name: text for name, text in (st.get("prompts") or {}).items() if text}
+    default = st.get("default_prompt_name")
+    return replace(
+        model,
         normalize=after[-1:] != [] and after[-1][0] == "Normalize",
-        dense_activations=tuple(encoder_files.read_activation(path) for path in dense_folders),
+        dense_activations=tuple(encoder_files.read_activation(path) for kind, path in after if kind == "Dense"),
         prompts=prompts,
         default_prompt=default if default in prompts else None,
-        max_length=int(min(limit for limit in limits if limit)),
+    )
+
+
+def _load_bilstm(
+    folder: Path, modules: list[dict[str, str]], source: str, dtype: str, weights: dict[str, Any] | None
+) -> Encoder:
+    if weights is None:
+        weights = {"model": bilstm_files.read_params(folder, modules)}
+    config = bilstm_files.read_config(folder, modules, len(weights["model"]["word"]["embedding"]))
+    pooling, after = encoder_files.read_pooler(folder, modules[1:], config)
+    if "dense" not in weights:
+        dense = [path for kind, path in after if kind == "Dense"]
+        weights |= {"dense": {str(i): encoder_files.read_dense(path) for i, path in enumerate(dense)}}
+    tokenizer = encoder_files.load_tokenizer(folder / modules[0]["path"], config)
+    limit = bilstm_files.max_length(folder, modules)
+    model = Encoder(
+        replace(config, pad_token_id=tokenizer.pad_token_id),
+        {},
+        tokenizer,
+        pooling,
+        max_length=limit,
         dtype=dtype,
         source=source,
-    ).with_weights(weights)
+    )
+    return _with_modules(model, folder, after).with_weights(weights)
 
 
 def _load_gguf(path: Path, source: str, dtype: str) -> Encoder:

@@ -13,11 +13,11 @@ from transformers import AutoTokenizer
 
 from jdistill.errors import UserError
 from jdistill.models.heads import ACTIVATIONS
+from jdistill.models.model import ModelConfig
 from jdistill.models.pooling import DISTILFACE, OVER_TOKENS
-from jdistill.models.transformer import ModelConfig
 
-# What modules.json calls the transformer; the second is ours, of a decoder that sees both ways.
-TRANSFORMERS = ("Transformer", "BidirectionalTransformer")
+# What modules.json calls the model whose states are pooled; the second is ours, of a decoder that sees both ways.
+TRANSFORMERS = ("Transformer", "BidirectionalTransformer", "LSTM")
 
 
 def read_json(path: Path, default: Any) -> Any:
@@ -64,7 +64,7 @@ def read_pooler(folder: Path, modules: list[dict[str, str]], config: ModelConfig
     kinds = [kind for kind, _ in found]
     count = 2 if kinds[1:2] == ["WeightedLayerPooling"] else 1
     pooling, rest = kinds[1 : 1 + count], found[1 + count :]
-    known = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"])
+    known = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"])
     if (
         not kinds
         or kinds[0] not in TRANSFORMERS
@@ -82,6 +82,8 @@ def read_pooler(folder: Path, modules: list[dict[str, str]], config: ModelConfig
     layers: tuple[int, ...] = (config.num_layers,)
     over_layers, over_tokens = "mean", "mean"
     where = found[1][1]
+    if pooling == ["FinalStates"]:
+        return "final", rest
     if pooling == ["LayerPooling"]:
         settings = read_json(where / "config.json", {})
         layers, over_layers = tuple(settings.get("layers", ())), settings.get("over_layers", "")
@@ -109,7 +111,7 @@ def read_pooler(folder: Path, modules: list[dict[str, str]], config: ModelConfig
 def _weighted_layers(folder: Path) -> tuple[int, ...]:
     """The hidden states to which a WeightedLayerPooling gives weight. Raises UserError where weights differ."""
     start = int(read_json(folder / "config.json", {}).get("layer_start", 0))
-    weights = np.asarray(_read_tensors(folder)["layer_weights"], np.float32)
+    weights = np.asarray(read_tensors_of(folder)["layer_weights"], np.float32)
     if len({float(weight) for weight in weights if weight}) != 1:
         raise UserError(
             f"{folder}: its layers have different weights {weights.tolist()}; jdistill reads equal ones only"
@@ -144,14 +146,15 @@ def read_activation(folder: Path) -> str:
 
 def read_dense(folder: Path) -> dict[str, np.ndarray]:
     """A Dense module's weights, float32: kernel [in, out] and, where it has one, bias [out]."""
-    tensors = _read_tensors(folder)
+    tensors = read_tensors_of(folder)
     weights = {"kernel": np.ascontiguousarray(tensors["linear.weight"].T, np.float32)}
     if "linear.bias" in tensors:
         weights["bias"] = tensors["linear.bias"].astype(np.float32)
     return weights
 
 
-def _read_tensors(folder: Path) -> dict[str, np.ndarray]:
+def read_tensors_of(folder: Path) -> dict[str, np.ndarray]:
+    """model.safetensors of one module's folder. Raises UserError where it is missing or damaged."""
     try:
         return load_file(folder / "model.safetensors")
     except (SafetensorError, ValueError, OSError) as error:

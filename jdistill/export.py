@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from jdistill import convert, encoder, onnx_graph, torch_int8
+from jdistill import bilstm_files, convert, encoder, onnx_graph, torch_int8
 from jdistill.checkpoint import Checkpoints
 from jdistill.data.sources import read_texts
 from jdistill.encoder import Encoder
@@ -34,6 +34,7 @@ from jdistill.export_modules import (
 )
 from jdistill.index import unit_rows
 from jdistill.model_card import write_card
+from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.decoder import DecoderConfig
 from jdistill.probe_texts import PROBE_TEXTS
 from jdistill.progress import log, setup_logging
@@ -47,11 +48,12 @@ LEAST_COSINE = 0.99  # mean, between an int8 graph and Flax
 def write_files(model: Encoder, folder: Path) -> None:
     """The encode contract in sentence-transformers' layout, weights excepted: architecture, tokenizer, pooling, prompts."""
     folder.mkdir(parents=True, exist_ok=True)
-    all_layers = {"output_hidden_states": True} if needs_all_layers(model.pooling) else {}
-    _json(folder / "config.json", convert.write_config(model.config) | all_layers)
-    model.tokenizer.save_pretrained(folder)
+    if not isinstance(model.config, BilstmConfig):
+        all_layers = {"output_hidden_states": True} if needs_all_layers(model.pooling) else {}
+        _json(folder / "config.json", convert.write_config(model.config) | all_layers)
+        model.tokenizer.save_pretrained(folder)
+        _json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
     write_modules(model, folder)
-    _json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
     _json(
         folder / "config_sentence_transformers.json",
         {"prompts": model.prompts, "default_prompt_name": model.default_prompt, "similarity_fn_name": "cosine"},
@@ -60,7 +62,10 @@ def write_files(model: Encoder, folder: Path) -> None:
 
 def write_weights(model: Encoder, folder: Path) -> None:
     """model.safetensors of the encoder and of each module that has weights."""
-    save_file(convert.to_hf(model.config, model.params), folder / "model.safetensors", metadata={"format": "pt"})
+    if isinstance(model.config, BilstmConfig):
+        bilstm_files.write_weights(folder, model.params)
+    else:
+        save_file(convert.to_hf(model.config, model.params), folder / "model.safetensors", metadata={"format": "pt"})
     write_module_weights(model, folder)
 
 

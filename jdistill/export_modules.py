@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from jdistill import bilstm_files
 from jdistill.encoder import Encoder
+from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.pooling import POOLERS
 
@@ -36,19 +38,23 @@ class Module:
 
 def is_built_in(pooling: str) -> bool:
     """Whether sentence-transformers computes this pooler without code of ours, and so without trust_remote_code."""
-    return POOLERS[pooling].over_layers == "mean"
+    return POOLERS[pooling].over_layers == "mean" and POOLERS[pooling].over_tokens in MODES
 
 
 def nearest_built_in(pooling: str) -> str:
-    """The pooler itself if it is built in, else the mean over the same layers."""
+    """The pooler itself if it is built in, else the mean over the same layers, or an LSTM's maximum over time."""
     if is_built_in(pooling):
         return pooling
+    if pooling == "final":
+        return "max"
     return pooling.replace("max_", "avg_", 1).replace("concat_", "avg_", 1)
 
 
 def custom_files(model: Encoder) -> list[str]:
     """Names of the Python files that the export carries; with any, sentence-transformers asks for trust_remote_code."""
-    files = [] if is_built_in(model.pooling) else ["layer_pooling.py"]
+    files = (
+        [] if is_built_in(model.pooling) else ["final_states.py" if model.pooling == "final" else "layer_pooling.py"]
+    )
     if isinstance(model.config, DecoderConfig) and not model.config.causal:
         files.append("bidirectional_transformer.py")
     return files
@@ -63,6 +69,8 @@ def pooling_modules(pooling: str, num_layers: int, hidden_size: int) -> list[Mod
     """Pooling alone, WeightedLayerPooling and Pooling, or, for what neither can express, our own LayerPooling."""
     pooler = POOLERS[pooling]
     layers = pooler.states(num_layers)
+    if pooling == "final":
+        return [Module("final_states.FinalStates", {"embedding_dimension": hidden_size})]
     if not is_built_in(pooling):
         settings = {"embedding_dimension": hidden_size, "layers": list(layers), "over_layers": pooler.over_layers}
         return [Module("layer_pooling.LayerPooling", settings)]
@@ -97,11 +105,16 @@ def modules_of(model: Encoder) -> list[Module]:
 
 
 def write_modules(model: Encoder, folder: Path) -> None:
-    """modules.json and a folder for each module but the transformer, weights excepted."""
-    seeing_all = isinstance(model.config, DecoderConfig) and not model.config.causal
-    transformer = "bidirectional_transformer.BidirectionalTransformer" if seeing_all else f"{BUILT_IN}Transformer"
-    rows = [{"idx": 0, "name": "0", "path": "", "type": transformer}]
-    for idx, module in enumerate(modules_of(model), 1):
+    """modules.json and a folder for each module, weights excepted; of a transformer config.json and tokenizer are written apart."""
+    if isinstance(model.config, BilstmConfig):
+        first = bilstm_files.write_files(folder, model.tokenizer, model.config, model.max_length)
+        first = [(BUILT_IN + kind, path) for kind, path in first]
+    else:
+        seeing_all = isinstance(model.config, DecoderConfig) and not model.config.causal
+        kind = "bidirectional_transformer.BidirectionalTransformer" if seeing_all else f"{BUILT_IN}Transformer"
+        first = [(kind, "")]
+    rows = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (kind, path) in enumerate(first)]
+    for idx, module in enumerate(modules_of(model), len(rows)):
         path = f"{idx}_{module.kind}"
         rows.append({"idx": idx, "name": str(idx), "path": path, "type": module.type})
         (folder / path).mkdir(exist_ok=True)
@@ -116,7 +129,7 @@ def write_modules(model: Encoder, folder: Path) -> None:
 
 def write_module_weights(model: Encoder, folder: Path) -> None:
     """The tensors of every module that has some."""
-    for idx, module in enumerate(modules_of(model), 1):
+    for idx, module in enumerate(modules_of(model), 2 if isinstance(model.config, BilstmConfig) else 1):
         if module.tensors:
             path = folder / f"{idx}_{module.kind}" / "model.safetensors"
             save_file(module.tensors, path, metadata={"format": "pt"})

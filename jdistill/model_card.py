@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from jdistill import convert
+from jdistill.bilstm_files import is_bilstm, max_length
+from jdistill.bilstm_files import read_config as bilstm_config
 from jdistill.encoder_files import read_pooler
 from jdistill.models.pooling import POOLERS
 
@@ -33,9 +35,9 @@ model = SentenceTransformer("{name}"{trust})
 vectors = model.encode(["a sentence", "another one"])
 ```
 
-`transformers.AutoModel` and `AutoTokenizer` load the folder too; a text's vector is then {pooling}{after}. At most
-{max_length} tokens of a text are read.
+{loads}A text's vector is {pooling}{after}. At most {max_length} tokens of a text are read.
 """
+LOADS = "`transformers.AutoModel` and `AutoTokenizer` load the folder too. "
 TRUST = """
 The folder carries code of its own ({files}), which sentence-transformers runs only with `trust_remote_code=True`, from a
 local folder too. `python -m jdistill.export --plain` writes the nearest pooler that needs none.
@@ -54,6 +56,7 @@ TOKENS = {
     "max": "the maximum over its tokens",
     "cls": "the first token's",
     "lasttoken": "the last token's",
+    "final": "the last token's forwards and the first token's backwards",
 }
 
 
@@ -61,8 +64,10 @@ def write_card(workdir: Path, folder: Path) -> None:
     """README.md in an exported folder, from the run's config.json and, once there is one, its results.json."""
     config = _read(workdir / "config.json")
     results = _read(workdir / "results.json")
-    model, architecture = _read(folder / "config.json"), convert.read_config(folder)
-    pooling, rest = read_pooler(folder, json.loads((folder / "modules.json").read_text()), architecture)
+    model, modules = _read(folder / "config.json"), json.loads((folder / "modules.json").read_text())
+    recurrent = is_bilstm(modules)
+    architecture = bilstm_config(folder, modules, 0) if recurrent else convert.read_config(folder)
+    pooling, rest = read_pooler(folder, modules[1:] if recurrent else modules, architecture)
     dense = [path for kind, path in rest if kind == "Dense"]
     dim = (
         _read(dense[-1] / "config.json")["out_features"] if dense else POOLERS[pooling].width(architecture.hidden_size)
@@ -81,9 +86,10 @@ def write_card(workdir: Path, folder: Path) -> None:
         pooling=described(pooling, architecture.num_layers),
         trust=", trust_remote_code=True" if code else "",
         after=", " + ", then ".join(steps) if steps else "",
-        max_length=_read(folder / "sentence_bert_config.json").get(
-            "max_seq_length", model.get("max_position_embeddings")
-        ),
+        max_length=max_length(folder, modules)
+        if recurrent
+        else _read(folder / "sentence_bert_config.json").get("max_seq_length", model.get("max_position_embeddings")),
+        loads="" if recurrent else LOADS,
     )
     text += TRUST.format(files=", ".join(code)) if code else ""
     rows = [INT8_GRAPH.format(file=f"onnx/{path.name}") for path in sorted((folder / "onnx").glob("model_int8*.onnx"))]

@@ -15,13 +15,14 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
-from jdistill import onnx_bert, onnx_decoder
+from jdistill import onnx_bert, onnx_bilstm, onnx_decoder
 from jdistill.errors import UserError
 from jdistill.onnx_nodes import Graph, Weights, read_json
 
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the file version of its time: an older runtime refuses newer
 POOLINGS = ("mean", "cls", "max", "lasttoken")
-POOLERS = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"])
+POOLERS = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"])
+BODIES = (["Transformer"], ["BidirectionalTransformer"], ["WordEmbeddings", "LSTM"])
 DENSE_ACTIVATIONS = ("Identity", "Tanh")
 
 
@@ -35,31 +36,40 @@ def build(folder: Path) -> onnx.ModelProto:
     """
     modules = _modules(Path(folder))
     graph, root = Graph(), modules[0][1]
-    if read_json(root / "config.json").get("model_type") in onnx_decoder.TYPES:
+    body, kind = 1, "bilstm"
+    if modules[0][0] == "WordEmbeddings":
+        body, root = 2, modules[1][1]
+        state, hidden = onnx_bilstm.hidden_states(graph, modules[0][1], root)
+        states = [state]
+    elif read_json(root / "config.json").get("model_type") in onnx_decoder.TYPES:
         config = onnx_decoder.read_config(root)
         causal = modules[0][0] != "BidirectionalTransformer"
         states = onnx_decoder.hidden_states(graph, config, Weights(root, "model."), causal)
     else:
         config = onnx_bert.read_config(root)
         states = onnx_bert.hidden_states(graph, config, Weights(root, f"{config.model_type}."))
-    hidden, count = int(config.hidden_size), 2 if modules[1:2] and modules[1][0] == "WeightedLayerPooling" else 1
-    layers, dim, mode = _layers(graph, modules[1 : 1 + count], states, hidden)
-    vector = _pool(graph, mode, _unflatten(graph, layers, dim))
+    if body == 1:
+        hidden, kind = int(config.hidden_size), config.model_type
+    pooling, after = modules[body:][:1], modules[body + 1 :]
+    if pooling and pooling[0][0] == "WeightedLayerPooling":
+        pooling, after = modules[body:][:2], modules[body + 2 :]
+    layers, dim, mode = _layers(graph, pooling, states, hidden)
+    vector = _pool(graph, mode, _unflatten(graph, layers, dim), dim)
     tokens = graph.op("Identity", _unflatten(graph, states[-1], hidden), name="token_embeddings")
-    for kind, path in modules[1 + count :]:
-        if kind == "Dense":
+    for module, path in after:
+        if module == "Dense":
             vector, dim = _dense(graph, path, vector, dim)
         else:  # a zero vector stays zero, as in torch; LpNormalization leaves that case to the runtime
             length = graph.op("Max", graph.op("ReduceL2", vector, [-1], keepdims=1), np.float32(1e-12))
             vector = graph.op("Div", vector, length)
     graph.op("Identity", vector, name="sentence_embedding")
-    ids = ["input_ids", "attention_mask", *(["token_type_ids"] if config.model_type in onnx_bert.WITH_TYPES else [])]
+    ids = ["input_ids", "attention_mask", *(["token_type_ids"] if kind in onnx_bert.WITH_TYPES else [])]
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in ids]
     outputs = [
         helper.make_tensor_value_info(tokens, TensorProto.FLOAT, ["batch", "sequence", hidden]),
         helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["batch", dim]),
     ]
-    proto = helper.make_graph(graph.nodes, f"{config.model_type}_encoder", inputs, outputs, graph.constants)
+    proto = helper.make_graph(graph.nodes, f"{kind}_encoder", inputs, outputs, graph.constants)
     return helper.make_model(
         proto, producer_name="jdistill", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
     )
@@ -103,10 +113,13 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         return [("Transformer", folder)]
     modules = [(module["type"].rsplit(".", 1)[-1], folder / module["path"]) for module in read_json(path)]
     kinds = [kind for kind, _ in modules]
-    known = [pooler for pooler in POOLERS if kinds[1 : 1 + len(pooler)] == pooler]
-    after = set(kinds[1 + len(known[0]) :]) if known else set()
-    if kinds[0] not in ("Transformer", "BidirectionalTransformer") or not known or after - {"Dense", "Normalize"}:
-        raise UserError(f"{path} lists {kinds}; supported is Transformer, Pooling, then any of Dense and Normalize")
+    body = next((body for body in BODIES if kinds[: len(body)] == body), None)
+    rest = kinds[len(body) :] if body else []
+    known = [pooler for pooler in POOLERS if rest[: len(pooler)] == pooler]
+    if not known or set(rest[len(known[0]) :]) - {"Dense", "Normalize"}:
+        raise UserError(
+            f"{path} lists {kinds}; supported is Transformer, or WordEmbeddings and LSTM, then Pooling and any of Dense and Normalize"
+        )
     return modules
 
 
@@ -115,6 +128,8 @@ def _layers(graph: Graph, pooling: list[tuple[str, Path]], states: list[str], hi
     if not pooling:
         return states[-1], hidden, "mean"
     kind, path = pooling[0]
+    if kind == "FinalStates":
+        return states[-1], hidden, "final"
     if kind == "LayerPooling":
         settings = read_json(path / "config.json")
         taken = [states[layer] for layer in settings["layers"]]
@@ -156,8 +171,8 @@ def _pooling_mode(path: Path) -> str:
     return modes[0]
 
 
-def _pool(graph: Graph, mode: str, tokens: str) -> str:
-    """One vector a text, padding never counted: [batch, hidden]. The mean of a text without tokens is zeros."""
+def _pool(graph: Graph, mode: str, tokens: str, width: int) -> str:
+    """One vector a text, padding never counted: [batch, width]. The mean of a text without tokens is zeros."""
     op = graph.op
     if mode == "mean":
         total = op("Squeeze", op("MatMul", op("Unsqueeze", "mask", [1]), tokens), [1])
@@ -165,6 +180,10 @@ def _pool(graph: Graph, mode: str, tokens: str) -> str:
     if mode == "max":
         real = op("Unsqueeze", op("Cast", "mask", to=TensorProto.BOOL), [2])
         return op("ReduceMax", op("Where", real, tokens, np.finfo(np.float32).min), [1], keepdims=0)
+    if mode == "final":
+        last, first = _pool(graph, "lasttoken", tokens, width), _pool(graph, "cls", tokens, width)
+        half, end = [width // 2], [width]
+        return op("Concat", op("Slice", last, [0], half, [1]), op("Slice", first, half, end, [1]), axis=1)
     if mode == "lasttoken":
         counted = op(
             "Mul", op("CumSum", "mask", np.int64(1)), "mask"

@@ -64,7 +64,7 @@ def stages_of(cfg: ConfigDict) -> tuple[Stage, ...]:
 def prepare(cfg: ConfigDict) -> Run:
     """Reads everything that a config names. Raises UserError for what is not there or does not fit."""
     stages = stages_of(cfg)
-    teacher = open_teacher(cfg.teacher or cfg.start, cfg.max_length, "float32")
+    teacher = open_teacher(cfg.teacher or cfg.start, cfg.max_length, "float32", cfg.teacher_pooling)
     own_start = None if cfg.start and cfg.teacher else teacher.encoder
     student = own_start or encoder.load(_start_source(cfg), key="config.start")
     if cfg.max_length:
@@ -125,6 +125,8 @@ def open_stage(
 
     look_up = random if made_up else run.answers.train
     of_teacher = look_up if stage.teacher else None
+    if stage.tokenizer:
+        student = replace(student, tokenizer=stage.tokenizer(student))
     if run.triplets is None or stage.data == "texts":
         tokens = text.tokenize(stage.cfg, run.words, student)
         data = text.text_data(stage.cfg, run.words, tokens, of_teacher, student.config.pad_token_id, stage.others)

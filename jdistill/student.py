@@ -16,10 +16,11 @@ from jdistill.data.batches import TokenTable
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.models.bert import BertConfig
+from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.heads import apply_dense
+from jdistill.models.model import ModelConfig, hidden_states
 from jdistill.models.pooling import mean_pool, pool
-from jdistill.models.transformer import ModelConfig, hidden_states
 from jdistill.progress import log
 
 Tree = Any
@@ -63,6 +64,9 @@ def make_student(cfg: ConfigDict, start: Encoder, tokens: TokenTable) -> Encoder
     Dense projections of the start are left behind: what a student projects to, its method decides. Raises UserError for
     keys that do not fit the start.
     """
+    if isinstance(start.config, BilstmConfig):
+        raise UserError(f"{start.source} is a recurrent encoder, and this method's student starts as a transformer")
+    config: ModelConfig
     if isinstance(start.config, DecoderConfig):
         config, params = _cut_decoder(cfg, start.config, start.params)
     else:

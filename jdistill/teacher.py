@@ -14,6 +14,7 @@ from jdistill.cache import AnswerCache, keys_of
 from jdistill.data.vectors import read_vectors
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
+from jdistill.models.pooling import known
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,16 @@ class Teacher:
         )
 
 
-def open_teacher(source: str, max_length: int, dtype: str) -> Teacher:
+def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") -> Teacher:
     """A teacher from `vectors:FILE`, `st:SOURCE` (torch extra) or any source that jdistill.load reads.
 
     max_length: tokens that it sees of a text, at most (0: the model's own limit); what a vectors: file saw is its own
-    affair.
+    affair. pooling: taken in the place of the model's own, whose projections are then left out.
     """
     if not source:
         raise UserError("--config.teacher is empty: name a folder, a hub id, pkg:…, st:… or vectors:FILE")
+    if pooling and source.startswith(("vectors:", "st:")):
+        raise UserError(f"--config.teacher_pooling={pooling}: {source} gives its vectors as they are")
     if source.startswith("vectors:"):
         return _from_vectors(source)
     if source.startswith("st:"):
@@ -51,6 +54,8 @@ def open_teacher(source: str, max_length: int, dtype: str) -> Teacher:
     model = encoder.load(source, key="config.teacher", dtype=dtype)
     if max_length:
         model = replace(model, max_length=min(max_length, model.max_length))
+    if pooling:
+        model = replace(model, pooling=known(pooling), dense=(), dense_activations=())
     bare = replace(model, normalize=False)
     return Teacher(
         source, model.dim, bare.fingerprint(), lambda texts: bare.encode(texts, batch_size=32), encoder=model

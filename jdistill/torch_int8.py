@@ -19,6 +19,7 @@ from jdistill import convert
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.export_modules import CUSTOM
+from jdistill.models.bilstm import BilstmConfig
 
 MODULE = "int8_transformer"
 # How much of a channel's range the weights take over. The paper's 0.5 is for large language models; MiniLM's few large channels
@@ -36,6 +37,7 @@ def save(model: Encoder, plain: Path, out: Path, texts: Sequence[str] = ()) -> P
     rows = json.loads((plain / "modules.json").read_text())
     if rows[0]["type"].rpartition(".")[2] != "Transformer":
         raise UserError(f"int8 for torch: {rows[0]['type']} cannot be combined with it; int8 for ONNX Runtime can")
+    assert not isinstance(model.config, BilstmConfig)  # whose first module is no Transformer
     tensors = convert.to_hf(model.config, model.params)
     tensors = quantized_rows(tensors | (smoothed(tensors, largest_inputs(plain, texts)) if texts else {}))
     shutil.rmtree(out, ignore_errors=True)

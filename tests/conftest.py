@@ -20,7 +20,7 @@ from jdistill.encoder import Encoder
 from jdistill.export import write_files, write_weights
 from jdistill.models.bert import BertConfig
 from jdistill.models.decoder import DecoderConfig
-from jdistill.models.transformer import ModelConfig
+from jdistill.models.model import ModelConfig
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Most of the suite's time is the compiler's, on programs that run for milliseconds.

@@ -14,7 +14,7 @@ from jdistill import convert
 from jdistill.errors import UserError
 from jdistill.models import decoder
 from jdistill.models.decoder import DecoderConfig
-from jdistill.models.transformer import hidden_states
+from jdistill.models.model import hidden_states
 
 LLAMA3 = {
     "rope_type": "llama3",

@@ -14,7 +14,7 @@ from jdistill import convert
 from jdistill.errors import UserError
 from jdistill.gguf_file import read_gguf
 from jdistill.models import decoder
-from jdistill.models.transformer import hidden_states
+from jdistill.models.model import hidden_states
 from jdistill.padding import pad
 
 gguf = pytest.importorskip("gguf", reason="reading GGUF needs the extra [gguf]")

@@ -12,8 +12,8 @@ import numpy as np
 
 from jdistill.encoder import Encoder, TextEncoder
 from jdistill.errors import UserError
+from jdistill.models.model import ModelConfig, hidden_states
 from jdistill.models.pooling import DISTILFACE, POOLERS, known, pool
-from jdistill.models.transformer import ModelConfig, hidden_states
 from jdistill.padding import batches_by_length
 from jdistill.progress import log, progress
 

@@ -74,7 +74,8 @@ class Stage:
     with what the stage changes. others: so many further teacher vectors a text, of other texts drawn anew each step, in
     batch["others"] float32 [n, others, D], with which text each row of the batch and each of them is in batch["row"] int32 [n] and
     batch["other_rows"] [n, others]; 0: none. teacher: whether the method learns from the teacher's answers; without, batch has
-    no "teacher", and agreement with the teacher does not choose the best checkpoint.
+    no "teacher", and agreement with the teacher does not choose the best checkpoint. tokenizer: start -> the student's own
+    tokenizer, where it is not its start's.
     """
 
     name: str
@@ -83,3 +84,4 @@ class Stage:
     build: Callable[[ConfigDict, Start], Method]
     others: int = 0
     teacher: bool = True
+    tokenizer: Callable[[Encoder], Any] | None = None

@@ -18,8 +18,8 @@ from jdistill import losses
 from jdistill.errors import UserError
 from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
 from jdistill.models.bert import BertConfig, embedding_output
+from jdistill.models.model import hidden_states
 from jdistill.models.pooling import pool
-from jdistill.models.transformer import hidden_states
 from jdistill.student import make_student, student_config
 
 SENTENCE_LOSSES = ("mse", "kl", "pair_mse", "pair_mae")

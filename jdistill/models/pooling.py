@@ -41,6 +41,14 @@ def max_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
     return jnp.where(mask_BxL.astype(bool).any(1)[:, None], highest_BxD, 0.0)
 
 
+def final_states_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
+    """Of a bidirectional LSTM's states, D = 2H, the last token's forward half and the first one's backward half: [B, D]."""
+    half = x_BxLxD.shape[-1] // 2
+    return jnp.concatenate(
+        [last_token_pool(x_BxLxD, mask_BxL)[:, :half], cls_pool(x_BxLxD, mask_BxL)[:, half:]], axis=-1
+    )
+
+
 OVER_TOKENS = {"mean": mean_pool, "cls": cls_pool, "lasttoken": last_token_pool, "max": max_pool}
 LAST = (-1,)
 ALL = (0, ...)  # from the embedding layer's output on
@@ -50,7 +58,7 @@ ALL_BUT_EMBEDDINGS = (1, ...)
 @dataclass(frozen=True)
 class Pooler:
     """layers: which hidden states, as transformers counts them (0: the embedding layer's output), or (first, ...). over_layers:
-    mean, max (element by element) or concat. over_tokens: a name in OVER_TOKENS."""
+    mean, max (element by element) or concat. over_tokens: a name in OVER_TOKENS, or final."""
 
     layers: tuple
     over_layers: str = "mean"
@@ -92,8 +100,8 @@ DISTILFACE: dict[str, Pooler] = {
     **{f"max_{name}": Pooler(layers, over_layers="max") for name, layers in _LAYERS.items()},
     "concat_last4": Pooler(_LAYERS["last4"], over_layers="concat"),
 }
-# mean, cls, max and lasttoken as sentence-transformers has them: of the last layer, over the tokens.
-POOLERS: dict[str, Pooler] = DISTILFACE | {name: Pooler(LAST, over_tokens=name) for name in OVER_TOKENS}
+# mean, cls, max and lasttoken as sentence-transformers has them: of the last layer, over the tokens. final: of an LSTM alone.
+POOLERS: dict[str, Pooler] = DISTILFACE | {name: Pooler(LAST, over_tokens=name) for name in (*OVER_TOKENS, "final")}
 
 
 def pool(name: str, states: Sequence[Array], mask_BxL: Array) -> Array:
@@ -102,6 +110,10 @@ def pool(name: str, states: Sequence[Array], mask_BxL: Array) -> Array:
     Raises UserError for a name that is not in POOLERS and for a model with too few layers.
     """
     pooler = POOLERS[known(name)]
+    if len({state.shape[-1] for state in states}) > 1 and pooler.layers != LAST:
+        raise UserError(
+            f"pooler {name!r} takes other states than the last, which in a recurrent model are of another width"
+        )
     taken = [states[i].astype(jnp.float32) for i in pooler.states(len(states) - 1)]
     if pooler.over_layers == "concat":
         x = jnp.concatenate(taken, axis=-1)
@@ -109,6 +121,8 @@ def pool(name: str, states: Sequence[Array], mask_BxL: Array) -> Array:
         x = taken[0]
     else:
         x = sum(taken[1:], taken[0]) / len(taken) if pooler.over_layers == "mean" else jnp.stack(taken).max(0)
+    if pooler.over_tokens == "final":
+        return final_states_pool(x, mask_BxL)
     return OVER_TOKENS[pooler.over_tokens](x, mask_BxL)
 
 

@@ -1,4 +1,4 @@
-"""Whatever transformer an Encoder runs, bidirectional encoder or decoder: one type, one function."""
+"""Whatever model an Encoder runs, bidirectional encoder, decoder or recurrent: one type, one function."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from jdistill.models.bert import Bert, BertConfig
+from jdistill.models.bilstm import Bilstm, BilstmConfig
 from jdistill.models.decoder import Decoder, DecoderConfig
 
-ModelConfig = BertConfig | DecoderConfig
+TransformerConfig = BertConfig | DecoderConfig
+ModelConfig = TransformerConfig | BilstmConfig
 
 
 def hidden_states(
@@ -22,8 +24,14 @@ def hidden_states(
     dropout_rng: jax.Array | None = None,
 ) -> tuple[jax.Array, ...]:
     """The model applied to its parameters: num_layers + 1 arrays [B, L, D], as transformers counts hidden states, the
-    embeddings' first. dropout_rng None: no dropout."""
+    embeddings' first, which in a recurrent model are of another width. dropout_rng None: no dropout."""
     rngs = {} if dropout_rng is None else {"dropout": dropout_rng}
-    model = Decoder(config, dtype) if isinstance(config, DecoderConfig) else Bert(config, dtype)
+    model: Bert | Decoder | Bilstm
+    if isinstance(config, BilstmConfig):
+        model = Bilstm(config, dtype)
+    elif isinstance(config, DecoderConfig):
+        model = Decoder(config, dtype)
+    else:
+        model = Bert(config, dtype)
     states = model.apply({"params": params}, ids_BxL, mask_BxL, dropout_rng is None, rngs=rngs)
     return cast(tuple[jax.Array, ...], states)

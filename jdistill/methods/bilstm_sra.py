@@ -1,0 +1,40 @@
+"""BiLSTM-SRA: Towards Non-task-specific Distillation of BERT via Sentence Representation Approximation (Wu et al., AACL 2020).
+
+A bidirectional LSTM learns to give a text the teacher's vector, up to its length; no labels, no task. What it learns is then
+fine-tuned as BERT is.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from jdistill.bilstm_start import make_bilstm, make_tokenizer
+from jdistill.errors import UserError
+from jdistill.losses import unit
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree
+from jdistill.student import representer
+
+OVER_TIME = ("max", "final")
+
+
+def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    """Raises UserError for a pooling over time that is not listed."""
+    if cfg.student.over_time not in OVER_TIME:
+        raise UserError(f"--config.student.over_time={cfg.student.over_time!r} is not one of {', '.join(OVER_TIME)}")
+    return (Stage("distil", "texts", cfg, build, tokenizer=lambda start: make_tokenizer(cfg, start)),)
+
+
+def build(cfg: ConfigDict, given: Start) -> Method:
+    """Binds the student to the teacher's width."""
+    student = make_bilstm(cfg, given.encoder, given.tokens, given.teacher_width)
+
+    def objective(
+        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
+    ) -> tuple[Array, dict[str, Array]]:
+        # Eq. 1: L = (1 - T_x S_x / |T_x| |S_x|) / 2, S_x = tanh(W H).
+        cosine_n = (unit(batch["teacher"]) * unit(reps["output"])).sum(-1)
+        loss = 0.5 * (1.0 - cosine_n).mean()
+        return loss, {"loss": loss, "cosine": jnp.mean(cosine_n)}
+
+    return Method({"student": student.weights()}, student, {}, representer(student, cfg.dtype), objective)
