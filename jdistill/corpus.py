@@ -105,10 +105,11 @@ def read_labelled(cfg: ConfigDict) -> Triplets:
 
 
 def tokenize(cfg: ConfigDict, corpus: Corpus, student: Encoder) -> TokenTable:
-    return _tokens(cfg, student, corpus.train)
+    return tokens_of(cfg, student, corpus.train)
 
 
-def _tokens(cfg: ConfigDict, student: Encoder, texts: list[str]) -> TokenTable:
+def tokens_of(cfg: ConfigDict, student: Encoder, texts: list[str]) -> TokenTable:
+    """The texts as the student reads them, tokenised once and kept."""
     fingerprint = repr((student.tokenizer_fingerprint(), student.max_length, student.default_prompt, student.prompts))
     return tokenize_once(texts, student.tokenize, fingerprint, cache_folder(cfg) / "tokens")
 
@@ -204,8 +205,8 @@ def triplet_data(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tuple
     query = in_role(student, "query", cfg.query_length)
     passage = in_role(student, "document", cfg.document_length)
     tokens = TripletTokens(
-        _tokens(cfg, query, triplets.anchors),
-        _tokens(cfg, passage, passages),
+        tokens_of(cfg, query, triplets.anchors),
+        tokens_of(cfg, passage, passages),
         columns,
         same_texts(triplets.anchors),
     )

@@ -199,10 +199,10 @@ def load_student(workdir: Path, stage: str = "", step: int | None = None) -> Enc
 
     From its Orbax checkpoints and the encode contract beside them; the teacher is not needed.
     """
-    begun = sorted(workdir.glob("*/student/config.json"), key=lambda path: path.stat().st_mtime_ns)
+    begun = sorted(workdir.glob("*/student/modules.json"), key=lambda path: path.stat().st_mtime_ns)
     stage = stage or (begun[-1].parts[-3] if begun else "distil")
     folder = workdir / stage
-    if not (folder / "student" / "config.json").is_file():
+    if not (folder / "student" / "modules.json").is_file():
         raise UserError(f"{workdir} holds no stage {stage!r} with a student; is it the --workdir of a run?")
     checkpoints = Checkpoints(folder / "checkpoints", keep_last=1_000_000)
     if step is not None and step not in checkpoints.steps():

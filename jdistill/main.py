@@ -21,8 +21,9 @@ from ml_collections import ConfigDict
 from jdistill import sharding
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.errors import UserError, exits_cleanly
+from jdistill.finish import finish
 from jdistill.progress import log, setup_logging
-from jdistill.run import finish, plans, prepare, stages_of, train_stages
+from jdistill.run import plans, prepare, stages_of, train_stages
 from jdistill.run_flags import CONFIG, WORKDIR, parse
 from jdistill.train import Interrupted
 from jdistill.workdir import settle_config

@@ -11,28 +11,26 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill import corpus as text
-from jdistill import encoder, index, plan, sharding
+from jdistill import encoder, plan, sharding
 from jdistill.data.triplets import Triplets
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
-from jdistill.evals import agreement, speed, sts
-from jdistill.evaluate import evaluate
-from jdistill.export import export, write_files
+from jdistill.evals import agreement, sts
+from jdistill.export import write_files
+from jdistill.labelled import Labelled, labelled_data, read_labelled, task_scores
 from jdistill.methods import METHODS
-from jdistill.methods.contract import Method, Stage, Start
-from jdistill.model_card import write_card
+from jdistill.methods.classify import SCRATCH
+from jdistill.methods.contract import Method, Stage, Start, Tree
 from jdistill.models.pooling import known
-from jdistill.progress import clock, log
-from jdistill.report import write_report
+from jdistill.progress import log
 from jdistill.teacher import Teacher, open_teacher
 from jdistill.train import Data, train
-from jdistill.workdir import write_json
 
 
 @dataclass(frozen=True)
 class Run:
     """What the stages of a run share. start: the encoder that the student starts as, is_teacher: the teacher itself.
-    triplets: None where no stage has any."""
+    triplets, labelled: None where no stage has any."""
 
     cfg: ConfigDict
     teacher: Teacher
@@ -42,14 +40,18 @@ class Run:
     answers: text.Answers
     stages: tuple[Stage, ...]
     triplets: Triplets | None
+    labelled: Labelled | None
 
 
 @dataclass(frozen=True)
 class Trained:
-    """student: of the last stage. stages: name, seconds, steps and sentences of each, as results.json has them. figures: the
+    """student, head: of the last stage; head None where it trains no classifier.
+
+    stages: name, seconds, steps and sentences of each, as results.json has them. figures: the
     student's dev figures in the last stage, "score" among them where there is one."""
 
     student: Encoder
+    head: dict[str, Any] | None
     stages: list[dict[str, Any]]
     figures: Callable[[], dict[str, float]]
 
@@ -65,18 +67,23 @@ def prepare(cfg: ConfigDict) -> Run:
     """Reads everything that a config names. Raises UserError for what is not there or does not fit."""
     stages = stages_of(cfg)
     teacher = open_teacher(cfg.teacher or cfg.start, cfg.max_length, "float32", cfg.teacher_pooling)
-    own_start = None if cfg.start and cfg.teacher else teacher.encoder
-    student = own_start or encoder.load(_start_source(cfg), key="config.start")
+    start = task_start(cfg)
+    own_start = None if start or (cfg.start and cfg.teacher) else teacher.encoder
+    student = own_start or encoder.load(start or _start_source(cfg), key="config.student" if start else "config.start")
     if cfg.max_length:
         student = replace(student, max_length=min(cfg.max_length, student.max_length))
     student = replace(
         student, prompts=student.prompts | text.configured_prompts(cfg), pooling=known(cfg.pooling or student.pooling)
     )
-    words = text.read_corpus(cfg, teacher)
+    labelled = read_labelled(cfg) if any(stage.data == "labelled" for stage in stages) else None
+    # A run on labelled data alone needs no text.
+    words = (
+        text.Corpus([], [], 0) if all(stage.data == "labelled" for stage in stages) else text.read_corpus(cfg, teacher)
+    )
     # Before the first stage trains for hours: a file that cannot be read should be known now.
     triplets = text.read_labelled(cfg) if any(stage.data == "triplets" for stage in stages) else None
     answers = text.Answers(cfg, words, teacher)
-    return Run(cfg, teacher, student, own_start is not None, words, answers, stages, triplets)
+    return Run(cfg, teacher, student, own_start is not None, words, answers, stages, triplets, labelled)
 
 
 def plans(run: Run) -> Iterator[str]:
@@ -92,7 +99,8 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
     """Trains the stages in their folders, each from its newest checkpoint. give_up: see train.train, of the last stage."""
     student, is_teacher = run.start, run.is_teacher
     done: list[dict[str, Any]] = []
-    score: Callable[[Encoder], dict[str, float]] = lambda _: {}  # noqa: E731 - of no stage
+    score: Callable[[Tree], dict[str, float]] = lambda _: {}  # noqa: E731 - of no stage
+    params: Tree = {}
     for stage in run.stages:
         folder = workdir / stage.name
         method, data = open_stage(run, stage, student, is_teacher)
@@ -107,12 +115,29 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
             )
         sharding.wait_for_all("stage folder")
         # Fine-tuning leaves the teacher on purpose, so agreement with it would choose the least tuned checkpoint.
-        score = dev_score(run.cfg, run.words.held_out, vectors, stage.data == "texts" and stage.teacher)
+        of_encoder = dev_score(run.cfg, run.words.held_out, vectors, stage.data == "texts" and stage.teacher)
+        score = stage_score(run, stage, method, of_encoder)
         last = stage is run.stages[-1]
-        student, seconds, steps = train(stage.cfg, method, data, folder, score, give_up if last else None)
+        params, seconds, steps = train(stage.cfg, method, data, folder, score, give_up if last else None)
+        student = method.student.with_weights(params["student"])
         sentences = steps * stage.cfg.batch_size * data.texts_per_row
         done.append({"name": stage.name, "seconds": seconds, "steps": steps, "sentences": sentences})
-    return Trained(student, done, lambda: score(student))
+    return Trained(student, params.get("head"), done, lambda: score(params))
+
+
+def stage_score(
+    run: Run, stage: Stage, method: Method, of_encoder: Callable[[Encoder], dict[str, float]]
+) -> Callable[[Tree], dict[str, float]]:
+    """Parameters -> the stage's dev figures: those of its encoder, or, on a labelled task, of its classifier on the dev split."""
+    labelled = run.labelled
+    if stage.data != "labelled" or labelled is None:
+        return lambda params: of_encoder(method.student.with_weights(params["student"]))
+
+    def of_task(params: Tree) -> dict[str, float]:
+        found = task_scores(labelled.task, method.student.with_weights(params["student"]), params["head"], "dev")
+        return found | {"score": float(np.mean(list(found.values())))}
+
+    return of_task
 
 
 def open_stage(
@@ -123,66 +148,20 @@ def open_stage(
     def random(rows: np.ndarray) -> np.ndarray:
         return np.random.default_rng(0).standard_normal((len(rows), run.teacher.width), np.float32)
 
+    task = run.labelled.task if run.labelled else None
     look_up = random if made_up else run.answers.train
     of_teacher = look_up if stage.teacher else None
     if stage.tokenizer:
         student = replace(student, tokenizer=stage.tokenizer(student))
-    if run.triplets is None or stage.data == "texts":
+    if stage.data == "labelled" and run.labelled is not None:
+        tokens, data = labelled_data(stage.cfg, run.labelled, student)
+    elif run.triplets is None or stage.data == "texts":
         tokens = text.tokenize(stage.cfg, run.words, student)
         data = text.text_data(stage.cfg, run.words, tokens, of_teacher, student.config.pad_token_id, stage.others)
     else:
         of_triplets, data = text.triplet_data(stage.cfg, run.triplets, student)
         tokens = of_triplets.passages
-    return stage.build(stage.cfg, Start(student, is_teacher, run.teacher.width, tokens, look_up)), data
-
-
-def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
-    """Exports, evaluates what was exported, indexes, and writes results.json (last: it marks the run complete) and the report.
-
-    command: what runs this again, for the reader of the results.
-    """
-    cfg, teacher, words, stages = run.cfg, run.teacher, run.words, trained.stages
-    checks = export(trained.student, workdir / "export", onnx=cfg.onnx)
-    model = encoder.load(str(workdir / "export"))
-    results: dict[str, Any] = {
-        "command": command,
-        "student": {"name": "student", "num_params": model.num_params, "bytes": 4 * model.num_params},
-        "export_max_abs_difference": checks,
-        "training": {
-            **{what: sum(stage[what] for stage in stages) for what in ("seconds", "steps", "sentences")},
-            "stages": stages,
-            "devices": sharding.describe(),
-            "texts": len(words.train),
-            "removed_evaluation_texts": words.removed,
-        },
-    }
-    sets = {"senteval": cfg.senteval, "beir": cfg.beir, "pairs": cfg.dev_pairs}
-    search = {"index": cfg.index, "index_effort": cfg.index_effort}
-    results |= evaluate(model, **sets, **search)
-    if teacher.encoder is not None:
-        results["teacher"] = {
-            "name": cfg.teacher,
-            "num_params": teacher.encoder.num_params,
-            "bytes": 4 * teacher.encoder.num_params,
-        }
-        if cfg.evaluate_teacher and any(sets.values()):
-            of_teacher = evaluate(teacher.encoder, **sets, **search)
-            results |= {f"teacher_{name}": value for name, value in of_teacher.items()}
-    if words.held_out:
-        results["agreement"] = agreement.agreement(model.encode(words.held_out), run.answers.held_out())
-        if cfg.latency_texts:
-            pair = {"teacher": teacher.encoder, "student": model} if teacher.encoder else {"student": model}
-            results["speed"] = speed.compare(pair, words.held_out[: cfg.latency_texts], repeats=3)
-    if cfg.index_texts:
-        texts = (words.train + words.held_out)[: cfg.index_texts]
-        made = index.build(model.encode(texts, show_progress=True), cfg.index, cfg.index_effort)
-        made.save(workdir / "index", texts, model.fingerprint())
-    write_json(workdir / "results.json", results)
-    write_card(workdir, workdir / "export")
-    write_report(workdir)
-    for line in headline(results):
-        log.info(line)
-    log.info("trained in %s; see %s", clock(results["training"]["seconds"]), workdir / "report.html")
+    return stage.build(stage.cfg, Start(student, is_teacher, run.teacher.width, tokens, look_up, task)), data
 
 
 def dev_score(cfg: ConfigDict, texts: list[str], teacher_vectors: np.ndarray, by_agreement: bool) -> Any:
@@ -205,23 +184,17 @@ def dev_score(cfg: ConfigDict, texts: list[str], teacher_vectors: np.ndarray, by
     return score
 
 
-def headline(results: dict[str, Any]) -> list[str]:
-    """The result a reader wants first, as log lines."""
-    lines = []
-    if "Avg" in results.get("sts", {}):
-        teacher = results.get("teacher_sts", {}).get("Avg")
-        lines.append(
-            f"STS average {results['sts']['Avg']:.2f}" + (f" of the teacher's {teacher:.2f}" if teacher else "")
-        )
-    if "agreement" in results:
-        lines.append(
-            f"agreement with the teacher on held-out text: Spearman of pair cosines {results['agreement']['spearman']:.2f}"
-        )
-    return lines
-
-
 def share(method: Method, teacher: Teacher) -> float:
     return method.student.num_params / teacher.encoder.num_params if teacher.encoder else float("nan")
+
+
+def task_start(cfg: ConfigDict) -> str:
+    """The source of the student that a task is learnt by: cfg.student, or its export where it is a run's folder; "" for one from
+    scratch, and for configs in which cfg.student is a block of keys."""
+    if not isinstance(cfg.student, str) or cfg.student == SCRATCH:
+        return ""
+    exported = Path(cfg.student) / "export"
+    return str(exported) if exported.is_dir() else cfg.student
 
 
 def _start_source(cfg: ConfigDict) -> str:

@@ -20,9 +20,8 @@ from tensorboardX import SummaryWriter
 from jdistill import sharding
 from jdistill.checkpoint import Checkpoints, abstract
 from jdistill.data.batches import Batches
-from jdistill.encoder import Encoder
 from jdistill.errors import UserError
-from jdistill.methods.contract import Array, Method
+from jdistill.methods.contract import Array, Method, Tree
 from jdistill.optimizer import make_optimizer, make_schedule
 from jdistill.progress import Progress, log
 from jdistill.step import TrainState, host_params, init_state, jit_step, make_step
@@ -91,14 +90,14 @@ def train(
     method: Method,
     data: Data,
     folder: Path,
-    score: Callable[[Encoder], dict[str, float]],
+    score: Callable[[Tree], dict[str, float]],
     give_up: Callable[[int, float], bool] | None = None,
-) -> tuple[Encoder, float, int]:
+) -> tuple[Tree, float, int]:
     """Trains a stage to its end in `folder`, from its newest checkpoint if there is one.
 
-    Returns the best student, the seconds its training took, those before a resumed checkpoint included, and its steps.
+    Returns the best parameters, the seconds its training took, those before a resumed checkpoint included, and its steps.
 
-    score: an encoder's dev figures; "score" among them, higher is better, decides which checkpoint is best.
+    score: parameters -> dev figures; "score" among them, higher is better, decides which checkpoint is best.
     give_up: told step and "score" of each checkpoint, it may end the training there. Raises
     Interrupted after a signal (state saved), UserError for a loss that is not finite, a full disk, or data that
     changed since the stage began.
@@ -166,7 +165,7 @@ def train(
         if not math.isfinite(float(optax.global_norm(state.params))):  # the update that the next loss would have shown
             checkpoints.wait()
             raise _diverged(at, "the parameters are not finite", checkpoints)
-        figures = score(method.student.with_weights(host_params(state)["student"])) if with_score else {}
+        figures = score(host_params(state)) if with_score else {}
         if figures:
             log.info(
                 "step %d of %d: %s", at, steps, ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
@@ -238,7 +237,7 @@ def train(
         _, restored, _ = checkpoints.restore(abstract(state)._asdict(), best)
         state = TrainState(**restored)
     checkpoints.close()
-    return method.student.with_weights(host_params(state)["student"]), about["seconds"], done
+    return host_params(state), about["seconds"], done
 
 
 def _diverged(step: int, what: str, checkpoints: Checkpoints) -> Diverged:

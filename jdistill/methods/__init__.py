@@ -1,6 +1,6 @@
 """The methods by name: one file per paper, one line here. Each names the stages of a run with its config."""
 
-from jdistill.methods import bilstm_sra, crd, distilface, hpd, ibkd, mse, simtde, supervised
+from jdistill.methods import bilstm_sra, classify, crd, distilface, hpd, ibkd, mse, simtde, supervised
 
 METHODS = {
     "simtde": simtde.stages,
@@ -12,4 +12,5 @@ METHODS = {
     "supervised": supervised.stages,
     "distilface": distilface.stages,
     "bilstm_sra": bilstm_sra.stages,
+    "classify": classify.stages,
 }

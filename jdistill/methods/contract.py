@@ -11,6 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.data.batches import TokenTable
+from jdistill.data.tasks import Task
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 
@@ -54,7 +55,7 @@ class Start:
     encoder: the student of the stage before, or in the first stage the encoder that the student starts as. is_teacher:
     it is the teacher itself, so that its layers may be distilled too. teacher_width: of the teacher's vectors. tokens:
     the stage's text by the encoder's tokenizer. answers: rows of the training text -> the teacher's vectors float32
-    [len(rows), teacher_width].
+    [len(rows), teacher_width]. task: of a stage on labelled data.
     """
 
     encoder: Encoder
@@ -62,6 +63,7 @@ class Start:
     teacher_width: int
     tokens: TokenTable
     answers: Callable[[np.ndarray], np.ndarray]
+    task: Task | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class Stage:
 
     data "texts": a row is a text; batch has "ids" int32 [n, L], "mask" bool [n, L], "teacher" float32 [n, D], the
     teacher's cached answer. data "triplets": a row is an anchor, a positive and K negatives; "ids" int32 [n, K+2, L],
-    "mask" bool [n, K+2, L], "real" bool [n, K+2], false where a row has fewer than K negatives. cfg: the run's config
+    "mask" bool [n, K+2, L], "real" bool [n, K+2], false where a row has fewer than K negatives. data "labelled": a row is a text or a pair with
+    its label (jdistill.labelled). cfg: the run's config
     with what the stage changes. others: so many further teacher vectors a text, of other texts drawn anew each step, in
     batch["others"] float32 [n, others, D], with which text each row of the batch and each of them is in batch["row"] int32 [n] and
     batch["other_rows"] [n, others]; 0: none. teacher: whether the method learns from the teacher's answers; without, batch has
@@ -79,7 +82,7 @@ class Stage:
     """
 
     name: str
-    data: Literal["texts", "triplets"]
+    data: Literal["texts", "triplets", "labelled"]
     cfg: ConfigDict
     build: Callable[[ConfigDict, Start], Method]
     others: int = 0

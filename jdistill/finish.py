@@ -1,0 +1,92 @@
+"""What is made of a trained student: export, evaluation, index, results.json, model card and report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jdistill import encoder, index, sharding
+from jdistill.classifier import Classifier, save_head
+from jdistill.evals import agreement, speed
+from jdistill.evaluate import evaluate
+from jdistill.export import export
+from jdistill.labelled import task_scores
+from jdistill.model_card import write_card
+from jdistill.progress import clock, log
+from jdistill.report import write_report
+from jdistill.run import Run, Trained
+from jdistill.workdir import write_json
+
+
+def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
+    """Exports, evaluates what was exported, indexes, and writes results.json (last: it marks the run complete) and the report.
+
+    command: what runs this again, for the reader of the results.
+    """
+    cfg, teacher, words, stages = run.cfg, run.teacher, run.words, trained.stages
+    checks = export(trained.student, workdir / "export", onnx=cfg.onnx)
+    model = encoder.load(str(workdir / "export"))
+    results: dict[str, Any] = {
+        "command": command,
+        "student": {"name": "student", "num_params": model.num_params, "bytes": 4 * model.num_params},
+        "export_max_abs_difference": checks,
+        "training": {
+            **{what: sum(stage[what] for stage in stages) for what in ("seconds", "steps", "sentences")},
+            "stages": stages,
+            "devices": sharding.describe(),
+            "texts": len(words.train),
+            "removed_evaluation_texts": words.removed,
+        },
+    }
+    sets = {"senteval": cfg.senteval, "beir": cfg.beir, "pairs": cfg.dev_pairs}
+    search = {"index": cfg.index, "index_effort": cfg.index_effort}
+    results |= evaluate(model, **sets, **search)
+    if teacher.encoder is not None:
+        results["teacher"] = {
+            "name": cfg.teacher,
+            "num_params": teacher.encoder.num_params,
+            "bytes": 4 * teacher.encoder.num_params,
+        }
+        if cfg.evaluate_teacher and any(sets.values()):
+            of_teacher = evaluate(teacher.encoder, **sets, **search)
+            results |= {f"teacher_{name}": value for name, value in of_teacher.items()}
+    if run.labelled is not None and trained.head is not None:
+        task = run.labelled.task
+        save_head(Classifier(model, trained.head, task.labels, task.pairs), workdir / "export")
+        split = "dev" if task.test is None else "test"
+        scores = {which: task_scores(task, model, trained.head, which) for which in {"dev", split}}
+        rows = {"train": len(task.train), "dev": len(task.dev)} | ({"test": len(task.test)} if task.test else {})
+        results["task"] = {task.name: scores[split] | {"split": split, "dev": scores["dev"], "rows": rows}}
+    if words.held_out:
+        results["agreement"] = agreement.agreement(model.encode(words.held_out), run.answers.held_out())
+        if cfg.latency_texts:
+            pair = {"teacher": teacher.encoder, "student": model} if teacher.encoder else {"student": model}
+            results["speed"] = speed.compare(pair, words.held_out[: cfg.latency_texts], repeats=3)
+    if cfg.index_texts:
+        texts = (words.train + words.held_out)[: cfg.index_texts]
+        made = index.build(model.encode(texts, show_progress=True), cfg.index, cfg.index_effort)
+        made.save(workdir / "index", texts, model.fingerprint())
+    write_json(workdir / "results.json", results)
+    write_card(workdir, workdir / "export")
+    write_report(workdir)
+    for line in headline(results):
+        log.info(line)
+    log.info("trained in %s; see %s", clock(results["training"]["seconds"]), workdir / "report.html")
+
+
+def headline(results: dict[str, Any]) -> list[str]:
+    """The result a reader wants first, as log lines."""
+    lines = []
+    if "Avg" in results.get("sts", {}):
+        teacher = results.get("teacher_sts", {}).get("Avg")
+        lines.append(
+            f"STS average {results['sts']['Avg']:.2f}" + (f" of the teacher's {teacher:.2f}" if teacher else "")
+        )
+    for name, found in results.get("task", {}).items():
+        figures = ", ".join(f"{metric} {value:.2f}" for metric, value in found.items() if isinstance(value, float))
+        lines.append(f"{name}, {found['split']}: {figures}")
+    if "agreement" in results:
+        lines.append(
+            f"agreement with the teacher on held-out text: Spearman of pair cosines {results['agreement']['spearman']:.2f}"
+        )
+    return lines

@@ -1,0 +1,94 @@
+"""The data of a stage on a labelled task: tokens of one or two texts a row, labels, and a fine-tuned teacher's logits."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.cache import AnswerCache
+from jdistill.classifier import Classifier, load_classifier
+from jdistill.corpus import cache_folder, make_batches, tokens_of
+from jdistill.data.batches import TokenTable
+from jdistill.data.tasks import Split, Task, read_task
+from jdistill.encoder import Encoder
+from jdistill.errors import UserError
+from jdistill.evals.classify import classification_scores
+from jdistill.train import Data
+
+BETWEEN = "\x1f"  # the two texts of a pair in a cache's key
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A task, and the logits float32 [N, C] of its training rows by a teacher that was fine-tuned on it; None without one."""
+
+    task: Task
+    logits: np.ndarray | None = None
+
+
+def read_labelled(cfg: ConfigDict) -> Labelled:
+    """cfg.task from cfg.task_dir, and what the classifier cfg.kd says of its training rows, asked once and kept."""
+    task = read_task(cfg.task, cfg.task_dir, cfg.seed, cfg.label_fraction)
+    if not cfg.kd:
+        return Labelled(task)
+    exported = Path(cfg.kd) / "export"
+    teacher = load_classifier(str(exported) if exported.is_dir() else cfg.kd, key="config.kd")
+    if teacher.labels != task.labels or teacher.pairs != task.pairs:
+        raise UserError(
+            f"--config.kd={cfg.kd} tells {teacher.labels} apart, and the task {task.name} has {task.labels}"
+        )
+    return Labelled(task, teacher_logits(teacher, task.train, cache_folder(cfg)))
+
+
+def teacher_logits(teacher: Classifier, split: Split, folder: Path) -> np.ndarray:
+    """float32 [N, C], from the cache where it has them."""
+    cache = AnswerCache(
+        folder / "logits" / teacher.fingerprint(), len(teacher.labels), about={"labels": list(teacher.labels)}
+    )
+    keys = (
+        split.texts
+        if split.others is None
+        else [a + BETWEEN + b for a, b in zip(split.texts, split.others, strict=True)]
+    )
+
+    def answer(rows: list[str]) -> np.ndarray:
+        if not teacher.pairs:
+            return teacher.logits(rows)
+        texts, others = zip(*(row.split(BETWEEN, 1) for row in rows), strict=True)
+        return teacher.logits(texts, others)
+
+    cache.fill(keys, answer, what="the fine-tuned teacher's logits")
+    return cache.gather(cache.rows(keys))
+
+
+def labelled_data(cfg: ConfigDict, given: Labelled, student: Encoder) -> tuple[TokenTable, Data]:
+    """The first texts' tokens, and batches with "ids" and "mask" [n, T, L], "label" int32 [n], and, with a teacher, "logits"."""
+    train = given.task.train
+    tables = [tokens_of(cfg, student, side) for side in (train.texts, train.others) if side is not None]
+    lengths = np.max([table.lengths for table in tables], axis=0)
+    digest = hashlib.blake2b(train.labels.tobytes(), digest_size=16)
+    for text in [*train.texts, *(train.others or [])]:
+        digest.update(text.encode() + b"\n")
+
+    def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        sides = [table.padded(rows, width, student.config.pad_token_id) for table in tables]
+        batch = {
+            "ids": np.stack([ids for ids, _ in sides], axis=1),
+            "mask": np.stack([mask for _, mask in sides], axis=1),
+            "label": train.labels[rows],
+        }
+        return batch if given.logits is None else batch | {"logits": given.logits[rows]}
+
+    return tables[0], Data(make_batches(cfg, lengths), rows_of, digest.hexdigest(), "labelled rows", len(tables))
+
+
+def task_scores(task: Task, student: Encoder, head: dict[str, Any], split: str) -> dict[str, float]:
+    """The task's metrics on its dev or test split, in percent."""
+    rows = task.dev if split == "dev" or task.test is None else task.test
+    model = Classifier(student, head, task.labels, task.pairs)
+    return classification_scores(rows.labels, model.logits(rows.texts, rows.others).argmax(1), task.metrics)

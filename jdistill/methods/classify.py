@@ -1,0 +1,84 @@
+"""Fine-tuning on a task: a classifier on the sentence vector, every parameter trained (BiLSTM-SRA, section 3.2).
+
+With a teacher that was fine-tuned on the task first, its logits are learnt as well (Tang et al. 2019, "Distilling Task-Specific
+Knowledge from BERT into Simple Neural Networks", eq. 3).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+from jdistill.bilstm_start import make_bilstm, make_tokenizer
+from jdistill.errors import UserError
+from jdistill.losses import mse
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
+from jdistill.models.bilstm import BilstmConfig
+from jdistill.models.classifier_head import logits, random_head
+from jdistill.student import representer
+
+SCRATCH = "scratch"
+
+
+def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    """The stage; its cfg.student are the keys of a student from scratch. Raises UserError for a task or weight that is not there."""
+    if not cfg.task or not cfg.task_dir:
+        raise UserError(
+            "--config.task and --config.task_dir are needed: a task's name, and a SentEval folder or a datasets id"
+        )
+    if not 0 <= cfg.loss.hard <= 1:
+        raise UserError(f"--config.loss.hard={cfg.loss.hard} must lie in 0..1")
+    whole = ConfigDict(cfg.to_dict() | {"student": cfg.scratch.to_dict()})
+    from_scratch = cfg.student == SCRATCH
+    tokenizer = (lambda start: make_tokenizer(whole, start)) if from_scratch else None
+    return (
+        Stage(
+            "task", "labelled", whole, build_from_scratch if from_scratch else build, teacher=False, tokenizer=tokenizer
+        ),
+    )
+
+
+def build_from_scratch(cfg: ConfigDict, given: Start) -> Method:
+    """The same architecture and the same word vectors as a distilled student's at its start."""
+    return build(
+        cfg, dataclasses.replace(given, encoder=make_bilstm(cfg, given.encoder, given.tokens, given.teacher_width))
+    )
+
+
+def build(cfg: ConfigDict, given: Start) -> Method:
+    """The classifier reads what the encoder pools: its projections and normalisation are left behind."""
+    assert given.task is not None
+    config = given.encoder.config
+    if isinstance(config, BilstmConfig):
+        config = dataclasses.replace(config, dropout=cfg.student.dropout)
+    else:
+        config = dataclasses.replace(config, hidden_dropout=cfg.student.dropout, attention_dropout=cfg.student.dropout)
+    student = dataclasses.replace(given.encoder, config=config, dense=(), dense_activations=(), normalize=False)
+    texts, rng = 2 if given.task.pairs else 1, np.random.default_rng([cfg.seed, 4])
+    head = random_head(student.dim, texts, cfg.head_size, len(given.task.labels), rng)
+    represent_texts = representer(student, cfg.dtype)
+
+    def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
+        n, T, L = batch["ids"].shape
+        flat = {name: batch[name].reshape(n * T, L) for name in ("ids", "mask")}
+        return {"vectors": represent_texts(params, frozen, flat, rng)["sentence"].reshape(n, T, -1)}
+
+    def objective(
+        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
+    ) -> tuple[Array, dict[str, Array]]:
+        found_nxC = logits(params["head"], reps["vectors"])
+        cross_entropy = optax.softmax_cross_entropy_with_integer_labels(found_nxC, batch["label"]).mean()
+        metrics = {"cross_entropy": cross_entropy, "accuracy": (found_nxC.argmax(-1) == batch["label"]).mean()}
+        loss = cross_entropy
+        if "logits" in batch:  # L = a CE + (1 - a) |z_teacher - z|²
+            metrics["logit_mse"] = mse(found_nxC, batch["logits"])
+            loss = frozen["hard"] * cross_entropy + (1.0 - frozen["hard"]) * metrics["logit_mse"]
+        return loss, metrics | {"loss": jnp.asarray(loss)}
+
+    return Method(
+        {"student": student.weights(), "head": head}, student, scalars(cfg.loss, "hard"), represent, objective
+    )

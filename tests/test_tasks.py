@@ -1,0 +1,236 @@
+"""Labelled tasks: each layout, what is refused with file and line, the classifier's equations, fine-tuning and KD as runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import commands
+import numpy as np
+import pytest
+from conftest import make_encoder, save_encoder, sentences
+from safetensors.numpy import load_file
+from sklearn.metrics import f1_score
+
+from jdistill.bilstm_start import make_bilstm, make_tokenizer
+from jdistill.classifier import Classifier, load_classifier, save_head
+from jdistill.data.tasks import read_task
+from jdistill.errors import UserError
+from jdistill.evals.classify import classification_scores
+from jdistill.export import export
+from jdistill.models.classifier_head import random_head
+
+
+def senteval(folder: Path) -> Path:
+    def write(name: str, lines: list[str], encoding: str = "utf-8") -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("\n".join(lines) + "\n", encoding=encoding)
+
+    for split, count in (("train", 8), ("dev", 4), ("test", 6)):
+        write(f"SST/binary/sentiment-{split}", [f"{split} film {i} \t{i % 2}" for i in range(count)])
+    for split, count in (("train", 20), ("test", 6)):
+        rows = [f"{i % 2}\t{i}\t{i}\tone {i}\tother {i}" for i in range(count)]
+        write(f"MRPC/msr_paraphrase_{split}.txt", ["\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String", *rows])
+    kinds = ["ABBR:exp", "DESC:def", "ENTY:food", "HUM:ind", "LOC:city", "NUM:date"]
+    write("TREC/train_5500.label", [f"{kinds[i % 6]} Who is caf\xe9 {i} ?" for i in range(60)], "latin-1")
+    write("TREC/TREC_10.label", [f"{kinds[i % 6]} What {i} ?" for i in range(6)], "latin-1")
+    for sub, files in (("MR", ("rt-polarity.neg", "rt-polarity.pos")), ("CR", ("custrev.neg", "custrev.pos"))):
+        for file in files:
+            write(f"{sub}/{file}", [f"{file} {i}" for i in range(20)], "latin-1")
+    return folder
+
+
+def test_senteval_s_layouts(tmp_path: Path) -> None:
+    folder = str(senteval(tmp_path))
+    sst = read_task("sst2", folder)
+    assert (len(sst.train), len(sst.dev), len(sst.test or ())) == (8, 4, 6) and not sst.pairs
+    assert sst.train.texts[1] == "train film 1" and sst.train.labels.tolist() == [0, 1] * 4
+    mrpc = read_task("mrpc", folder)
+    assert mrpc.pairs and (len(mrpc.train), len(mrpc.dev)) == (18, 2) and mrpc.metrics == ("accuracy", "f1")
+    assert mrpc.test is not None and mrpc.test.others == [f"other {i}" for i in range(6)]
+    assert not set(mrpc.train.texts) & set(mrpc.dev.texts)
+    trec = read_task("trec", folder)
+    assert trec.labels == ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM") and "caf\xe9" in trec.train.texts[0]
+    mr = read_task("mr", folder)
+    assert (len(mr.train), len(mr.dev), len(mr.test or ())) == (32, 4, 4) and mr.labels == ("neg", "pos")
+    assert mr.train.texts == read_task("mr", folder).train.texts != read_task("mr", folder, seed=1).train.texts
+    assert len(read_task("sst2", folder, label_fraction=0.5).train) == 4
+
+
+def test_own_files_of_pairs(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text('sentence1\tsentence2\tlabel\na "quoted\tb\tyes\nc\td\tno\n')
+    (tmp_path / "dev.jsonl").write_text('{"sentence1": "e", "sentence2": "f", "label": "no"}\n')
+    task = read_task("mine", str(tmp_path))
+    assert task.labels == ("no", "yes") and task.train.texts == ['a "quoted', "c"] and task.test is None
+    assert task.dev.labels.tolist() == [0]
+
+
+BAD = {
+    "label": (
+        "sentence\tlabel\na\tx\nb\ty\n",
+        "sentence\tlabel\nc\tz\n",
+        "dev.tsv, line 2: label 'z' is not one of x, y",
+    ),
+    "empty": ("sentence\tlabel\na\tx\n \ty\n", "sentence\tlabel\nc\tx\n", "train.tsv, line 3: an empty sentence"),
+    "side": (
+        "sentence1\tsentence2\tlabel\na\t\tx\n",
+        "sentence1\tsentence2\tlabel\nc\td\tx\n",
+        "train.tsv, line 2: the pair's sentence2 is missing",
+    ),
+    "column": (
+        "text1\tlabel\na\tx\n",
+        "sentence\tlabel\nc\tx\n",
+        "the columns sentence .* there are .'label', 'text1'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_rows_are_named_with_file_and_line(tmp_path: Path, case: str) -> None:
+    train, dev, message = BAD[case]
+    (tmp_path / "train.tsv").write_text(train)
+    (tmp_path / "dev.tsv").write_text(dev)
+    with pytest.raises(UserError, match=message):
+        read_task("mine", str(tmp_path))
+
+
+def test_what_is_not_there_or_of_another_layout_is_named(tmp_path: Path) -> None:
+    folder = senteval(tmp_path / "senteval")
+    (folder / "MRPC" / "msr_paraphrase_train.txt").write_text("Quality\n1\tonly two\n")
+    with pytest.raises(UserError, match="msr_paraphrase_train.txt, line 2: 2 columns, not label"):
+        read_task("mrpc", str(folder))
+    (folder / "SST" / "binary" / "sentiment-dev").write_text("no tab here\n")
+    with pytest.raises(UserError, match="sentiment-dev, line 1: a sentence, a tab and 0 or 1"):
+        read_task("sst2", str(folder))
+    (folder / "SST" / "binary" / "sentiment-train").write_text("one \t2\n")
+    with pytest.raises(UserError, match="sentiment-train, line 1: label '2' is not one of 0, 1"):
+        read_task("sst2", str(folder))
+    with pytest.raises(UserError, match="subj.objective is missing: --config.task_dir is not laid out as SentEval"):
+        read_task("subj", str(folder))
+    with pytest.raises(UserError, match="holds no train.tsv or train.jsonl, and SentEval's layout is known of sst2"):
+        read_task("cola", str(folder))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "train.tsv").write_text("sentence\tlabel\na\tx\n")
+    with pytest.raises(UserError, match="holds no dev.tsv or dev.jsonl"):
+        read_task("mine", str(tmp_path / "own"))
+    with pytest.raises(UserError, match="label_fraction=0.0 must lie above 0"):
+        read_task("mr", str(folder), label_fraction=0.0)
+    with pytest.raises(UserError, match="task trec: no training row has the label"):
+        read_task("trec", str(folder), label_fraction=0.05)
+
+
+def test_scores_are_those_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    labels, predicted = rng.integers(0, 2, 200), rng.integers(0, 2, 200)
+    found = classification_scores(labels, predicted, ("accuracy", "f1"))
+    assert found["accuracy"] == pytest.approx(100 * (labels == predicted).mean())
+    assert found["f1"] == pytest.approx(100 * f1_score(labels, predicted))
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_classifier_by_its_documented_reader(tmp_path: Path, pairs: bool) -> None:
+    encoder = make_encoder()
+    rng = np.random.default_rng(1)
+    head = random_head(encoder.dim, 2 if pairs else 1, 16, 3, rng)
+    model = Classifier(encoder, head, ("a", "b", "c"), pairs)
+    export(encoder, tmp_path / "out")
+    save_head(model, tmp_path / "out")
+    texts, others = sentences(5), sentences(5, seed=1) if pairs else None
+    again = load_classifier(str(tmp_path / "out"))
+    assert again.predict(texts, others) == model.predict(texts, others) and again.fingerprint() == model.fingerprint()
+    w = load_file(tmp_path / "out" / "head.safetensors")
+    for row, text in enumerate(texts):
+        v = encoder.encode([text])[0]
+        u = encoder.encode([others[row]])[0] if others else v
+        f = np.concatenate([v, u, np.abs(v - u), v * u]) if pairs else v
+        hidden = np.maximum(w["hidden.weight"] @ f + w["hidden.bias"], 0)
+        logits = w["out.weight"] @ hidden + w["out.bias"]
+        np.testing.assert_allclose(model.logits(texts, others)[row], logits, atol=1e-4)
+    with pytest.raises(UserError, match="takes single texts" if not pairs else "takes pairs"):
+        model.logits(texts, None if pairs else texts)
+    with pytest.raises(UserError, match="holds no head.safetensors"):
+        load_classifier(str(save_encoder(encoder, tmp_path / "plain")))
+
+
+def settings(tmp_path: Path, **changes: object) -> dict[str, object]:
+    return {
+        "teacher": tmp_path / "start",
+        "task": "flavour",
+        "task_dir": tmp_path / "flavour",
+        "scratch.embedding_size": 16,
+        "scratch.lstm_size": 12,
+        "batch_size": 16,
+        "max_steps": 60,
+        "checkpoint_every": 20,
+        "learning_rate": 0.01,
+        "length_buckets": 1,
+        "onnx": False,
+        "cache_dir": tmp_path / "cache",
+    } | changes
+
+
+def flavour(folder: Path, pairs: bool) -> None:
+    """A task that a word decides: lemon or not, or whether both texts of a pair have it."""
+    folder.mkdir()
+    texts = sentences(400, seed=3)
+    for split, rows in (("train", texts[:240]), ("dev", texts[240:320]), ("test", texts[320:])):
+        lines = ["sentence1\tsentence2\tlabel" if pairs else "sentence\tlabel"]
+        for i, text in enumerate(rows):
+            first = f"{text} lemon" if i % 2 else text.replace("lemon", "copper")
+            other = f"a {'lemon' if i % 4 < 2 else 'copper'} {i}"
+            label = int(("lemon" in first) == ("lemon" in other)) if pairs else int("lemon" in first)
+            lines.append(f"{first}\t{other}\t{label}" if pairs else f"{first}\t{label}")
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
+def test_from_scratch_then_its_logits_teach_a_transformer(tmp_path: Path) -> None:
+    save_encoder(make_encoder(), tmp_path / "start")
+    flavour(tmp_path / "flavour", pairs=False)
+    first = commands.run_inside(
+        commands.command("configs/bilstm_sra_task.py", tmp_path / "scratch", settings(tmp_path))
+    )
+    assert first.returncode == 0, first.stderr[-2000:]
+    found = json.loads((tmp_path / "scratch" / "results.json").read_text())["task"]["flavour"]
+    assert (
+        found["accuracy"] > 85 and found["split"] == "test" and found["rows"] == {"train": 240, "dev": 80, "test": 80}
+    )
+    model = load_classifier(str(tmp_path / "scratch" / "export"))
+    assert (
+        model.predict(["a lemon"]) == ["1"] and model.encoder.config.model_type == "bilstm" and model.encoder.dim == 24
+    )
+    again = settings(tmp_path, student=tmp_path / "start", kd=tmp_path / "scratch", learning_rate=1e-3)
+    done = commands.run_inside(commands.command("configs/bilstm_sra_task.py", tmp_path / "kd", again))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "the fine-tuned teacher's logits: 240 asked" in done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "kd" / "task" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line for line in lines if "loss" in line]
+    for line in losses:
+        assert line["loss"] == pytest.approx(0.5 * line["cross_entropy"] + 0.5 * line["logit_mse"], rel=1e-4)
+    assert losses[-1]["logit_mse"] < losses[0]["logit_mse"]
+    other = settings(tmp_path, kd=tmp_path / "scratch", task="mr", task_dir=senteval(tmp_path / "senteval"))
+    refused = commands.run_inside(commands.command("configs/bilstm_sra_task.py", tmp_path / "other", other))
+    assert refused.returncode == 2 and "tells ('0', '1') apart, and the task mr has ('neg', 'pos')" in refused.stderr
+
+
+def test_a_distilled_student_is_tuned_on_pairs(tmp_path: Path) -> None:
+    from simtde_setting import random_tokens
+
+    from configs import bilstm_sra
+
+    start = make_encoder()
+    save_encoder(start, tmp_path / "start")
+    cfg = bilstm_sra.get_config()
+    cfg.student.embedding_size, cfg.student.lstm_size = 16, 12
+    start = replace(start, tokenizer=make_tokenizer(cfg, start))
+    export(make_bilstm(cfg, start, random_tokens(50, vocab_size=1000), 32), tmp_path / "run" / "export")
+    flavour(tmp_path / "flavour", pairs=True)
+    keys = settings(tmp_path, student=tmp_path / "run", max_steps=20)
+    done = commands.run_inside(commands.command("configs/bilstm_sra_task.py", tmp_path / "task", keys))
+    assert done.returncode == 0, done.stderr[-2000:]
+    model = load_classifier(str(tmp_path / "task" / "export"))
+    assert model.pairs and model.head["hidden"]["kernel"].shape == (4 * 24, 256) and not model.encoder.dense
+    missing = commands.run_inside(
+        commands.command("configs/bilstm_sra_task.py", tmp_path / "none", settings(tmp_path, task_dir=""))
+    )
+    assert missing.returncode == 2 and "--config.task and --config.task_dir are needed" in missing.stderr
