@@ -15,6 +15,7 @@ def get_config() -> ConfigDict:
     c.pooling = ""  # the student's pooler, a name in jdistill/models/pooling.py; empty: its start's own
     c.text = ""  # .txt .txt.gz .csv .tsv .jsonl .parquet, a folder of those, a datasets id, or python-docs; empty: a vectors: teacher's own texts
     c.text_column = ""  # the column of a table or dataset; may be empty where there is only one of strings
+    c.split_sentences = False  # the texts are documents: train on their sentences (the sentences extra)
     c.max_texts = 0  # use the first so many training texts; 0: all
     c.augment = ""  # a further variant of each training text: wordnet (an installed one), wordnet:FOLDER, or column:NAME (paraphrases)
     c.held_out = 1000  # texts kept from training to measure agreement with the teacher (at most a tenth of them)

@@ -26,6 +26,9 @@ def get_config() -> ConfigDict:
         ""  # a SentEval folder; a folder with train and dev as .tsv or .jsonl; or a datasets id such as nyu-mll/glue
     )
     c.label_fraction = 1.0  # of the training rows that are used
+    c.augment = (
+        ""  # with kd, ts: up to 800,000 variants of the training rows for the teacher to answer (the augment extra)
+    )
     c.kd = ""  # a run or export of a classifier of the same task, whose logits are learnt too; empty: labels alone
 
     c.scratch = ConfigDict()  # of a student from scratch, as in configs/bilstm_sra.py; dropout: of any student

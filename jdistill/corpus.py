@@ -16,6 +16,7 @@ from jdistill.data.augment import variants
 from jdistill.data.batches import Batches, TokenTable, choose_buckets, tokenize_once
 from jdistill.data.beir import beir_queries
 from jdistill.data.holdout import remove_evaluation_texts, split_held_out
+from jdistill.data.sentence_split import split_sentences
 from jdistill.data.sources import read_texts
 from jdistill.data.triplets import (
     Triplets,
@@ -73,6 +74,9 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher) -> Corpus:
         log.info("text: the %d texts of %s", len(texts), teacher.source)
     else:
         raise UserError("--config.text is empty: name a file, a folder, a datasets id or python-docs")
+    if cfg.split_sentences:
+        texts = split_sentences(texts)
+        log.info("of which the sentences are %d", len(texts))
     evaluation = list(evaluation_texts(cfg))
     texts, removed = remove_evaluation_texts(texts, evaluation)
     if cfg.senteval or cfg.beir or cfg.dev_pairs:

@@ -14,20 +14,27 @@ from jdistill.cache import AnswerCache
 from jdistill.classifier import Classifier, load_classifier
 from jdistill.corpus import cache_folder, make_batches, tokens_of
 from jdistill.data.batches import TokenTable
+from jdistill.data.task_augment import task_variants
 from jdistill.data.tasks import Split, Task, read_task
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.evals.classify import classification_scores
+from jdistill.progress import log
 from jdistill.train import Data
 
+UNKNOWN = -1  # the label of a row that has none
 BETWEEN = "\x1f"  # the two texts of a pair in a cache's key
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """A task, and the logits float32 [N, C] of its training rows by a teacher that was fine-tuned on it; None without one."""
+    """A task, and the logits float32 [N, C] of its rows by a teacher that was fine-tuned on it; None without one.
+
+    rows: the training rows, and after them augmented ones, whose label is UNKNOWN.
+    """
 
     task: Task
+    rows: Split
     logits: np.ndarray | None = None
 
 
@@ -35,14 +42,30 @@ def read_labelled(cfg: ConfigDict) -> Labelled:
     """cfg.task from cfg.task_dir, and what the classifier cfg.kd says of its training rows, asked once and kept."""
     task = read_task(cfg.task, cfg.task_dir, cfg.seed, cfg.label_fraction)
     if not cfg.kd:
-        return Labelled(task)
+        if cfg.augment:
+            raise UserError(
+                f"--config.augment={cfg.augment}: variants have no label, and --config.kd names no teacher to answer them"
+            )
+        return Labelled(task, task.train)
     exported = Path(cfg.kd) / "export"
     teacher = load_classifier(str(exported) if exported.is_dir() else cfg.kd, key="config.kd")
     if teacher.labels != task.labels or teacher.pairs != task.pairs:
         raise UserError(
             f"--config.kd={cfg.kd} tells {teacher.labels} apart, and the task {task.name} has {task.labels}"
         )
-    return Labelled(task, teacher_logits(teacher, task.train, cache_folder(cfg)))
+    rows = augmented(task.train, cfg) if cfg.augment else task.train
+    return Labelled(task, rows, teacher_logits(teacher, rows, cache_folder(cfg)))
+
+
+def augmented(train: Split, cfg: ConfigDict) -> Split:
+    """The rows, and after them their variants without a label (cfg.augment ts)."""
+    if cfg.augment != "ts":
+        raise UserError(f"--config.augment={cfg.augment}: of a task, ts or empty")
+    found = task_variants(train.texts, train.others, cfg.seed)
+    log.info("%d training rows and %d variants of them", len(train), len(found))
+    others = None if train.others is None else [*train.others, *(other or "" for _, other in found)]
+    labels = np.concatenate([train.labels, np.full(len(found), UNKNOWN, np.int32)])
+    return Split([*train.texts, *(text for text, _ in found)], others, labels)
 
 
 def teacher_logits(teacher: Classifier, split: Split, folder: Path) -> np.ndarray:
@@ -67,8 +90,9 @@ def teacher_logits(teacher: Classifier, split: Split, folder: Path) -> np.ndarra
 
 
 def labelled_data(cfg: ConfigDict, given: Labelled, student: Encoder) -> tuple[TokenTable, Data]:
-    """The first texts' tokens, and batches with "ids" and "mask" [n, T, L], "label" int32 [n], and, with a teacher, "logits"."""
-    train = given.task.train
+    """The first texts' tokens, and batches with "ids" and "mask" [n, T, L], "label" int32 [n] (UNKNOWN: none), and, with a teacher,
+    "logits"."""
+    train = given.rows
     tables = [tokens_of(cfg, student, side) for side in (train.texts, train.others) if side is not None]
     lengths = np.max([table.lengths for table in tables], axis=0)
     digest = hashlib.blake2b(train.labels.tobytes(), digest_size=16)

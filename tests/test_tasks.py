@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,16 @@ from conftest import make_encoder, save_encoder, sentences
 from safetensors.numpy import load_file
 from sklearn.metrics import f1_score
 
+from configs import bilstm_sra_task
 from jdistill.bilstm_start import make_bilstm, make_tokenizer
 from jdistill.classifier import Classifier, load_classifier, save_head
+from jdistill.data.sentence_split import split_sentences
+from jdistill.data.task_augment import WordsByTag, task_variants, variant
 from jdistill.data.tasks import read_task
 from jdistill.errors import UserError
 from jdistill.evals.classify import classification_scores
 from jdistill.export import export
+from jdistill.labelled import read_labelled
 from jdistill.models.classifier_head import random_head
 
 
@@ -234,3 +239,60 @@ def test_a_distilled_student_is_tuned_on_pairs(tmp_path: Path) -> None:
         commands.command("configs/bilstm_sra_task.py", tmp_path / "none", settings(tmp_path, task_dir=""))
     )
     assert missing.returncode == 2 and "--config.task and --config.task_dir are needed" in missing.stderr
+
+
+def test_variants_of_a_task_s_rows() -> None:
+    texts = ["the quick fox jumps over a lazy dog", "a quiet river runs over the old stone", "one"]
+    words = WordsByTag(texts)
+    rng = np.random.default_rng(0)
+    assert words.tag_of["quick"] == words.tag_of["lazy"] != words.tag_of["fox"]
+    drawn = {words.draw("fox", rng) for _ in range(200)}
+    assert drawn <= {word for word in words.tag_of if words.tag_of[word] == words.tag_of["fox"]} and len(drawn) > 1
+    many = [variant(texts[0], words, rng).split() for _ in range(3000)]
+    whole = [tokens for tokens in many if len(tokens) == 8]
+    cells = np.array(whole)
+    assert (cells == "[MASK]").mean() == pytest.approx(0.1, abs=0.02)
+    assert len(whole) / len(many) == pytest.approx(0.75, abs=0.03)
+    assert {len(tokens) for tokens in many} == {1, 2, 3, 4, 5, 8}
+    rows = task_variants(texts, None, seed=0)
+    assert rows == task_variants(texts, None, seed=0) and len(set(rows)) == len(rows) <= 60
+    assert all(other is None for _, other in rows) and not {(text, None) for text in texts} & set(rows)
+    pairs = task_variants(texts[:2], ["an old dog", "the lazy stone"], seed=0)
+    first, second = {texts[0], texts[1]}, {"an old dog", "the lazy stone"}
+    assert any(a not in first and b in second for a, b in pairs) and any(
+        a in first and b not in second for a, b in pairs
+    )
+    assert any(a not in first and b not in second for a, b in pairs)
+
+
+def test_augmented_rows_count_for_the_logits_alone(tmp_path: Path) -> None:
+    save_encoder(make_encoder(), tmp_path / "start")
+    flavour(tmp_path / "flavour", pairs=False)
+    encoder = make_encoder(num_layers=1)
+    export(encoder, tmp_path / "teacher" / "export")
+    head = random_head(encoder.dim, 1, 8, 2, np.random.default_rng(0))
+    save_head(Classifier(encoder, head, ("0", "1"), False), tmp_path / "teacher" / "export")
+    keys = settings(tmp_path, kd=tmp_path / "teacher", augment="ts", max_steps=10, checkpoint_every=10, log_every=5)
+    done = commands.run_inside(commands.command("configs/bilstm_sra_task.py", tmp_path / "ts", keys))
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = re.search(r"240 training rows and (\d+) variants", done.stderr)
+    assert found and 3000 < int(found[1]) <= 4800
+    cfg = bilstm_sra_task.get_config()
+    cfg.update_from_flattened_dict(
+        {key: str(value) if isinstance(value, Path) else value for key, value in keys.items()}
+    )
+    labelled = read_labelled(cfg)
+    assert labelled.logits is not None and labelled.rows.labels[240:].tolist() == [-1] * int(found[1])
+    texts = labelled.rows.texts[238:243]
+    np.testing.assert_allclose(
+        labelled.logits[238:243], Classifier(encoder, head, ("0", "1"), False).logits(texts), atol=1e-4
+    )
+    alone = commands.run_inside(
+        commands.command("configs/bilstm_sra_task.py", tmp_path / "alone", settings(tmp_path, augment="ts"))
+    )
+    assert alone.returncode == 2 and "kd names no teacher to answer them" in alone.stderr
+
+
+def test_documents_are_cut_into_distinct_sentences() -> None:
+    found = split_sentences(["It rains. It pours! Does it?", "It rains. \n\n Yes.", ""])
+    assert found == ["It rains.", "It pours!", "Does it?", "Yes."]

