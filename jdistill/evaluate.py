@@ -1,6 +1,7 @@
 """The command python -m jdistill.evaluate: scores an encoder on every set that is given.
 
-python -m jdistill.evaluate --model SOURCE --senteval DIR --beir DIR --pairs FILE --entity FILE --geometry TEXTS --out results.json
+python -m jdistill.evaluate --model SOURCE --senteval DIR --beir DIR --pairs FILE --entity FILE --geometry TEXTS \\
+    --transfer sst2 mrpc --out results.json
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from jdistill import encoder as encoders
 from jdistill import onnx_encoder, torch_encoder
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.sources import read_texts
+from jdistill.data.tasks import read_task
 from jdistill.encoder import Encoder, TextEncoder
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals.entity import evaluate_entity
@@ -29,6 +31,7 @@ from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.evals.retrieval import evaluate_retrieval
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts
+from jdistill.evals.transfer import evaluate_transfer
 from jdistill.index import EXACT
 from jdistill.progress import log, setup_logging
 
@@ -84,6 +87,10 @@ def table(results: dict[str, Any]) -> str:
         lines += [f"Retrieval, {name}", *(_line(*item) for item in figures.items())]
     if "pairs" in results:
         lines += ["Scored pairs, Spearman x 100", f"  {'pairs':<24}{results['pairs']:8.2f}"]
+    for name, figures in results.get("transfer", {}).items():
+        of_cosine = {f"cosine {what}": value for what, value in figures.get("cosine", {}).items()}
+        plain = {what: value for what, value in figures.items() if what != "cosine"} | of_cosine
+        lines += [f"Transfer, {name}", *(f"  {what:<24}{value:8.2f}" for what, value in plain.items())]
     if "poolers" in results:
         tasks = list(next(iter(results["poolers"].values()))["sts"])
         lines += ["STS by pooler", f"  {'':<28}" + "".join(f"{task:>8}" for task in tasks)]
@@ -115,6 +122,14 @@ def main(argv: list[str] | None = None) -> int:
         "--geometry", default="", metavar="TEXTS", help="texts as --config.text takes them: the shape of the vectors"
     )
     parser.add_argument(
+        "--transfer",
+        nargs="+",
+        default=[],
+        metavar="TASK",
+        help="labelled tasks such as sst2 mrpc: a logistic regression on frozen vectors, and the cosine of pairs",
+    )
+    parser.add_argument("--task_dir", default="", help="of --transfer: as --config.task_dir; empty: --senteval")
+    parser.add_argument(
         "--poolers", default="", metavar="NAMES", help="all, or some poolers: the STS tasks by each, in one pass"
     )
     parser.add_argument(
@@ -141,8 +156,12 @@ def main(argv: list[str] | None = None) -> int:
     keep_compiled_programs()
     setup_logging()
     sets = {name: getattr(args, name) for name in SETS}
-    if not any(sets.values()):
-        raise UserError("nothing to evaluate on: give at least one of " + ", ".join(f"--{name}" for name in SETS))
+    if not any(sets.values()) and not args.transfer:
+        names = ", ".join(f"--{name}" for name in (*SETS, "transfer"))
+        raise UserError(f"nothing to evaluate on: give at least one of {names}")
+    if args.transfer and not (args.task_dir or args.senteval):
+        raise UserError("--transfer needs --task_dir or --senteval, the folder that holds the tasks")
+    tasks = [read_task(name, args.task_dir or args.senteval) for name in args.transfer]
     # Before the model is loaded and hours of encoding begin.
     for name, path in sets.items():
         if path and name != "geometry" and not Path(path).exists():
@@ -167,6 +186,8 @@ def main(argv: list[str] | None = None) -> int:
         index_effort=args.index_effort,
     )
     results = {"model": about} | figures
+    if tasks:
+        results["transfer"] = {task.name: evaluate_transfer(model, task) for task in tasks}
     if args.poolers and isinstance(model, Encoder):
         every = EveryPooler(model, pooler_names(args.poolers, model.config.num_layers))
         results["poolers"] = {name: evaluate_sts(view, Path(args.senteval)) for name, view in every.views().items()}

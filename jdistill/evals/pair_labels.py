@@ -1,0 +1,38 @@
+"""Labelled pairs told apart by a score: a threshold chosen on training pairs, and average precision beside its floor."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.metrics import average_precision_score
+
+
+def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
+    """The threshold of the highest accuracy: half way between two neighbouring scores, or beyond an end. labels: bool [N]."""
+    order = np.argsort(scores, kind="stable")
+    sorted_scores, positive = scores[order].astype(np.float64), labels[order].astype(int)
+    # right[k]: rows told right when the k lowest are called negative. Equal scores cannot be parted.
+    right = np.concatenate([[0], np.cumsum(1 - positive)]) + positive.sum() - np.concatenate([[0], np.cumsum(positive)])
+    may_part = np.concatenate([[True], sorted_scores[1:] > sorted_scores[:-1], [True]])
+    k = int(np.argmax(np.where(may_part, right, -1)))
+    ends = np.concatenate([[sorted_scores[0] - 1.0], sorted_scores, [sorted_scores[-1] + 1.0]])
+    return float((ends[k] + ends[k + 1]) / 2)
+
+
+def pair_scores(
+    train_scores: np.ndarray, train_labels: np.ndarray, scores: np.ndarray, labels: np.ndarray
+) -> dict[str, float]:
+    """accuracy, f1, precision and recall at the threshold of the training pairs, ap, and prior, the share of positives that is
+    ap's floor: in percent; and the threshold. labels: bool, true for positives."""
+    threshold = best_threshold(train_scores, train_labels)
+    called, real = scores > threshold, labels.astype(bool)
+    hits = int((called & real).sum())
+    precision, recall = hits / max(int(called.sum()), 1), hits / max(int(real.sum()), 1)
+    found = {
+        "accuracy": float((called == real).mean()),
+        "f1": 2 * precision * recall / max(precision + recall, 1e-12),
+        "precision": precision,
+        "recall": recall,
+        "ap": float(average_precision_score(real, scores)),
+        "prior": float(real.mean()),
+    }
+    return {name: 100 * value for name, value in found.items()} | {"threshold": threshold}

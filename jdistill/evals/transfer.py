@@ -1,0 +1,51 @@
+"""What frozen vectors know of a task: a logistic regression on them (SentEval), and for pairs the cosine alone."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+from jdistill.data.tasks import Split, Task
+from jdistill.encoder import TextEncoder
+from jdistill.evals.classify import classification_scores
+from jdistill.evals.pair_labels import pair_scores
+from jdistill.index import unit_rows
+
+PENALTIES = (0.25, 1.0, 4.0, 16.0, 64.0)  # C, chosen on dev
+
+
+def evaluate_transfer(encoder: TextEncoder, task: Task) -> dict[str, Any]:
+    """The task's metrics on its test split (dev where there is none), in percent, by a logistic regression fitted to the training
+    split; "C": its penalty, chosen on dev. Pairs are seen as |u - v| and u * v; "cosine": evals.pair_labels of their cosines.
+    """
+    test = task.dev if task.test is None else task.test
+    (train_x, train_cos), (dev_x, _), (test_x, test_cos) = (
+        _features(encoder, rows) for rows in (task.train, task.dev, test)
+    )
+    mean, scale = train_x.mean(0), train_x.std(0) + 1e-6
+    fitted = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a few hundred steps decide the third digit at most
+        for C in PENALTIES:
+            model = LogisticRegression(C=C / len(train_x) ** 0.5, max_iter=300)
+            model.fit((train_x - mean) / scale, task.train.labels)
+            fitted[C] = model, float((model.predict((dev_x - mean) / scale) == task.dev.labels).mean())
+    C = max(fitted, key=lambda c: fitted[c][1])
+    predicted = fitted[C][0].predict((test_x - mean) / scale)
+    found: dict[str, Any] = classification_scores(test.labels, predicted, task.metrics) | {"C": C}
+    if train_cos is not None and test_cos is not None and len(task.labels) == 2:
+        found["cosine"] = pair_scores(train_cos, task.train.labels == 1, test_cos, test.labels == 1)
+    return found
+
+
+def _features(encoder: TextEncoder, rows: Split) -> tuple[np.ndarray, np.ndarray | None]:
+    """[N, F] that the regression reads, and the cosines [N] of pairs."""
+    u = encoder.encode(rows.texts, show_progress=True)
+    if rows.others is None:
+        return u, None
+    v = encoder.encode(rows.others, show_progress=True)
+    return np.concatenate([np.abs(u - v), u * v], axis=1), (unit_rows(u) * unit_rows(v)).sum(1)
