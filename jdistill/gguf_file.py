@@ -174,4 +174,5 @@ def _tokenizer(fields: dict[str, Any], path: Path) -> PreTrainedTokenizerFast:
         bpe.post_processor = processors.TemplateProcessing(
             single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, bpe.token_to_id(bos))]
         )
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, **named)
+    template = fields.get("tokenizer.chat_template")
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, chat_template=template, **named)

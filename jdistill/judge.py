@@ -1,0 +1,201 @@
+"""A language model that judges pairs: it reads a query, a passage and an instruction, and answers yes or no (D2LLM, 3.1.1).
+
+From the last position of the rendered prompt: z = logit(yes) - logit(no), s = sigmoid(z), and y, that position's last hidden state
+(eq. 1 to 3). Texts may be cut, each to its own budget; the instruction and the place of the answer never are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jdistill import convert, encoder, sharding
+from jdistill.cache import AnswerCache
+from jdistill.data.sources import resolve
+from jdistill.encoder import Encoder
+from jdistill.errors import UserError
+from jdistill.gguf_file import read_gguf
+from jdistill.losses import HIGHEST
+from jdistill.models.decoder import DecoderConfig
+from jdistill.models.model import hidden_states
+from jdistill.padding import batches_by_length
+
+QUERY, PASSAGE = "{query}", "{passage}"
+BETWEEN = "\x1f"  # query and passage in a cache's key
+CHUNK = 256  # pairs whose answers are written at once: what a killed scoring run loses at most
+
+SYMMETRIC = (
+    "Text 1: {query}\nText 2: {passage}\nDoes text 2 follow from text 1, so that both say the same? Answer yes or no."
+)
+ASYMMETRIC = "Question: {query}\nPassage: {passage}\nDoes the passage answer the question? Answer yes or no."
+
+
+@dataclass(frozen=True)
+class Judge:
+    """model: a decoder, all its layers. head: its output layer [D, V], None where that is the token table.
+
+    template: the instruction with {query} and {passage}, each once, in this order.
+    yes, no: the answers. query_tokens, passage_tokens: budgets."""
+
+    model: Encoder
+    template: str = SYMMETRIC
+    yes: str = "yes"
+    no: str = "no"
+    query_tokens: int = 64
+    passage_tokens: int = 192
+    head: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model.config, DecoderConfig) or not self.model.config.causal:
+            raise UserError(
+                f"{self.model.source}: a judge is a causal decoder, and this is {self.model.config.model_type}"
+            )
+        if self.template.count(QUERY) != 1 or self.template.count(PASSAGE) != 1:
+            raise UserError(f"a judge's template holds {QUERY} and {PASSAGE} once each: {self.template!r}")
+        if self.template.index(QUERY) > self.template.index(PASSAGE):
+            raise UserError(f"a judge's template has {QUERY} before {PASSAGE}, so that a query's pairs begin alike")
+        if self.model.config.tied != (self.head is None):
+            raise UserError(
+                f"{self.model.source}: the output layer of a judge is needed where it is not the token table (load_judge)"
+            )
+        length = sum(map(len, self.pieces)) + self.query_tokens + self.passage_tokens
+        if length > self.model.config.max_positions:
+            raise UserError(
+                f"the instruction with {self.query_tokens} and {self.passage_tokens} tokens of the texts is {length} tokens long, "
+                f"more than the model's {self.model.config.max_positions}"
+            )
+        self.answers  # noqa: B018 - refuses equal first tokens now
+
+    @cached_property
+    def pieces(self) -> tuple[list[int], list[int], list[int]]:
+        """Tokens before the query, between the texts, and from the passage's end to the answer's place."""
+        rendered = self.template
+        if self.model.tokenizer.chat_template:
+            said = [{"role": "user", "content": self.template}]
+            rendered = str(self.model.tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True))
+        before, _, rest = rendered.partition(QUERY)
+        between, _, after = rest.partition(PASSAGE)
+        first = self._ids(before)
+        bos = self.model.tokenizer.bos_token_id
+        if not self.model.tokenizer.chat_template and bos is not None and first[:1] != [bos]:
+            first = [bos, *first]
+        return first, self._ids(between), self._ids(after)
+
+    @cached_property
+    def answers(self) -> tuple[int, int]:
+        """The first tokens of yes and no, as they stand at the answer's place."""
+        found = [self._ids(word)[:1] for word in (self.yes, self.no)]
+        if not all(found) or found[0] == found[1]:
+            raise UserError(
+                f"the tokenizer of {self.model.source} begins {self.yes!r} and {self.no!r} with the same token {found}: "
+                "other words for the answers are needed"
+            )
+        return found[0][0], found[1][0]
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.model.tokenizer.encode(text, add_special_tokens=False)) if text else []
+
+    def prompts(self, queries: Sequence[str], passages: Sequence[str]) -> list[list[int]]:
+        """Token ids of each pair's prompt."""
+        before, between, after = self.pieces
+        of_queries, of_passages = (
+            self._cut(side, limit) for side, limit in ((queries, self.query_tokens), (passages, self.passage_tokens))
+        )
+        return [[*before, *q, *between, *p, *after] for q, p in zip(of_queries, of_passages, strict=True)]
+
+    def _cut(self, texts: Sequence[str], limit: int) -> list[list[int]]:
+        if not len(texts):
+            return []
+        ids = self.model.tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)["input_ids"]
+        return [row[:limit] for row in ids]
+
+    def score(
+        self, queries: Sequence[str], passages: Sequence[str], batch_size: int = 16
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(z [N], y [N, D]), float32, of the pairs in their order. Raises UserError for sides of different lengths."""
+        if len(queries) != len(passages):
+            raise UserError(f"{len(queries)} queries and {len(passages)} passages are no pairs")
+        ids = self.prompts(queries, passages)
+        config = self.model.config
+        assert isinstance(config, DecoderConfig)
+        z, y = np.empty(len(ids), np.float32), np.empty((len(ids), config.hidden_size), np.float32)
+        mesh = sharding.local_mesh()
+        table = self.model.params["word"]["embedding"] if self.head is None else self.head.T
+        params, answers_2xD = sharding.replicate((self.model.params, np.asarray(table)[list(self.answers)]), mesh)
+        judge = partial(_judge, params, answers_2xD, config=config, dtype=self.model.dtype)
+        for rows, tokens, mask in batches_by_length(ids, config.pad_token_id, config.max_positions, batch_size):
+            found_z, found_y = judge(*sharding.shard_rows((tokens, mask), mesh))
+            z[rows], y[rows] = np.asarray(found_z)[: len(rows)], np.asarray(found_y)[: len(rows)]
+        return z, y
+
+    def fingerprint(self) -> str:
+        """A hash of all that decides a pair's score: model, template, answers, budgets."""
+        digest = hashlib.blake2b(self.model.fingerprint().encode(), digest_size=16)
+        if self.head is not None:
+            digest.update(np.ascontiguousarray(self.head).tobytes())
+        digest.update(repr((self.pieces, self.answers, self.query_tokens, self.passage_tokens)).encode())
+        return digest.hexdigest()
+
+
+@partial(jax.jit, static_argnames=("config", "dtype"))
+def _judge(
+    params: Any, answers_2xD: jax.Array, ids_BxL: jax.Array, mask_BxL: jax.Array, *, config: DecoderConfig, dtype: str
+) -> tuple[jax.Array, jax.Array]:
+    """answers_2xD: the output layer's rows of yes and no; of a vocabulary of 49,152 no other logit is looked at."""
+    state_BxLxD = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype))[-1]
+    last_B = jnp.maximum(mask_BxL.astype(jnp.int32).sum(1) - 1, 0)
+    y_BxD = jnp.take_along_axis(state_BxLxD, last_B[:, None, None], axis=1)[:, 0].astype(jnp.float32)
+    both_Bx2 = jnp.dot(y_BxD, answers_2xD.T, precision=HIGHEST)
+    return both_Bx2[:, 0] - both_Bx2[:, 1], y_BxD
+
+
+def load_judge(source: str, key: str = "teacher", **settings: Any) -> Judge:
+    """A judge from a path, hub id, pkg: or .gguf file, with its output layer. settings: Judge's own."""
+    model = encoder.load(source, key=key)
+    if not isinstance(model.config, DecoderConfig) or model.config.tied:
+        return Judge(model, **settings)
+    place = resolve(source, key)
+    tensors = read_gguf(place)[1] if place.suffix == ".gguf" else convert.read_tensors(place)
+    if "lm_head.weight" not in tensors:
+        raise UserError(f"--{key}={source} has no output layer (lm_head.weight), so it cannot answer")
+    return Judge(model, head=np.ascontiguousarray(tensors["lm_head.weight"].T), **settings)
+
+
+class Scores:
+    """What a judge says of pairs, asked once and kept by content: z in float32, y in float16."""
+
+    def __init__(self, judge: Judge, folder: Path):
+        self.judge = judge
+        config = judge.model.config
+        about: dict[str, object] = {"judge": judge.model.source, "template": judge.template}
+        root = folder / "judge" / judge.fingerprint()
+        self._z = AnswerCache(root / "z", 1, about=about)
+        self._y = AnswerCache(root / "y", config.hidden_size, "float16", about=about)
+
+    def of(self, queries: Sequence[str], passages: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(z float32 [N], y float16 [N, D]) of the pairs; what is not known yet is asked, CHUNK pairs at a time."""
+        keys = [q + BETWEEN + p for q, p in zip(queries, passages, strict=True)]
+        fresh: dict[str, np.ndarray] = {}
+
+        def features(rows: list[str]) -> np.ndarray:
+            sides = [row.split(BETWEEN, 1) for row in rows]
+            z, y = self.judge.score([q for q, _ in sides], [p for _, p in sides])
+            fresh.update(zip(rows, z, strict=True))
+            # z is written as soon as y will be: a pair counts once both are there.
+            self._z.fill(
+                rows, lambda those: np.array([[fresh[row]] for row in those], np.float32), what="judge's scores"
+            )
+            return y.astype(np.float16)
+
+        # Shortest first would compile many shapes in one chunk; by length, a chunk has few.
+        order = sorted(range(len(keys)), key=lambda i: -len(keys[i]))
+        self._y.fill([keys[i] for i in order], features, chunk=CHUNK, what="judged pairs")
+        return self._z.gather(self._z.rows(keys))[:, 0], self._y.gather(self._y.rows(keys))

@@ -1,0 +1,134 @@
+"""The judge of pairs: logits as transformers has them, what truncation may cut, answers told apart, scores kept by content."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_decoder, make_encoder, sentences
+
+from jdistill.encoder import Encoder
+from jdistill.errors import UserError
+from jdistill.export import write_files, write_weights
+from jdistill.judge import ASYMMETRIC, Judge, Scores, load_judge
+
+TEMPLATE = "{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<answer>{% endif %}"
+
+
+def decoder(**changes: object) -> Encoder:
+    return make_decoder(max_positions=256, **changes)
+
+
+def test_scores_are_the_logits_of_transformers(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    for tied in (True, False):
+        model = decoder(tied=tied)
+        folder = tmp_path / str(tied)
+        write_files(model, folder)
+        write_weights(model, folder)
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        if not tied:
+            with pytest.raises(UserError, match="has no output layer"):
+                load_judge(str(folder))
+            theirs.save_pretrained(folder)  # with the output layer that it drew at random
+        judge = load_judge(str(folder), template=ASYMMETRIC, query_tokens=8, passage_tokens=10)
+        queries, passages = sentences(6, seed=1), sentences(6, seed=2)
+        z, y = judge.score(queries, passages, batch_size=4)
+        yes, no = judge.answers
+        for i, ids in enumerate(judge.prompts(queries, passages)):
+            with torch.no_grad():
+                out = theirs(torch.tensor([ids]), output_hidden_states=True)
+            last = out.logits[0, -1]
+            assert z[i] == pytest.approx(float(last[yes] - last[no]), abs=1e-4)
+            np.testing.assert_allclose(y[i], out.hidden_states[-1][0, -1].numpy(), atol=1e-4)
+
+
+def test_only_the_texts_are_cut(tmp_path: Path) -> None:
+    model = decoder()
+    model.tokenizer.chat_template = TEMPLATE
+    judge = Judge(model, ASYMMETRIC, query_tokens=5, passage_tokens=7)
+    before, between, after = judge.pieces
+    tokenizer = model.tokenizer
+    assert "passage answer the question" in tokenizer.decode(after) and tokenizer.decode(after).endswith("< answer >")
+    long, short = "river " * 500, "stone"
+    for query, passage in ((long, long), (short, long), (long, ""), ("", "")):
+        (ids,) = judge.prompts([query], [passage])
+        q, p = (tokenizer.encode(text, add_special_tokens=False) for text in (query, passage))
+        assert ids == [*before, *q[:5], *between, *p[:7], *after]
+    with pytest.raises(UserError, match="more than the model's 256"):
+        Judge(model, ASYMMETRIC, query_tokens=128, passage_tokens=128)
+
+
+def test_what_is_no_judge_is_refused() -> None:
+    with pytest.raises(UserError, match="begins 'river stone' and 'river bank' with the same token"):
+        Judge(decoder(), yes="river stone", no="river bank", query_tokens=16, passage_tokens=16)
+    with pytest.raises(UserError, match="holds {query} and {passage} once each"):
+        Judge(decoder(), "Is {query} true?")
+    with pytest.raises(UserError, match="has {query} before {passage}"):
+        Judge(decoder(), "Of {passage}: {query}?")
+    with pytest.raises(UserError, match="a judge is a causal decoder, and this is bert"):
+        Judge(make_encoder())
+    with pytest.raises(UserError, match="a judge is a causal decoder"):
+        model = decoder()
+        Judge(replace(model, config=replace(model.config, causal=False)))  # type: ignore[type-var]
+    with pytest.raises(UserError, match="2 queries and 1 passages"):
+        Judge(decoder(), query_tokens=16, passage_tokens=16).score(["a", "b"], ["c"])
+
+
+def test_scores_are_asked_once_and_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = Judge(decoder(), query_tokens=16, passage_tokens=16)
+    queries, passages = sentences(12, seed=1), sentences(12, seed=2)
+    expected_z, expected_y = judge.score(queries, passages)
+    z, y = Scores(judge, tmp_path).of(queries, passages)
+    np.testing.assert_allclose(z, expected_z, atol=1e-5)
+    np.testing.assert_allclose(y, expected_y, atol=2e-3)
+    asked: list[int] = []
+
+    def count(self: Judge, queries: list[str], passages: list[str], batch_size: int = 16):
+        asked.append(len(queries))
+        return score(self, queries, passages, batch_size)
+
+    score = Judge.score
+    monkeypatch.setattr(Judge, "score", count)
+    again, _ = Scores(judge, tmp_path).of(queries[::-1][:8], passages[::-1][:8])
+    np.testing.assert_array_equal(again, z[::-1][:8])
+    assert not asked
+    Scores(judge, tmp_path).of([queries[0], "new"], [passages[0], "pair"])
+    assert asked == [1]
+    other = Judge(judge.model, ASYMMETRIC, query_tokens=16, passage_tokens=16)
+    Scores(other, tmp_path).of(queries[:3], passages[:3])  # another prompt: nothing of the first one's is taken
+    assert asked == [1, 3]
+    assert other.fingerprint() != judge.fingerprint() != replace(judge, query_tokens=15).fingerprint()
+
+
+def test_a_killed_scoring_run_loses_one_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jdistill.judge.CHUNK", 4)
+    judge = Judge(decoder(), query_tokens=16, passage_tokens=16)
+    queries, passages = sentences(12, seed=1), sentences(12, seed=2)
+    score, calls = Judge.score, 0
+
+    def killed(self: Judge, queries: list[str], passages: list[str], batch_size: int = 16):
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return score(self, queries, passages, batch_size)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Judge, "score", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Scores(judge, tmp_path).of(queries, passages)
+    asked: list[int] = []
+
+    def count(self: Judge, queries: list[str], passages: list[str], batch_size: int = 16):
+        asked.append(len(queries))
+        return score(self, queries, passages, batch_size)
+
+    monkeypatch.setattr(Judge, "score", count)
+    z, _ = Scores(judge, tmp_path).of(queries, passages)
+    assert asked == [4]
+    monkeypatch.setattr(Judge, "score", score)
+    np.testing.assert_allclose(z, judge.score(queries, passages)[0], atol=1e-5)
