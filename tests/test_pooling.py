@@ -45,6 +45,8 @@ def by_loops(name: str, states: np.ndarray, mask: np.ndarray) -> np.ndarray:
             found.append(tokens[0][-1])
         elif name == "lasttoken":
             found.append(tokens[-1][-1])
+        elif name == "final":
+            found.append(np.concatenate([tokens[-1][-1][:3], tokens[0][-1][3:]]))
         elif name == "max":
             found.append(np.max([token[-1] for token in tokens], axis=0))
         else:

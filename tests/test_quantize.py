@@ -44,26 +44,30 @@ def test_int8_is_a_quarter_as_large_and_close(minilm: Path) -> None:
     assert theirs[0] @ theirs[1] > 0.6 > theirs[0] @ theirs[2]
 
 
-@pytest.mark.parametrize("kind", ["int8", "int8-calibrated"])
-def test_int8_for_torch_in_a_process_without_jdistill(minilm: Path, kind: str) -> None:
+def test_int8_for_torch_in_a_process_without_jdistill(minilm: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="needs the torch extra")
     model = jdistill.load(str(minilm))
-    calibration = read_texts("python-docs").texts[::40] if "calibrated" in kind else []
-    out = quantized_for_torch(model, minilm, kind, calibration)
-    assert out == minilm / f"torch_{kind.replace('-', '_')}" and not (out / "model.safetensors").exists()
-    assert (out / "int8.safetensors").stat().st_size < 0.27 * (minilm / "model.safetensors").stat().st_size
-    (out / "texts.json").write_text(json.dumps(TEXTS))
+    dynamic = quantized_for_torch(model, minilm, "int8", [])
+    calibrated = quantized_for_torch(model, minilm, "int8-calibrated", read_texts("python-docs").texts[::40])
+    assert (dynamic, calibrated) == (minilm / "torch_int8", minilm / "torch_int8_calibrated")
+    (minilm / "texts.json").write_text(json.dumps(TEXTS))
     in_a_process_without_jdistill(
         "import json, numpy as np\nfrom sentence_transformers import SentenceTransformer\n"
-        "m = SentenceTransformer(sys.argv[1], device='cpu', trust_remote_code=True)\n"
-        "np.save(sys.argv[1] + '/theirs.npy', m.encode(json.load(open(sys.argv[1] + '/texts.json'))))\n",
-        out,
+        "texts = json.load(open(sys.argv[1] + '/texts.json'))\n"
+        "for name in ('torch_int8', 'torch_int8_calibrated'):\n"
+        "    m = SentenceTransformer(sys.argv[1] + '/' + name, device='cpu', trust_remote_code=True)\n"
+        "    np.save(sys.argv[1] + '/' + name + '.npy', m.encode(texts))\n",
+        minilm,
     )
-    theirs = np.load(out / "theirs.npy")
-    assert (model.encode(TEXTS) * theirs).sum(1).mean() > 0.985
-    assert theirs[0] @ theirs[1] > 0.6 > theirs[0] @ theirs[2]
+    ours = model.encode(TEXTS)
+    for out in (dynamic, calibrated):
+        assert not (out / "model.safetensors").exists()
+        assert (out / "int8.safetensors").stat().st_size < 0.27 * (minilm / "model.safetensors").stat().st_size
+        theirs = np.load(minilm / f"{out.name}.npy")
+        assert (ours * theirs).sum(1).mean() > 0.985
+        assert theirs[0] @ theirs[1] > 0.6 > theirs[0] @ theirs[2]
     with pytest.raises(UserError, match="carries code .int8_transformer.py., run only by"):
-        torch_encoder.load(str(out))
+        torch_encoder.load(str(dynamic))
 
 
 def test_rows_of_int8_are_within_half_a_step_and_smoothing_changes_no_product() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import pytest
 from conftest import make_encoder, save_encoder, sentences
+from jax.experimental.compilation_cache import compilation_cache
 from ml_collections import ConfigDict
 
 from configs import distilface as config_file
@@ -144,6 +145,11 @@ def test_seeds_are_one_setting_and_a_bar_is_the_best_over_the_other_keys() -> No
     assert {value: of["mean"] for value, of in found.items()} == {0.1: 61.0, 0.2: 55.0} and list(found) == [0.1, 0.2]
 
 
+def _compile_into(folder: str | None) -> None:
+    jax.config.update("jax_compilation_cache_dir", folder)
+    compilation_cache.reset_cache()
+
+
 def test_real_trials_share_the_compiled_step(tmp_path: Path) -> None:
     start = save_encoder(make_encoder(), tmp_path / "start")
     (tmp_path / "text.txt").write_text("\n".join(sentences(200)))
@@ -168,22 +174,24 @@ def test_real_trials_share_the_compiled_step(tmp_path: Path) -> None:
     )
 
     def steps() -> int:
-        return len(list(Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).glob("jit_step-*")))
+        return len(list((tmp_path / "compiled").glob("jit_step-*")))
 
-    first = sweep(cfg, tmp_path / "one", parse_space(["temperature=0.05", "learning_rate=1e-3"], cfg, "grid"))
-    compiled = steps()
-    assert compiled > 0
-    space = parse_space(["temperature=0.05,0.5", "learning_rate=1e-3,1e-2"], cfg, "grid")
-    found = sweep(cfg, tmp_path / "four", space)
-    assert steps() == compiled
-    assert len(found) == 4 and first[0] in found
-    losses = [path.read_text() for path in (tmp_path / "four").glob("trials/*/contrast/metrics.jsonl")]
-    assert len(set(losses)) == 4
+    before = jax.config.jax_compilation_cache_dir
+    try:  # a folder of its own: other tests compile steps too
+        _compile_into(str(tmp_path / "compiled"))
+        first = sweep(cfg, tmp_path / "one", parse_space(["temperature=0.05", "learning_rate=1e-3"], cfg, "grid"))
+        compiled = steps()
+        space = parse_space(["temperature=0.05,0.5", "learning_rate=1e-2"], cfg, "grid")
+        found = sweep(cfg, tmp_path / "two", space)
+        assert steps() == compiled > 0
+    finally:
+        _compile_into(before)
+    losses = [path.read_text() for path in tmp_path.glob("*/trials/*/contrast/metrics.jsonl")]
+    assert len(first) == 1 and len(found) == 2 and len(set(losses)) == 3
     assert all(list(row["curve"]) == ["3", "6"] and row["score"] == max(row["curve"].values()) for row in found)
-    assert not list((tmp_path / "four").glob("trials/*/*/checkpoints"))
-    assert json.loads((tmp_path / "four" / "sweep.json").read_text()) == found
-    assert {path.name for path in (tmp_path / "four" / "report").iterdir()} == {
+    assert not list((tmp_path / "two").glob("trials/*/*/checkpoints"))
+    assert json.loads((tmp_path / "two" / "sweep.json").read_text()) == found
+    assert {path.name for path in (tmp_path / "two" / "report").iterdir()} == {
         "sweep-loss.temperature.png",
-        "sweep-learning_rate.png",
         "sweep-curves.png",
     }
