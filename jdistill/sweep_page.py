@@ -102,7 +102,7 @@ def _chart(page: Page, key: str, groups: list[dict[str, Any]], values: dict[Any,
         low, high = min(means), max(means)
         # From zero a spread of a few points would be invisible; where all are positive the axis starts below the lowest.
         axes.set_ylim(max(0.0, low - 0.5 * (high - low) - 1) if low >= 0 else None, high + 0.2 * (high - low) + 1)
-        caption += "; red is the best" + (
+        caption += "; red is the best; the axis does not begin at zero" + (
             "; whiskers are one standard deviation over the seeds" if any(spreads) else ""
         )
     else:
