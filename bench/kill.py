@@ -50,30 +50,35 @@ def main() -> int:
         subprocess.run(command("whole"), check=True, stderr=subprocess.DEVNULL)
         seconds = time.monotonic() - began
         print(f"uninterrupted: {seconds:.0f} s", flush=True)
-        checkpoints = Path(scratch, "killed", "distil", "checkpoints")
-        done = 0
-        while done < flags.kills:
-            process = subprocess.Popen(command("killed"), stderr=subprocess.DEVNULL)
-            moment = rng.uniform(0.05, 0.75) * seconds
-            try:
-                process.wait(timeout=moment)
-                print(f"  ended before its kill at {moment:.1f} s")
-                break
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-            done += 1
-            steps = sorted(int(p.name) for p in checkpoints.glob("[0-9]*") if p.name.isdigit())
-            print(
-                f"  kill {done} after {moment:5.1f} s: newest checkpoint {steps[-1] if steps else 'none'}", flush=True
+        one, done, same, runs = final_state(Path(scratch, "whole")), 0, True, 0
+        while done < flags.kills:  # a run takes as many kills as come before its end; then the next one begins
+            runs += 1
+            name = f"killed-{runs}"
+            checkpoints = Path(scratch, name, "distil", "checkpoints")
+            while done < flags.kills:
+                process = subprocess.Popen(command(name), stderr=subprocess.DEVNULL)
+                moment = rng.uniform(0.05, 0.75) * seconds
+                try:
+                    process.wait(timeout=moment)
+                    print(f"  run {runs} ended before its kill at {moment:.1f} s", flush=True)
+                    break
+                except subprocess.TimeoutExpired:
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                done += 1
+                steps = sorted(int(p.name) for p in checkpoints.glob("[0-9]*") if p.name.isdigit())
+                newest = steps[-1] if steps else "none"
+                print(f"  kill {done}, of run {runs}, after {moment:5.1f} s: newest checkpoint {newest}", flush=True)
+            subprocess.run(command(name), check=True, stderr=subprocess.DEVNULL)
+            other = final_state(Path(scratch, name))
+            equal = len(one) == len(other) and all(
+                a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(one, other, strict=True)
             )
-        subprocess.run(command("killed"), check=True, stderr=subprocess.DEVNULL)
-        one, other = final_state(Path(scratch, "whole")), final_state(Path(scratch, "killed"))
-        same = len(one) == len(other) and all(
-            a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(one, other, strict=True)
-        )
+            print(f"  run {runs}: {'bit-identical' if equal else 'DIFFERENT'}", flush=True)
+            same = same and equal
         print(
-            f"{done} kills: final state of {len(one)} arrays, {sum(a.size for a in one):,} numbers: {'bit-identical' if same else 'DIFFERENT'}"
+            f"{done} kills of {runs} runs: final state of {len(one)} arrays, {sum(a.size for a in one):,} numbers: "
+            f"{'bit-identical' if same else 'DIFFERENT'}"
         )
     return 0 if same else 1
 

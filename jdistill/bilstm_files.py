@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from safetensors.numpy import save_file
 from jdistill import encoder_files
 from jdistill.errors import UserError
 from jdistill.models.bilstm import DIRECTIONS, BilstmConfig
+from jdistill.workdir import write_json
 
 TOKENIZER = "sentence_transformers.models.tokenizer.WordTokenizer.TransformersTokenizerWrapper"
 LSTM_PARTS = {"input": "weight_ih_l0", "recurrent": "weight_hh_l0"}
@@ -60,11 +60,11 @@ def write_files(folder: Path, tokenizer: Any, config: BilstmConfig, limit: int) 
     words.mkdir(parents=True, exist_ok=True)
     lstm.mkdir(exist_ok=True)
     tokenizer.save_pretrained(words)
-    _json(
+    write_json(
         words / "wordembedding_config.json",
         {"tokenizer_class": TOKENIZER, "update_embeddings": False, "max_seq_length": limit},
     )
-    _json(
+    write_json(
         lstm / "lstm_config.json",
         {
             "embedding_dimension": config.embedding_size,
@@ -88,7 +88,3 @@ def write_weights(folder: Path, params: dict[str, Any]) -> None:
         bias = np.asarray(params[name]["bias"], np.float32)
         tensors[f"encoder.bias_ih_l0{suffix}"], tensors[f"encoder.bias_hh_l0{suffix}"] = bias, np.zeros_like(bias)
     save_file(tensors, folder / "1_LSTM" / "model.safetensors", metadata={"format": "pt"})
-
-
-def _json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n")

@@ -19,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from jdistill import encoder
+from jdistill import loading
 from jdistill.data.sources import resolve
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.models import classifier_head
+from jdistill.workdir import write_json
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def save_head(model: Classifier, folder: Path) -> None:
         tensors[f"{layer}.weight"] = np.ascontiguousarray(np.asarray(model.head[layer]["kernel"], np.float32).T)
         tensors[f"{layer}.bias"] = np.asarray(model.head[layer]["bias"], np.float32)
     save_file(tensors, folder / "head.safetensors", metadata={"format": "pt"})
-    (folder / "head.json").write_text(json.dumps({"labels": model.labels, "pairs": model.pairs}, indent=2) + "\n")
+    write_json(folder / "head.json", {"labels": model.labels, "pairs": model.pairs})
 
 
 def load_classifier(source: str, key: str = "model") -> Classifier:
@@ -81,4 +82,4 @@ def load_classifier(source: str, key: str = "model") -> Classifier:
         layer: {"kernel": np.ascontiguousarray(tensors[f"{layer}.weight"].T), "bias": tensors[f"{layer}.bias"]}
         for layer in ("hidden", "out")
     }
-    return Classifier(encoder.load(source, key=key), head, tuple(about["labels"]), bool(about["pairs"]))
+    return Classifier(loading.load(source, key=key), head, tuple(about["labels"]), bool(about["pairs"]))

@@ -23,7 +23,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from jdistill import encoder as encoders
+from jdistill import loading
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.sources import read_texts
 from jdistill.encoder import Encoder
@@ -59,7 +59,7 @@ def compare(models: dict[str, str], senteval: Path, text: str, out: Path) -> dic
     texts = read_texts(text, key="texts").texts
     found: dict[str, dict[str, Any]] = {}
     for name, source in models.items():
-        model = encoders.load(source, key="models")
+        model = loading.load(source, key="models")
         if known.get(name, {}).get("fingerprint") == model.fingerprint():
             found[name] = known[name]
             continue

@@ -12,15 +12,12 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 import argparse
-import json
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jdistill import encoder as encoders
-from jdistill import onnx_encoder, torch_encoder
+from jdistill import loading, onnx_encoder, torch_encoder
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.sources import read_texts
 from jdistill.data.tasks import read_task
@@ -34,6 +31,7 @@ from jdistill.evals.sts import evaluate_pairs, evaluate_sts
 from jdistill.evals.transfer import evaluate_transfer
 from jdistill.index import EXACT
 from jdistill.progress import log, setup_logging
+from jdistill.workdir import write_json
 
 SETS = ("senteval", "beir", "pairs", "entity", "geometry")
 
@@ -171,7 +169,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.out and Path(args.out).is_dir():
         raise UserError(f"--out={args.out} is a folder; name a file")
     backends: dict[str, Callable[[str], TextEncoder]] = {
-        "flax": encoders.load,
+        "flax": loading.load,
         "torch": partial(torch_encoder.load, trust_remote_code=args.trust_remote_code),
         "onnx": partial(onnx_encoder.load, file=args.onnx_file),
     }
@@ -194,9 +192,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.out:
         out = Path(args.out)
         out.parent.mkdir(parents=True, exist_ok=True)
-        beside = out.with_name(out.name + ".part")
-        beside.write_text(json.dumps(results, indent=2) + "\n")
-        os.replace(beside, out)
+        write_json(out, results)
         log.info("written to %s", out)
     print(table(results))
     return 0

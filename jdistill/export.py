@@ -10,16 +10,14 @@ only if those agree with Flax.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from jdistill import bilstm_files, convert, encoder, onnx_graph, torch_int8
+from jdistill import bilstm_files, convert, loading, onnx_graph, torch_int8
 from jdistill.checkpoint import Checkpoints
 from jdistill.data.sources import read_texts
 from jdistill.encoder import Encoder
@@ -39,6 +37,7 @@ from jdistill.models.decoder import DecoderConfig
 from jdistill.probe_texts import PROBE_TEXTS
 from jdistill.progress import log, setup_logging
 from jdistill.quantize import KINDS, quantize
+from jdistill.workdir import write_json
 
 # Max abs, float32, between Flax and each other framework; a decoder's large activations round more.
 TOLERANCE, DECODER_TOLERANCE = 1e-4, 1e-3
@@ -50,11 +49,11 @@ def write_files(model: Encoder, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not isinstance(model.config, BilstmConfig):
         all_layers = {"output_hidden_states": True} if needs_all_layers(model.pooling) else {}
-        _json(folder / "config.json", convert.write_config(model.config) | all_layers)
+        write_json(folder / "config.json", convert.write_config(model.config) | all_layers)
         model.tokenizer.save_pretrained(folder)
-        _json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
+        write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
     write_modules(model, folder)
-    _json(
+    write_json(
         folder / "config_sentence_transformers.json",
         {"prompts": model.prompts, "default_prompt_name": model.default_prompt, "similarity_fn_name": "cosine"},
     )
@@ -210,15 +209,11 @@ def load_student(workdir: Path, stage: str = "", step: int | None = None) -> Enc
     step = checkpoints.best_step() if step is None else step
     _, state, _ = checkpoints.restore(None, step)
     checkpoints.close()
-    return encoder.load(str(folder / "student"), key="workdir", weights=state["params"]["student"])
+    return loading.load(str(folder / "student"), key="workdir", weights=state["params"]["student"])
 
 
 def _max_abs(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(np.asarray(a, np.float32) - b).max())
-
-
-def _json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 @exits_cleanly

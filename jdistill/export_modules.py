@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from jdistill.encoder import Encoder
 from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.pooling import POOLERS
+from jdistill.workdir import write_json
 
 MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
 TORCH_ACTIVATIONS = {"Identity": "torch.nn.modules.linear.Identity", "Tanh": "torch.nn.modules.activation.Tanh"}
@@ -119,12 +119,12 @@ def write_modules(model: Encoder, folder: Path) -> None:
         rows.append({"idx": idx, "name": str(idx), "path": path, "type": module.type})
         (folder / path).mkdir(exist_ok=True)
         if module.settings is not None:
-            (folder / path / "config.json").write_text(json.dumps(module.settings, indent=2) + "\n")
+            write_json(folder / path / "config.json", module.settings)
         if module.kind == "WeightedLayerPooling":  # not trained: part of the contract, and so written with it
             save_file(module.tensors, folder / path / "model.safetensors", metadata={"format": "pt"})
     for name in custom_files(model):
         shutil.copyfile(CUSTOM / name, folder / name)
-    (folder / "modules.json").write_text(json.dumps(rows, indent=2) + "\n")
+    write_json(folder / "modules.json", rows)
 
 
 def write_module_weights(model: Encoder, folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jdistill import encoder, index, sharding
+from jdistill import index, loading, sharding
 from jdistill.classifier import Classifier, save_head
 from jdistill.evals import agreement, speed
 from jdistill.evaluate import evaluate
@@ -25,7 +25,7 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
     """
     cfg, teacher, words, stages = run.cfg, run.teacher, run.words, trained.stages
     checks = export(trained.student, workdir / "export", onnx=cfg.onnx)
-    model = encoder.load(str(workdir / "export"))
+    model = loading.load(str(workdir / "export"))
     results: dict[str, Any] = {
         "command": command,
         "student": {"name": "student", "num_params": model.num_params, "bytes": 4 * model.num_params},

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jdistill import convert, encoder, sharding
+from jdistill import convert, loading, sharding
 from jdistill.cache import AnswerCache
 from jdistill.data.sources import resolve
 from jdistill.encoder import Encoder
@@ -159,7 +159,7 @@ def _judge(
 
 def load_judge(source: str, key: str = "teacher", **settings: Any) -> Judge:
     """A judge from a path, hub id, pkg: or .gguf file, with its output layer. settings: Judge's own."""
-    model = encoder.load(source, key=key)
+    model = loading.load(source, key=key)
     if not isinstance(model.config, DecoderConfig) or model.config.tied:
         return Judge(model, **settings)
     place = resolve(source, key)
@@ -170,32 +170,28 @@ def load_judge(source: str, key: str = "teacher", **settings: Any) -> Judge:
 
 
 class Scores:
-    """What a judge says of pairs, asked once and kept by content: z in float32, y in float16."""
+    """What a judge says of pairs, asked once and kept by content: y in float16, and z as two of them, high and what it lacks."""
 
     def __init__(self, judge: Judge, folder: Path):
         self.judge = judge
         config = judge.model.config
         about: dict[str, object] = {"judge": judge.model.source, "template": judge.template}
-        root = folder / "judge" / judge.fingerprint()
-        self._z = AnswerCache(root / "z", 1, about=about)
-        self._y = AnswerCache(root / "y", config.hidden_size, "float16", about=about)
+        self._cache = AnswerCache(
+            folder / "judge" / judge.fingerprint(), 2 + config.hidden_size, "float16", about=about
+        )
 
     def of(self, queries: Sequence[str], passages: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(z float32 [N], y float16 [N, D]) of the pairs; what is not known yet is asked, CHUNK pairs at a time."""
         keys = [q + BETWEEN + p for q, p in zip(queries, passages, strict=True)]
-        fresh: dict[str, np.ndarray] = {}
 
-        def features(rows: list[str]) -> np.ndarray:
-            sides = [row.split(BETWEEN, 1) for row in rows]
-            z, y = self.judge.score([q for q, _ in sides], [p for _, p in sides])
-            fresh.update(zip(rows, z, strict=True))
-            # z is written as soon as y will be: a pair counts once both are there.
-            self._z.fill(
-                rows, lambda those: np.array([[fresh[row]] for row in those], np.float32), what="judge's scores"
-            )
-            return y.astype(np.float16)
+        def answer(rows: list[str]) -> np.ndarray:
+            pairs = [row.split(BETWEEN, 1) for row in rows]
+            z, y = self.judge.score([query for query, _ in pairs], [passage for _, passage in pairs])
+            high = z.astype(np.float16)
+            return np.concatenate([high[:, None], (z - high)[:, None].astype(np.float16), y.astype(np.float16)], axis=1)
 
-        # Shortest first would compile many shapes in one chunk; by length, a chunk has few.
+        # By length, so that a chunk has few shapes to compile.
         order = sorted(range(len(keys)), key=lambda i: -len(keys[i]))
-        self._y.fill([keys[i] for i in order], features, chunk=CHUNK, what="judged pairs")
-        return self._z.gather(self._z.rows(keys))[:, 0], self._y.gather(self._y.rows(keys))
+        self._cache.fill([keys[i] for i in order], answer, chunk=CHUNK, what="judged pairs")
+        found = self._cache.gather(self._cache.rows(keys))
+        return found[:, 0].astype(np.float32) + found[:, 1].astype(np.float32), found[:, 2:]

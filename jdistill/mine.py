@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill import encoder as encoders
-from jdistill import index
+from jdistill import index, loading
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.mining import Rules, Search, bm25_search, mine
 from jdistill.data.sources import read_texts
@@ -84,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
     if by == "bm25":
         search, score_of = bm25_search(queries, passages, window)
     else:
-        model = encoders.load(by, key="by")
+        model = loading.load(by, key="by")
         by = model.fingerprint()
         search, score_of = dense_search(model, queries, passages, window)
     flags.out.parent.mkdir(parents=True, exist_ok=True)

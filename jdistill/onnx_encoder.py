@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from jdistill import encoder, onnx_graph
+from jdistill import loading, onnx_graph
 from jdistill.data.sources import resolve
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
@@ -50,7 +50,7 @@ class OnnxEncoder:
 
 def load(source: str, file: str = "onnx/model.onnx", key: str = "model") -> OnnxEncoder:
     """Loads SOURCE/file of an exported folder. Raises UserError where there is no such graph."""
-    contract = encoder.load(source, key=key)
+    contract = loading.load(source, key=key)
     path = resolve(source, key) / file
     if not path.is_file():
         raise UserError(

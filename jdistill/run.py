@@ -11,7 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill import corpus as text
-from jdistill import encoder, plan, sharding
+from jdistill import loading, plan, sharding
 from jdistill.data.triplets import Triplets
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
@@ -47,13 +47,12 @@ class Run:
 class Trained:
     """student, head: of the last stage; head None where it trains no classifier.
 
-    stages: name, seconds, steps and sentences of each, as results.json has them. figures: the
-    student's dev figures in the last stage, "score" among them where there is one."""
+    stages: name, seconds, steps and sentences of each, as results.json has them.
+    """
 
     student: Encoder
     head: dict[str, Any] | None
     stages: list[dict[str, Any]]
-    figures: Callable[[], dict[str, float]]
 
 
 def stages_of(cfg: ConfigDict) -> tuple[Stage, ...]:
@@ -69,7 +68,7 @@ def prepare(cfg: ConfigDict) -> Run:
     teacher = open_teacher(cfg.teacher or cfg.start, cfg.max_length, "float32", cfg.teacher_pooling)
     start = task_start(cfg)
     own_start = None if start or (cfg.start and cfg.teacher) else teacher.encoder
-    student = own_start or encoder.load(start or _start_source(cfg), key="config.student" if start else "config.start")
+    student = own_start or loading.load(start or _start_source(cfg), key="config.student" if start else "config.start")
     if cfg.max_length:
         student = replace(student, max_length=min(cfg.max_length, student.max_length))
     student = replace(
@@ -99,7 +98,6 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
     """Trains the stages in their folders, each from its newest checkpoint. give_up: see train.train, of the last stage."""
     student, is_teacher = run.start, run.is_teacher
     done: list[dict[str, Any]] = []
-    score: Callable[[Tree], dict[str, float]] = lambda _: {}  # noqa: E731 - of no stage
     params: Tree = {}
     for stage in run.stages:
         folder = workdir / stage.name
@@ -122,7 +120,7 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
         student = method.student.with_weights(params["student"])
         sentences = steps * stage.cfg.batch_size * data.texts_per_row
         done.append({"name": stage.name, "seconds": seconds, "steps": steps, "sentences": sentences})
-    return Trained(student, params.get("head"), done, lambda: score(params))
+    return Trained(student, params.get("head"), done)
 
 
 def stage_score(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from jdistill import encoder, index
+from jdistill import index, loading
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.progress import setup_logging
@@ -28,7 +28,7 @@ def answer(workdir: Path, query: str, k: int) -> list[tuple[float, str]]:
                 f"python -m jdistill.main --config FILE --workdir {workdir}{key}"
             )
     saved = index.load(workdir / "index")
-    model = encoder.load(str(workdir / "export"), key="workdir")
+    model = loading.load(str(workdir / "export"), key="workdir")
     if model.fingerprint() != saved.fingerprint:
         raise UserError(
             f"{workdir / 'index'} was made by another model than {workdir / 'export'}, so their vectors do "

@@ -66,6 +66,8 @@ def make_student(cfg: ConfigDict, start: Encoder, tokens: TokenTable) -> Encoder
     """
     if isinstance(start.config, BilstmConfig):
         raise UserError(f"{start.source} is a recurrent encoder, and this method's student starts as a transformer")
+    if start.pooling == "final":
+        raise UserError("pooler 'final' takes the two final states of an LSTM, which a transformer has not")
     config: ModelConfig
     if isinstance(start.config, DecoderConfig):
         config, params = _cut_decoder(cfg, start.config, start.params)

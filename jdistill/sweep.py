@@ -54,19 +54,15 @@ TRIALS = flags.DEFINE_integer("trials", 20, "how many, of the samplers random an
 PRUNE = flags.DEFINE_bool("prune", False, "end a trial whose dev score is below the median of the others at its step")
 SAMPLER_SEED = flags.DEFINE_integer("sampler_seed", 0, "of the samplers random and tpe")
 
-# Trains a trial in a folder; told step and dev score of each checkpoint, the callback may end it. Returns the best dev score.
-Trainer = Callable[[ConfigDict, Path, Callable[[int, float], bool]], float]
+# Trains a trial in a folder; told step and dev score of each checkpoint, the callback may end it.
+Trainer = Callable[[ConfigDict, Path, Callable[[int, float], bool]], None]
 
 
-def train_and_score(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> float:
-    """Trains a trial, without export and evaluation, and scores its best student; its checkpoints are then deleted."""
-    trained = train_stages(prepare(cfg), folder, give_up)
-    figures = trained.figures()
-    if "score" not in figures:
-        raise UserError("a sweep compares dev scores, and this method has none without --config.dev_pairs")
+def train_trial(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
+    """Trains a trial, without export and evaluation; its checkpoints are then deleted."""
+    train_stages(prepare(cfg), folder, give_up)
     for checkpoints in folder.glob("*/checkpoints"):
         shutil.rmtree(checkpoints)
-    return figures["score"]
 
 
 def sweep(
@@ -77,7 +73,7 @@ def sweep(
     trials: int = 20,
     prune: bool = False,
     seed: int = 0,
-    trainer: Trainer = train_and_score,
+    trainer: Trainer = train_trial,
 ) -> list[dict[str, Any]]:
     """Runs what is left of a sweep. Returns its ended trials, best first, as sweep.json holds them: params; score, None where
     it was pruned or diverged; state; curve, the dev score by step.
@@ -112,38 +108,48 @@ def sweep(
         )
         trial = study.ask(space)
         name = _name(trial.params)
-        for step, score in before.pop(name, {}).items():
-            trial.report(score, step)
         log.info("trial %d of %d: %s", ended + 1, trials, name)
         mine = cfg.copy_and_resolve_references()
         mine.update_from_flattened_dict(trial.params)
-        _run(study, trial, partial(trainer, mine, workdir / "trials" / name))
+        _run(study, trial, before.pop(name, {}), partial(trainer, mine, workdir / "trials" / name))
         _write(workdir, study)
     return _write(workdir, study)
 
 
-def _run(study: optuna.Study, trial: optuna.Trial, train: Callable[[Callable[[int, float], bool]], float]) -> None:
-    """One trial to its end, which the study is told."""
+def _run(
+    study: optuna.Study,
+    trial: optuna.Trial,
+    curve: dict[int, float],
+    train: Callable[[Callable[[int, float], bool]], None],
+) -> None:
+    """One trial to its end, which the study is told: its best dev score. curve: its scores by step before it was killed."""
     pruned = False
+    for step, score in curve.items():
+        trial.report(score, step)
 
     def give_up(step: int, score: float) -> bool:
         nonlocal pruned
-        trial.report(score, step)
+        if step not in curve:
+            trial.report(score, step)
+        curve[step] = score
         pruned = trial.should_prune()
         return pruned
 
     try:
-        score = train(give_up)
+        train(give_up)
     except Diverged as error:
         log.info("%s", error)
         trial.set_user_attr("diverged", str(error))
         study.tell(trial, state=TrialState.PRUNED)
         return
+    if not curve:
+        raise UserError("a sweep compares dev scores, and this method has none without --config.dev_pairs")
+    best = max(curve.values())
     if pruned:
         study.tell(trial, state=TrialState.PRUNED)
     else:
-        study.tell(trial, score)
-    log.info("%s", f"pruned at {score:.2f}" if pruned else f"dev score {score:.2f}")
+        study.tell(trial, best)
+    log.info("%s at a dev score of %.2f", "pruned" if pruned else "done", best)
 
 
 def _take_up_killed(study: optuna.Study) -> dict[str, dict[int, float]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill import encoder, torch_encoder
+from jdistill import loading, torch_encoder
 from jdistill.cache import AnswerCache, keys_of
 from jdistill.data.vectors import read_vectors
 from jdistill.encoder import Encoder
@@ -51,7 +51,7 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") ->
         return _from_vectors(source)
     if source.startswith("st:"):
         return _from_sentence_transformers(source, max_length)
-    model = encoder.load(source, key="config.teacher", dtype=dtype)
+    model = loading.load(source, key="config.teacher", dtype=dtype)
     if max_length:
         model = replace(model, max_length=min(max_length, model.max_length))
     if pooling:

@@ -20,6 +20,7 @@ from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.export_modules import CUSTOM
 from jdistill.models.bilstm import BilstmConfig
+from jdistill.workdir import write_json
 
 MODULE = "int8_transformer"
 # How much of a channel's range the weights take over. The paper's 0.5 is for large language models; MiniLM's few large channels
@@ -46,7 +47,7 @@ def save(model: Encoder, plain: Path, out: Path, texts: Sequence[str] = ()) -> P
     save_file(tensors, out / "int8.safetensors", metadata={"format": "pt"})
     shutil.copyfile(CUSTOM / f"{MODULE}.py", out / f"{MODULE}.py")
     rows[0]["type"] = f"{MODULE}.Int8Transformer"
-    (out / "modules.json").write_text(json.dumps(rows, indent=2) + "\n")
+    write_json(out / "modules.json", rows)
     return out
 
 

@@ -172,10 +172,10 @@ def train(
             )
             if writer:
                 writer.write(at, {f"dev/{name}": value for name, value in figures.items()})
+        if give_up and "score" in figures:  # told before it is saved: a kill in between scores the step again
+            given_up = give_up(at, figures["score"])
         about["seconds"] = spent + time.monotonic() - started
         checkpoints.save(at, state._asdict(), about, figures.get("score"))
-        if give_up and "score" in figures:
-            given_up = give_up(at, figures["score"])
 
     def out_of_patience() -> bool:
         """Whether the best dev score lies cfg.patience checkpoints back. Told by the checkpoints alone, so that a resumed run

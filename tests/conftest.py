@@ -196,3 +196,10 @@ def sentences(count: int, seed: int = 0) -> list[str]:
     while len(found) < count:
         found[" ".join(rng.choice(WORDS, rng.integers(3, 19)))] = None
     return list(found)
+
+
+def write_senseless_pairs(path: Path, count: int) -> None:
+    """A .csv of scored pairs whose scores mean nothing, so that a dev score wanders."""
+    texts = sentences(2 * count, seed=5)
+    rows = "".join(f"{a},{b},{i % 5}\n" for i, (a, b) in enumerate(zip(texts[::2], texts[1::2], strict=True)))
+    path.write_text("sentence1,sentence2,score\n" + rows)

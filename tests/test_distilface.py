@@ -10,7 +10,7 @@ import commands
 import jax
 import numpy as np
 import pytest
-from conftest import make_decoder, save_encoder, sentences
+from conftest import make_decoder, save_encoder, sentences, write_senseless_pairs
 from simtde_setting import random_tokens, small_teacher, start
 from test_losses import naive_info_nce
 
@@ -87,10 +87,7 @@ def test_what_does_not_fit_is_refused(changes: dict, message: str) -> None:
 def test_a_run_from_a_raw_decoder_ends_by_patience(tmp_path: Path) -> None:
     decoder = save_encoder(make_decoder(), tmp_path / "decoder")
     (tmp_path / "text.txt").write_text("\n".join(sentences(300)))
-    # Pairs without sense, so that the score wanders.
-    texts = sentences(12, seed=5)
-    rows = "".join(f"{a},{b},{i % 5}\n" for i, (a, b) in enumerate(zip(texts[::2], texts[1::2], strict=True)))
-    (tmp_path / "dev.csv").write_text("sentence1,sentence2,score\n" + rows)
+    write_senseless_pairs(tmp_path / "dev.csv", 6)
     settings: dict[str, object] = {
         "start": decoder,
         "text": tmp_path / "text.txt",

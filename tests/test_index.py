@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import real_teacher_folder
 
-from jdistill import encoder, evaluate, index, search
+from jdistill import evaluate, index, loading, search
 from jdistill.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -119,7 +119,7 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run's folder, its student standing in by the real teacher."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "export").symlink_to(real_teacher_folder())
-    model = encoder.load(str(folder / "export"))
+    model = loading.load(str(folder / "export"))
     texts = ["Recursively copy a whole directory tree.", "Return the cosine of x radians.", "The cat sat on the mat."]
     index.build(model.encode(texts)).save(folder / "index", texts, model.fingerprint())
     return folder

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import make_decoder, make_encoder, real_teacher_folder, sentences
+from simtde_setting import config as simtde_config
+from simtde_setting import random_tokens
 
 import jdistill
 from jdistill.errors import UserError
@@ -17,6 +19,7 @@ from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.export import export
 from jdistill.model_card import write_card
 from jdistill.models.pooling import DISTILFACE, POOLERS, pool
+from jdistill.student import make_student
 
 # DistilFACE's definitions: which hidden states (0: the embedding layer's output), joined how
 BY_HAND = {
@@ -73,6 +76,8 @@ def test_there_are_fourteen_and_others_are_refused() -> None:
     for name in ("avg_last4", "max_last4", "concat_last4"):
         with pytest.raises(UserError, match="the 4 last layers needs as many; the model has 2"):
             pool(name, states, mask)
+    with pytest.raises(UserError, match="the two final states of an LSTM, which a transformer has not"):
+        make_student(simtde_config(), replace(make_encoder(), pooling="final"), random_tokens(20))
     with pytest.raises(UserError, match="no pooler 'mean4'; there are cls, avg_last_hidden"):
         pool("mean4", states, mask)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jdistill import encoder, torch_encoder
+from jdistill import loading, torch_encoder
 from jdistill.data.beir import beir_queries, read_collection, write_collection
 from jdistill.data.python_docs import python_docs
 from jdistill.errors import UserError
@@ -179,7 +179,7 @@ def documentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_torch_and_flax_rank_alike(documentation: Path, real_teacher: str) -> None:
     pytest.importorskip("sentence_transformers")
     found = read_collection(documentation)
-    flax, torch = encoder.load(real_teacher), torch_encoder.load(real_teacher)
+    flax, torch = loading.load(real_teacher), torch_encoder.load(real_teacher)
     ours, theirs = search(flax, found, flax).ranking, search(torch, found, torch).ranking
     assert flax.dim == torch.dim and flax.num_params <= torch.num_params  # torch's has the pooler too
     assert len(found.queries) == 30
@@ -193,7 +193,7 @@ def test_torch_and_flax_rank_alike(documentation: Path, real_teacher: str) -> No
     ("kind", "effort", "least"), [("IVF8,Flat", "nprobe=8", 1.0), ("HNSW16", "efSearch=64", 0.99), ("PQ48x4", "", 0.6)]
 )
 def test_other_indexes(documentation: Path, real_teacher: str, kind: str, effort: str, least: float) -> None:
-    model = encoder.load(real_teacher)
+    model = loading.load(real_teacher)
     found = read_collection(documentation)
     exact, other = search(model, found, model), search(model, found, model, kind, effort)
     same = [
@@ -204,6 +204,6 @@ def test_other_indexes(documentation: Path, real_teacher: str, kind: str, effort
 
 
 def test_an_index_that_finds_fewer(documentation: Path, real_teacher: str) -> None:
-    model = encoder.load(real_teacher)
+    model = loading.load(real_teacher)
     found = search(model, read_collection(documentation), model, "IVF16,Flat", "nprobe=1")
     assert all(0 < len(documents) < 200 and "" not in documents for documents in found.ranking.values())

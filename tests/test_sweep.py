@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from conftest import make_encoder, save_encoder, sentences
+from conftest import make_encoder, save_encoder, sentences, write_senseless_pairs
 from jax.experimental.compilation_cache import compilation_cache
 from ml_collections import ConfigDict
 
@@ -72,18 +72,15 @@ def config() -> ConfigDict:
     return config_file.get_config()
 
 
-def never(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> float:
+def never(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
     raise AssertionError("no trial should begin")
 
 
-def hill(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> float:
+def hill(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
     """A dev score that is highest at temperature 0.05, by step."""
-    score = 0.0
     for step in (10, 20, 30):
-        score = step - 100 * abs(cfg.loss.temperature - 0.05)
-        if give_up(step, score):
+        if give_up(step, step - 100 * abs(cfg.loss.temperature - 0.05)):
             break
-    return score
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
@@ -92,20 +89,20 @@ def test_a_sweep_that_was_killed_draws_on_as_one_that_was_not(tmp_path: Path, sa
     whole = sweep(config(), tmp_path / "whole", space, sampler, trials=8, trainer=hill)
     begun: list[float] = []
 
-    def killed(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> float:
+    def killed(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
         begun.append(cfg.loss.temperature)
         if len(begun) == 4:
             give_up(10, 10 - 100 * abs(cfg.loss.temperature - 0.05))
             raise KeyboardInterrupt
-        return hill(cfg, folder, give_up)
+        hill(cfg, folder, give_up)
 
     with pytest.raises(KeyboardInterrupt):
         sweep(config(), tmp_path / "killed", space, sampler, trials=8, trainer=killed)
     rest: list[float] = []
 
-    def counted(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> float:
+    def counted(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
         rest.append(cfg.loss.temperature)
-        return hill(cfg, folder, give_up)
+        hill(cfg, folder, give_up)
 
     assert sweep(config(), tmp_path / "killed", space, sampler, trials=8, trainer=counted) == whole
     assert len(rest) == 5 and rest[0] == begun[3]  # the trial that was killed is taken up again
@@ -116,10 +113,10 @@ def test_pruned_and_diverged_trials_are_told_from_the_others(tmp_path: Path) -> 
     values = [0.05, 0.06, 0.07, 0.08, 0.5, 1.0]
     space = parse_space([f"temperature={','.join(map(str, values))}"], config(), "grid")
 
-    def trainer(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> float:
+    def trainer(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
         if cfg.loss.temperature == 1.0:
             raise Diverged("stopped at step 3")
-        return hill(cfg, folder, give_up)
+        hill(cfg, folder, give_up)
 
     rows = sweep(config(), tmp_path, space, prune=True, trainer=trainer)
     assert [row["state"] for row in rows] == ["complete"] * 4 + ["pruned", "diverged"]
@@ -153,9 +150,7 @@ def _compile_into(folder: str | None) -> None:
 def test_real_trials_share_the_compiled_step(tmp_path: Path) -> None:
     start = save_encoder(make_encoder(), tmp_path / "start")
     (tmp_path / "text.txt").write_text("\n".join(sentences(200)))
-    texts = sentences(80, seed=5)
-    rows = "".join(f"{a},{b},{i % 5}\n" for i, (a, b) in enumerate(zip(texts[::2], texts[1::2], strict=True)))
-    (tmp_path / "dev.csv").write_text("sentence1,sentence2,score\n" + rows)
+    write_senseless_pairs(tmp_path / "dev.csv", 40)
     cfg = config()
     cfg.update_from_flattened_dict(
         {

@@ -1,4 +1,4 @@
-"""The loop as a user meets it: resume, kill -9, signals, and every bad end the issue names. Runs are real processes."""
+"""The loop as a user meets it: resume, kill -9, signals, and every bad end the issue names. What ends by a signal is a real process."""
 
 from __future__ import annotations
 

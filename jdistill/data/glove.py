@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
+from jdistill.data.readers import is_number
 from jdistill.errors import UserError
 
 
+@lru_cache(maxsize=1)  # a student's tokenizer and its table both need the file, of gigabytes
 def read_glove(path: Path, width: int) -> tuple[list[str], np.ndarray]:
     """(distinct words, vectors float32 [words, width]). A first line with a count and a width, word2vec's, is skipped; of a word
     that comes again the first line counts. Raises UserError naming the line that is broken or of another width."""
@@ -32,7 +35,7 @@ def read_glove(path: Path, width: int) -> tuple[list[str], np.ndarray]:
                     raise UserError(f"{path}, line {number}: not a word and {width} numbers: {line[:60]!r}") from None
                 if not np.isfinite(vector).all():
                     raise UserError(f"{path}, line {number}: a number is not finite")
-                if " " in word and _is_number(word.split(" ")[-1]):
+                if " " in word and is_number(word.split(" ")[-1]):
                     raise UserError(f"{path}, line {number}: more than {width} numbers, the embedding_size")
                 if words.setdefault(word, len(rows)) == len(rows):
                     rows.append(vector)
@@ -43,11 +46,3 @@ def read_glove(path: Path, width: int) -> tuple[list[str], np.ndarray]:
     if not rows:
         raise UserError(f"{path} holds no word vectors")
     return list(words), np.stack(rows)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -132,7 +132,7 @@ def _csv_rows(path: Path, column: str, key: str) -> Iterator[Row]:
                 f"{path} line 1: no comma, but tabs or semicolons, between the columns; "
                 "name a tab-separated file .tsv, or separate the columns with commas"
             )
-        words = [name for name, cell in zip(header, first, strict=False) if not _is_number(cell)]
+        words = [name for name, cell in zip(header, first, strict=False) if not is_number(cell)]
         place = header.index(pick_column(column, words, header, str(path), key))
         for row in chain([first], reader):
             cell = row[place] if place < len(row) else ""
@@ -141,7 +141,8 @@ def _csv_rows(path: Path, column: str, key: str) -> Iterator[Row]:
         raise csv_fault(path, reader.line_num, error) from None
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
+    """Whether a cell reads as a number."""
     try:
         float(cell)
     except ValueError:

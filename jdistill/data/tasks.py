@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,8 +34,8 @@ class Split:
 
     def rows(self, which: np.ndarray) -> Split:
         """These rows alone."""
-        pick = lambda side: [side[i] for i in which]  # noqa: E731
-        return Split(pick(self.texts), None if self.others is None else pick(self.others), self.labels[which])
+        others = None if self.others is None else [self.others[i] for i in which]
+        return Split([self.texts[i] for i in which], others, self.labels[which])
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,9 @@ def _trec(name: str, folder: Path, seed: int) -> Task:
     return Task(name, labels, train, dev, found[1])
 
 
-def _two_files(sub: str, negative: str, positive: str):
+def _two_files(sub: str, negative: str, positive: str) -> Callable[[str, Path, int], Task]:
+    """A reader of a folder with one file a label."""
+
     def read(name: str, folder: Path, seed: int) -> Task:
         rows: list[tuple[str, str | None, int]] = []
         for label, file in enumerate((negative, positive)):
