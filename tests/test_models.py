@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import jdistill
 from jdistill import convert
 from jdistill.errors import UserError
 from jdistill.models.bert import Bert
+from jdistill.models.matmul import matmul
 
 
 def torch_model(kind: str, folder: Path):
@@ -107,6 +109,17 @@ def test_bfloat16_computes_near_float32_and_keeps_float32_parameters() -> None:
     rough = Bert(config, jnp.bfloat16).apply({"params": params}, ids, mask)[-1]
     assert rough.dtype == jnp.bfloat16
     assert 1e-4 < np.abs(exact - np.asarray(rough, np.float32)).max() < 0.15
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 2e-2)])
+@pytest.mark.parametrize(("width", "out"), [(6, 10), (7, 9), (10, 6)])
+def test_a_products_gradient_is_jaxs_own(width: int, out: int, dtype: str, tolerance: float) -> None:
+    rng = np.random.default_rng(0)
+    x, kernel, dy = (rng.normal(size=shape) for shape in ((2, 5, width), (width, out), (2, 5, out)))
+    found = jax.vjp(matmul, jnp.asarray(x, dtype), jnp.asarray(kernel, dtype))[1](jnp.asarray(dy, dtype))
+    for got, expected in zip(found, (dy @ kernel.T, np.einsum("bld,blf->df", x, dy)), strict=True):
+        assert got.dtype == dtype
+        np.testing.assert_allclose(np.asarray(got, np.float64), expected, rtol=tolerance, atol=3 * tolerance)
 
 
 # (embedding, layers, width of layers, feed-forward) -> parameters with a pooler, SimTDE tables 2 and 3.
