@@ -10,6 +10,9 @@ def get_config() -> ConfigDict:
     # Sources: a path, a hub id, or pkg:import_name/sub/folder inside an installed package.
     # teacher: also vectors:FILE (texts with their embeddings) and st:SOURCE (whatever sentence-transformers loads; torch extra)
     c.teacher = ""  # empty: the start itself
+    c.teacher_dtype = (
+        "float32"  # in which a teacher of ours computes its answers; bfloat16: faster, kept apart in the cache
+    )
     c.teacher_pooling = ""  # in the place of the teacher's own pooler, such as cls; empty: its own
     c.start = ""  # where the student's weights start; empty: the teacher itself
     c.pooling = ""  # the student's pooler, a name in jdistill/models/pooling.py; empty: its start's own

@@ -65,7 +65,7 @@ def stages_of(cfg: ConfigDict) -> tuple[Stage, ...]:
 def prepare(cfg: ConfigDict) -> Run:
     """Reads everything that a config names. Raises UserError for what is not there or does not fit."""
     stages = stages_of(cfg)
-    teacher = open_teacher(cfg.teacher or cfg.start, cfg.max_length, "float32", cfg.teacher_pooling)
+    teacher = open_teacher(cfg.teacher or cfg.start, cfg.max_length, cfg.teacher_dtype, cfg.teacher_pooling)
     start = task_start(cfg)
     own_start = None if start or (cfg.start and cfg.teacher) else teacher.encoder
     student = own_start or loading.load(start or _start_source(cfg), key="config.student" if start else "config.start")

@@ -41,7 +41,8 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") ->
     """A teacher from `vectors:FILE`, `st:SOURCE` (torch extra) or any source that jdistill.load reads.
 
     max_length: tokens that it sees of a text, at most (0: the model's own limit); what a vectors: file saw is its own
-    affair. pooling: taken in the place of the model's own, whose projections are then left out.
+    affair. dtype: the compute type of its answers, float32 or bfloat16; Teacher.encoder computes in float32. pooling: taken in the
+    place of the model's own, whose projections are then left out.
     """
     if not source:
         raise UserError("--config.teacher is empty: name a folder, a hub id, pkg:…, st:… or vectors:FILE")
@@ -51,12 +52,14 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") ->
         return _from_vectors(source)
     if source.startswith("st:"):
         return _from_sentence_transformers(source, max_length)
-    model = loading.load(source, key="config.teacher", dtype=dtype)
+    if dtype not in ("float32", "bfloat16"):
+        raise UserError(f"--config.teacher_dtype={dtype!r} is not one of float32, bfloat16")
+    model = loading.load(source, key="config.teacher")
     if max_length:
         model = replace(model, max_length=min(max_length, model.max_length))
     if pooling:
         model = replace(model, pooling=known(pooling), dense=(), dense_activations=())
-    bare = replace(model, normalize=False)
+    bare = replace(model, normalize=False, dtype=dtype)
     return Teacher(
         source, model.dim, bare.fingerprint(), lambda texts: bare.encode(texts, batch_size=32), encoder=model
     )

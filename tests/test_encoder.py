@@ -12,6 +12,7 @@ from conftest import make_encoder, real_teacher_folder, save_encoder, sentences
 import jdistill
 from jdistill.errors import UserError
 from jdistill.probe_texts import PROBE_TEXTS
+from jdistill.teacher import open_teacher
 
 
 def test_the_real_teacher_equals_sentence_transformers() -> None:
@@ -96,3 +97,16 @@ def test_a_folder_without_modules_is_mean_pooled(tmp_path: Path) -> None:
     (folder / "modules.json").unlink()
     model = jdistill.load(str(folder))
     assert model.pooling == "mean" and not model.normalize
+
+
+def test_a_teacher_answers_in_bfloat16_and_is_kept_apart(tiny_teacher: Path) -> None:
+    exact, rough = (open_teacher(str(tiny_teacher), 64, dtype) for dtype in ("float32", "bfloat16"))
+    assert exact.fingerprint != rough.fingerprint
+    assert rough.encoder is not None and rough.encoder.dtype == "float32"  # the student may start as it
+    texts = sentences(20)
+    one, other = exact.answer(texts), rough.answer(texts)
+    assert other.dtype == np.float32
+    cosines = (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+    assert 0.99 < cosines.min() < 0.999999
+    with pytest.raises(UserError, match="teacher_dtype"):
+        open_teacher(str(tiny_teacher), 64, "float16")
