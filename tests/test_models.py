@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,7 @@ import jdistill
 from jdistill import convert
 from jdistill.errors import UserError
 from jdistill.models.bert import Bert
-from jdistill.models.matmul import matmul
+from jdistill.models.matmul import Dense, matmul
 
 
 def torch_model(kind: str, folder: Path):
@@ -120,6 +121,24 @@ def test_a_products_gradient_is_jaxs_own(width: int, out: int, dtype: str, toler
     for got, expected in zip(found, (dy @ kernel.T, np.einsum("bld,blf->df", x, dy)), strict=True):
         assert got.dtype == dtype
         np.testing.assert_allclose(np.asarray(got, np.float64), expected, rtol=tolerance, atol=3 * tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 3e-2)])
+def test_a_dense_layer_and_its_gradients_are_flaxs_own(dtype: str, tolerance: float) -> None:
+    x = np.random.default_rng(0).normal(size=(3, 40, 6)).astype(np.float32)
+    params = nn.Dense(8).init(jax.random.key(0), x)["params"]
+    params = params | {"bias": np.arange(8, dtype=np.float32) / 8}
+
+    def loss(layer: nn.Module, params: dict) -> jax.Array:
+        return jnp.sin(layer.apply({"params": params}, x).astype(jnp.float32)).sum()
+
+    exact = jax.value_and_grad(lambda params: loss(nn.Dense(8), params))(params)
+    found = jax.value_and_grad(lambda params: loss(Dense(8, dtype=jnp.dtype(dtype)), params))(params)
+    for got, expected in zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True):
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=20 * tolerance)
+    fresh = Dense(8).init(jax.random.key(1), x)["params"]
+    jax.tree.map(np.testing.assert_array_equal, fresh, nn.Dense(8).init(jax.random.key(1), x)["params"])
 
 
 # (embedding, layers, width of layers, feed-forward) -> parameters with a pooler, SimTDE tables 2 and 3.

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jdistill.models.matmul import batched, batched_transposed, dense_dot
+from jdistill.models.matmul import Dense, batched, batched_transposed
 
 Array = jax.Array
-Dense = partial(nn.Dense, dot_general=dense_dot)
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     # By erf, which is a quarter cheaper forward on CPU than the erfc that nn.gelu goes through (gradients cost the same).

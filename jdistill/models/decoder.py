@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jdistill.models.bert import ACTIVATIONS, Dense
-from jdistill.models.matmul import batched, batched_transposed
+from jdistill.models.bert import ACTIVATIONS
+from jdistill.models.matmul import Dense, batched, batched_transposed
 
 Array = jax.Array
 Tree = dict
@@ -130,7 +130,7 @@ class DecoderLayer(nn.Module):
     def __call__(self, x_BxLxD: Array, angle_BxLxHalf: Array, bias_BxLxL: Array, deterministic: bool) -> Array:
         c = self.config
 
-        def dense(width: int, name: str) -> nn.Dense:
+        def dense(width: int, name: str) -> Dense:
             return Dense(width, use_bias=c.mlp_bias, dtype=self.dtype, name=name)
 
         def add(x: Array, update: Array) -> Array:
