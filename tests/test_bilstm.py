@@ -170,8 +170,9 @@ def test_the_export_equals_flax_without_jdistill(tmp_path: Path, over_time: str)
     assert np.abs(np.load(tmp_path / "out" / "theirs.npy") - model.encode(texts)).max() < 1e-4
 
 
-def test_the_loss_is_half_of_one_minus_cosine() -> None:
-    cfg, start = config(), make_encoder()
+@pytest.mark.parametrize("target", ["vectors", "pairs"])
+def test_the_loss_is_half_of_one_minus_cosine_and_its_rivals_that_of_pairs(target: str) -> None:
+    cfg, start = config(**{"loss.target": target}), make_encoder()
     start = replace(start, tokenizer=make_tokenizer(cfg, start))
     tokens, rng = random_tokens(50, vocab_size=1000), np.random.default_rng(0)
     (stage,) = METHODS["bilstm_sra"](cfg)
@@ -180,8 +181,18 @@ def test_the_loss_is_half_of_one_minus_cosine() -> None:
     data = {"ids": ids, "mask": mask, "teacher": rng.standard_normal((6, 32)).astype(np.float32)}
     loss, _ = method.objective(method.params, {}, method.represent(method.params, {}, data, None), data)
     vectors = method.student.encode_ids(tokens.lists(np.arange(6)))
-    cosines = [t @ s / np.linalg.norm(t) / np.linalg.norm(s) for t, s in zip(data["teacher"], vectors, strict=True)]
-    assert float(loss) == pytest.approx(0.5 * (1 - np.mean(cosines)), rel=1e-5)
+
+    def cosine(a: np.ndarray, b: np.ndarray) -> float:
+        return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+    of_teacher = data["teacher"]
+    if target == "vectors":
+        expected = 0.5 * (1 - np.mean([cosine(*both) for both in zip(of_teacher, vectors, strict=True)]))
+    else:
+        pairs = [(i, j) for i in range(6) for j in range(6)]
+        differences = [cosine(of_teacher[i], of_teacher[j]) - cosine(vectors[i], vectors[j]) for i, j in pairs]
+        expected = np.mean(np.square(differences))
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
     gradient, _ = make_gradient(method, 0, False, 2)(method.params, {}, data, np.int32(0))
     whole, _ = make_gradient(method, 0, False)(method.params, {}, data, np.int32(0))
     for one, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(whole), strict=True):
@@ -222,6 +233,8 @@ def test_a_broken_file_of_word_vectors_is_named_with_its_line(tmp_path: Path, co
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(UserError, match="over_time='mean' is not one of max, final"):
         student(**{"student.over_time": "mean"})
+    with pytest.raises(UserError, match="target='labels' is not one of vectors, pairs"):
+        METHODS["bilstm_sra"](config(**{"loss.target": "labels"}))
     with pytest.raises(UserError, match="embedding_size=40 must lie in 1..32"):
         student(**{"student.embedding_size": 40})
 

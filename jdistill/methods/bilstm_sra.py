@@ -11,17 +11,20 @@ from ml_collections import ConfigDict
 
 from jdistill.bilstm_start import make_bilstm, make_tokenizer
 from jdistill.errors import UserError
-from jdistill.losses import unit
+from jdistill.losses import mse, pair_cosines, unit
 from jdistill.methods.contract import Array, Method, Stage, Start, Tree
 from jdistill.student import representer
 
 OVER_TIME = ("max", "final")
+TARGETS = ("vectors", "pairs")
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
-    """Raises UserError for a pooling over time that is not listed."""
+    """Raises UserError for a pooling over time or a target that is not listed."""
     if cfg.student.over_time not in OVER_TIME:
         raise UserError(f"--config.student.over_time={cfg.student.over_time!r} is not one of {', '.join(OVER_TIME)}")
+    if cfg.loss.target not in TARGETS:
+        raise UserError(f"--config.loss.target={cfg.loss.target!r} is not one of {', '.join(TARGETS)}")
     return (Stage("distil", "texts", cfg, build, tokenizer=lambda start: make_tokenizer(cfg, start)),)
 
 
@@ -34,7 +37,10 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     ) -> tuple[Array, dict[str, Array]]:
         # Eq. 1: L = (1 - T_x S_x / |T_x| |S_x|) / 2, S_x = tanh(W H).
         cosine_n = (unit(batch["teacher"]) * unit(reps["output"])).sum(-1)
-        loss = 0.5 * (1.0 - cosine_n).mean()
+        # Section 5.5's rival, BiLSTM-KD: the cosines of the batch's pairs alone.
+        rival = cfg.loss.target == "pairs"
+        pairs = (pair_cosines(reps["output"]), pair_cosines(batch["teacher"]))
+        loss = mse(*pairs) if rival else 0.5 * (1.0 - cosine_n).mean()
         return loss, {"loss": loss, "cosine": jnp.mean(cosine_n)}
 
     return Method({"student": student.weights()}, student, {}, representer(student, cfg.dtype), objective)
