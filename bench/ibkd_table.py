@@ -26,7 +26,9 @@ if __name__ == "__main__":
 
 
 import jdistill
-from jdistill.evaluate import evaluate
+from jdistill.data.sources import read_texts
+from jdistill.evals.geometry import evaluate_geometry
+from jdistill.evals.sts import evaluate_sts
 
 # row -> variant of configs/ibkd.py and changed keys
 ROWS: dict[str, tuple[str, list[str]]] = {
@@ -73,24 +75,16 @@ def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, flo
     if path.is_file():
         return json.loads(path.read_text())
     found = {}
-    for stage in ("distil", "finetune"):
-        if (workdir / stage).is_dir():
-            out = workdir / f"export-{stage}"
-            command = [
-                sys.executable,
-                "-m",
-                "jdistill.export",
-                "--workdir",
-                str(workdir),
-                "--stage",
-                stage,
-                "--out",
-                str(out),
-            ]
-            subprocess.run(command, check=True)
-            model = jdistill.load(str(out))
-            figures = evaluate(model, senteval=flags.senteval, geometry=flags.text)
-            found[stage] = figures["sts"] | figures["geometry"]
+    stages = [stage for stage in ("distil", "finetune") if (workdir / stage).is_dir()]
+    for stage in stages:
+        out = workdir / f"export-{stage}"
+        command = [sys.executable, "-m", "jdistill.export", "--workdir", str(workdir), "--stage", stage]
+        subprocess.run([*command, "--out", str(out)], check=True)
+        model, senteval = jdistill.load(str(out)), Path(flags.senteval)
+        # The run itself has scored what its last stage gave.
+        of_run = json.loads((workdir / "results.json").read_text())["sts"] if stage == stages[-1] else None
+        geometry = evaluate_geometry(model, senteval, read_texts(flags.text, key="text").texts).figures
+        found[stage] = (of_run or evaluate_sts(model, senteval)["sts"]) | geometry
     path.write_text(json.dumps(found, indent=2) + "\n")
     return found
 
