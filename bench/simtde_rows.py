@@ -46,7 +46,7 @@ def main() -> None:
             cells = " | ".join(f"{found['sts'][task]:.2f}" for task in TASKS)
             million = found["student"]["num_params"] / 1e6
             print(
-                f"| {row or 'base'} | {seed} | {million:.1f} M | {cells} | {found['pairs']:.2f} | {found['agreement']['spearman']:.2f} |",
+                f"| {row or 'base'} | {seed} | {million:.1f} M | {cells} | {found['scored_pairs']:.2f} | {found['agreement']['spearman']:.2f} |",
                 flush=True,
             )
         if len(averages[row]) > 1:

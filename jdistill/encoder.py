@@ -53,7 +53,8 @@ class Encoder:
 
     params: Flax parameters of models.bert.Bert, models.decoder.Decoder or models.bilstm.Bilstm, float32. dense: projections
     after pooling, each {"kernel" [in, out],
-    "bias" [out] (optional)} with its activation's name in dense_activations. normalize: unit length at the end.
+    "bias" [out] (optional)} with its activation's name in dense_activations. pooler: parameters of a pooler that has some (models.pma).
+    normalize: unit length at the end.
     prompts: name -> text put before the input. max_length: in tokens, special tokens included.
     """
 
@@ -62,6 +63,7 @@ class Encoder:
     tokenizer: PreTrainedTokenizerFast
     pooling: str = "mean"
     normalize: bool = False
+    pooler: dict[str, Any] = field(default_factory=dict)
     dense: tuple[dict[str, Any], ...] = ()
     dense_activations: tuple[str, ...] = ()
     prompts: dict[str, str] = field(default_factory=dict)
@@ -82,7 +84,7 @@ class Encoder:
 
     @property
     def num_params(self) -> int:
-        return sum(int(np.prod(np.shape(x))) for x in jax.tree.leaves((self.params, self.dense)))
+        return sum(int(np.prod(np.shape(x))) for x in jax.tree.leaves((self.params, self.pooler, self.dense)))
 
     def prompt_for(self, role: str) -> str | None:
         """The name of the prompt for a "query" or a "document"; None, which means the default, where there is none."""
@@ -145,11 +147,10 @@ class Encoder:
         if not len(ids):
             return out
         mesh = sharding.local_mesh()
-        params, dense = sharding.replicate((self.params, self.dense), mesh) if mesh.size > 1 else self._on_device()
+        weights = (self.params, self.pooler, self.dense)
         embed = partial(
             _embed,
-            params,
-            dense,
+            *(sharding.replicate(weights, mesh) if mesh.size > 1 else self._on_device()),
             config=self.config,
             pooling=self.pooling,
             dtype=self.dtype,
@@ -163,10 +164,10 @@ class Encoder:
                     meter.advance(len(rows))
         return out
 
-    def _on_device(self) -> tuple[Any, Any]:
+    def _on_device(self) -> tuple[Any, Any, Any]:
         # Moved once and remembered: a copy of 90 MB per call would dwarf the encoding of one sentence.
         if "_device" not in self.__dict__:
-            object.__setattr__(self, "_device", jax.device_put((self.params, self.dense)))
+            object.__setattr__(self, "_device", jax.device_put((self.params, self.pooler, self.dense)))
         return self.__dict__["_device"]
 
     def fingerprint(self, normalize: bool | None = None) -> str:
@@ -180,9 +181,8 @@ class Encoder:
             ).encode()
         )
         digest.update(self.tokenizer_fingerprint().encode())
-        for path, leaf in sorted(
-            jax.tree_util.tree_leaves_with_path((self.params, self.dense)), key=lambda item: str(item[0])
-        ):
+        parts = (self.params, self.dense, self.pooler)
+        for path, leaf in sorted(jax.tree_util.tree_leaves_with_path(parts), key=lambda item: str(item[0])):
             digest.update(jax.tree_util.keystr(path).encode())
             digest.update(np.ascontiguousarray(leaf).tobytes())
         return digest.hexdigest()
@@ -193,16 +193,25 @@ class Encoder:
         return hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def weights(self) -> dict[str, Any]:
-        """What training changes, as one tree: {"model": Flax parameters, "dense": {"0": …}}. The inverse of with_weights."""
-        return {"model": self.params} | (
-            {"dense": {str(i): layer for i, layer in enumerate(self.dense)}} if self.dense else {}
+        """What training changes, as one tree: {"model": Flax parameters, "pooler": …, "dense": {"0": …}}, the latter two where there
+        are any. The inverse of with_weights."""
+        dense = {str(i): layer for i, layer in enumerate(self.dense)}
+        return (
+            {"model": self.params}
+            | ({"pooler": self.pooler} if self.pooler else {})
+            | ({"dense": dense} if dense else {})
         )
 
     def with_weights(self, weights: dict[str, Any]) -> Encoder:
         """The same encoder with other weights, taken to the host."""
         host = jax.tree.map(np.asarray, weights)
         dense = host.get("dense", {})
-        return replace(self, params=host["model"], dense=tuple(dense[str(i)] for i in range(len(dense))))
+        return replace(
+            self,
+            params=host["model"],
+            pooler=host.get("pooler", {}),
+            dense=tuple(dense[str(i)] for i in range(len(dense))),
+        )
 
 
 def prompt_named(prompts: Mapping[str, str], role: str) -> str | None:
@@ -213,6 +222,7 @@ def prompt_named(prompts: Mapping[str, str], role: str) -> str | None:
 @partial(jax.jit, static_argnames=("config", "pooling", "dtype", "activations", "normalize"))
 def _embed(
     params: Any,
+    pooler: Any,
     dense: Any,
     ids_BxL: jax.Array,
     mask_BxL: jax.Array,
@@ -224,5 +234,5 @@ def _embed(
     normalize: bool,
 ) -> jax.Array:
     states = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype))
-    x_BxD = apply_dense(pool(pooling, states, mask_BxL), dense, activations)
+    x_BxD = apply_dense(pool(pooling, states, mask_BxL, pooler), dense, activations)
     return losses.unit(x_BxD) if normalize else x_BxD

@@ -64,7 +64,9 @@ def read_pooler(folder: Path, modules: list[dict[str, str]], config: ModelConfig
     kinds = [kind for kind, _ in found]
     count = 2 if kinds[1:2] == ["WeightedLayerPooling"] else 1
     pooling, rest = kinds[1 : 1 + count], found[1 + count :]
-    known = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"])
+    if kinds[-1:] == ["Interaction"]:  # scores pairs; a text's vector passes through it (jdistill.pair_scorer)
+        kinds, rest = kinds[:-1], rest[:-1]
+    known = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"], ["PmaPooling"])
     if (
         not kinds
         or kinds[0] not in TRANSFORMERS
@@ -82,8 +84,8 @@ def read_pooler(folder: Path, modules: list[dict[str, str]], config: ModelConfig
     layers: tuple[int, ...] = (config.num_layers,)
     over_layers, over_tokens = "mean", "mean"
     where = found[1][1]
-    if pooling == ["FinalStates"]:
-        return "final", rest
+    if pooling in (["FinalStates"], ["PmaPooling"]):
+        return ("final" if pooling == ["FinalStates"] else "pma"), rest
     if pooling == ["LayerPooling"]:
         settings = read_json(where / "config.json", {})
         layers, over_layers = tuple(settings.get("layers", ())), settings.get("over_layers", "")

@@ -51,7 +51,7 @@ def evaluate(
     """The figures of an encoder on the sets that are given, each a path; an empty one is passed over.
 
     "sts" and "sts_by_subset" (see evals.sts), "retrieval" (evals.retrieval, where corpus_model, index and index_effort
-    belong), "pairs" (Spearman x 100), "entity" (evals.entity), "geometry" (evals.geometry: alignment and uniformity on
+    belong), "scored_pairs" (Spearman x 100), "entity" (evals.entity), "geometry" (evals.geometry: alignment and uniformity on
     senteval's STS-B, covariance over the texts of this source). Raises UserError for a set that is missing or malformed.
     """
     results: dict[str, Any] = {}
@@ -62,7 +62,7 @@ def evaluate(
             encoder, Path(beir), corpus_model=corpus_model, kind=index, effort=index_effort
         )
     if pairs:
-        results["pairs"] = evaluate_pairs(encoder, Path(pairs))
+        results["scored_pairs"] = evaluate_pairs(encoder, Path(pairs))
     if entity:
         results["entity"] = evaluate_entity(encoder, Path(entity))
     if geometry:
@@ -83,8 +83,8 @@ def table(results: dict[str, Any]) -> str:
         lines += ["STS, Spearman x 100", *(f"  {task:<24}{value:8.2f}" for task, value in results["sts"].items())]
     for name, figures in results.get("retrieval", {}).items():
         lines += [f"Retrieval, {name}", *(_line(*item) for item in figures.items())]
-    if "pairs" in results:
-        lines += ["Scored pairs, Spearman x 100", f"  {'pairs':<24}{results['pairs']:8.2f}"]
+    if "scored_pairs" in results:
+        lines += ["Scored pairs, Spearman x 100", f"  {'pairs':<24}{results['scored_pairs']:8.2f}"]
     for name, figures in results.get("transfer", {}).items():
         of_cosine = {f"cosine {what}": value for what, value in figures.get("cosine", {}).items()}
         plain = {what: value for what, value in figures.items() if what != "cosine"} | of_cosine

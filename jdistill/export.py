@@ -10,14 +10,17 @@ only if those agree with Flax.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from jdistill import bilstm_files, convert, loading, onnx_graph, torch_int8
+from jdistill.adapted import adapted_weights
 from jdistill.checkpoint import Checkpoints
 from jdistill.data.sources import read_texts
 from jdistill.encoder import Encoder
@@ -34,6 +37,7 @@ from jdistill.index import unit_rows
 from jdistill.model_card import write_card
 from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.decoder import DecoderConfig
+from jdistill.pair_scorer import PairScorer, save_interaction
 from jdistill.probe_texts import PROBE_TEXTS
 from jdistill.progress import log, setup_logging
 from jdistill.quantize import KINDS, quantize
@@ -196,8 +200,14 @@ def _tokens(model: Encoder, texts: list[str]) -> dict[str, np.ndarray]:
 def load_student(workdir: Path, stage: str = "", step: int | None = None) -> Encoder:
     """The student of a stage (empty: the one that began last) at a checkpoint (None: the one with the best dev score).
 
-    From its Orbax checkpoints and the encode contract beside them; the teacher is not needed.
+    From its Orbax checkpoints and the encode contract beside them; the teacher is not needed, but for a student that is adapters on
+    the teacher's own weights.
     """
+    return load_trained(workdir, stage, step)[0]
+
+
+def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tuple[Encoder, dict[str, Any]]:
+    """As load_student, and all parameters that were trained."""
     begun = sorted(workdir.glob("*/student/modules.json"), key=lambda path: path.stat().st_mtime_ns)
     stage = stage or (begun[-1].parts[-3] if begun else "distil")
     folder = workdir / stage
@@ -209,7 +219,9 @@ def load_student(workdir: Path, stage: str = "", step: int | None = None) -> Enc
     step = checkpoints.best_step() if step is None else step
     _, state, _ = checkpoints.restore(None, step)
     checkpoints.close()
-    return loading.load(str(folder / "student"), key="workdir", weights=state["params"]["student"])
+    params = state["params"]
+    weights = params["student"] if "student" in params else adapted_weights(workdir, params)
+    return loading.load(str(folder / "student"), key="workdir", weights=weights), params
 
 
 def _max_abs(a: np.ndarray, b: np.ndarray) -> float:
@@ -247,7 +259,7 @@ def main(argv: list[str] | None = None) -> int:
     setup_logging()
     if (KINDS.get(flags.quantize) == "calibrated") != bool(flags.calibrate):
         raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
-    student = load_student(flags.workdir, flags.stage, flags.step)
+    student, params = load_trained(flags.workdir, flags.stage, flags.step)
     if flags.plain and not is_built_in(student.pooling):
         if student.dense:
             raise UserError(
@@ -256,6 +268,9 @@ def main(argv: list[str] | None = None) -> int:
         log.info("pooler %s becomes %s", student.pooling, nearest_built_in(student.pooling))
         student = replace(student, pooling=nearest_built_in(student.pooling))
     export(student, flags.out, onnx=flags.format == "onnx")
+    if "iem" in params:
+        kind = json.loads((flags.workdir / "config.json").read_text())["interaction"]
+        save_interaction(PairScorer(student, params["iem"], kind), flags.out)
     if flags.quantize:
         texts = read_texts(flags.calibrate, key="calibrate").texts[:512] if flags.calibrate else []
         (quantized_for_torch if flags.quantize_for == "torch" else quantized)(student, flags.out, flags.quantize, texts)

@@ -14,7 +14,9 @@ from jdistill import bilstm_files
 from jdistill.encoder import Encoder
 from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.decoder import DecoderConfig
+from jdistill.models.pma import heads_for
 from jdistill.models.pooling import POOLERS
+from jdistill.pma_tensors import to_torch
 from jdistill.workdir import write_json
 
 MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
@@ -42,19 +44,18 @@ def is_built_in(pooling: str) -> bool:
 
 
 def nearest_built_in(pooling: str) -> str:
-    """The pooler itself if it is built in, else the mean over the same layers, or an LSTM's maximum over time."""
+    """The pooler itself if it is built in, else the mean over the same layers (or tokens), or an LSTM's maximum over time."""
     if is_built_in(pooling):
         return pooling
-    if pooling == "final":
-        return "max"
+    if pooling in ("final", "pma"):
+        return "max" if pooling == "final" else "mean"
     return pooling.replace("max_", "avg_", 1).replace("concat_", "avg_", 1)
 
 
 def custom_files(model: Encoder) -> list[str]:
     """Names of the Python files that the export carries; with any, sentence-transformers asks for trust_remote_code."""
-    files = (
-        [] if is_built_in(model.pooling) else ["final_states.py" if model.pooling == "final" else "layer_pooling.py"]
-    )
+    of_pooler = {"final": "final_states.py", "pma": "pma_pooling.py"}.get(model.pooling, "layer_pooling.py")
+    files = [] if is_built_in(model.pooling) else [of_pooler]
     if isinstance(model.config, DecoderConfig) and not model.config.causal:
         files.append("bidirectional_transformer.py")
     return files
@@ -65,9 +66,12 @@ def needs_all_layers(pooling: str) -> bool:
     return POOLERS[pooling].layers != (-1,)
 
 
-def pooling_modules(pooling: str, num_layers: int, hidden_size: int) -> list[Module]:
-    """Pooling alone, WeightedLayerPooling and Pooling, or, for what neither can express, our own LayerPooling."""
+def pooling_modules(pooling: str, num_layers: int, hidden_size: int, params: dict[str, Any]) -> list[Module]:
+    """Pooling alone, WeightedLayerPooling and Pooling, or, for what neither can express, a module of our own. params: the pooler's."""
     pooler = POOLERS[pooling]
+    if pooling == "pma":
+        about = {"embedding_dimension": hidden_size, "heads": heads_for(hidden_size)}
+        return [Module("pma_pooling.PmaPooling", about, to_torch(params))]
     layers = pooler.states(num_layers)
     if pooling == "final":
         return [Module("final_states.FinalStates", {"embedding_dimension": hidden_size})]
@@ -86,7 +90,7 @@ def pooling_modules(pooling: str, num_layers: int, hidden_size: int) -> list[Mod
 
 def modules_of(model: Encoder) -> list[Module]:
     """Everything after the transformer, in order."""
-    modules = pooling_modules(model.pooling, model.config.num_layers, model.config.hidden_size)
+    modules = pooling_modules(model.pooling, model.config.num_layers, model.config.hidden_size, model.pooler)
     width = model.pooled_width
     for layer, activation in zip(model.dense, model.dense_activations, strict=True):
         kernel = np.asarray(layer["kernel"], np.float32)

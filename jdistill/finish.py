@@ -8,10 +8,12 @@ from typing import Any
 from jdistill import index, loading, sharding
 from jdistill.classifier import Classifier, save_head
 from jdistill.evals import agreement, speed
+from jdistill.evals.judged_pairs import evaluate_judged
 from jdistill.evaluate import evaluate
 from jdistill.export import export
 from jdistill.labelled import task_scores
 from jdistill.model_card import write_card
+from jdistill.pair_scorer import PairScorer, save_interaction
 from jdistill.progress import clock, log
 from jdistill.report import write_report
 from jdistill.run import Run, Trained
@@ -50,13 +52,17 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
         if cfg.evaluate_teacher and any(sets.values()):
             of_teacher = evaluate(teacher.encoder, **sets, **search)
             results |= {f"teacher_{name}": value for name, value in of_teacher.items()}
-    if run.labelled is not None and trained.head is not None:
+    if run.labelled is not None and "head" in trained.params:
         task = run.labelled.task
-        save_head(Classifier(model, trained.head, task.labels, task.pairs), workdir / "export")
+        save_head(Classifier(model, trained.params["head"], task.labels, task.pairs), workdir / "export")
         split = "dev" if task.test is None else "test"
-        scores = {which: task_scores(task, model, trained.head, which) for which in {"dev", split}}
+        scores = {which: task_scores(task, model, trained.params["head"], which) for which in {"dev", split}}
         rows = {"train": len(task.train), "dev": len(task.dev)} | ({"test": len(task.test)} if task.test else {})
         results["task"] = {task.name: scores[split] | {"split": split, "dev": scores["dev"], "rows": rows}}
+    if trained.judged is not None:
+        scorer = PairScorer(model, trained.params.get("iem"), cfg.interaction)
+        checks["logits"] = save_interaction(scorer, workdir / "export")
+        results["pairs"] = evaluate_judged(cfg, trained.judged, scorer)
     if words.held_out:
         results["agreement"] = agreement.agreement(model.encode(words.held_out), run.answers.held_out())
         if cfg.latency_texts:
@@ -85,6 +91,9 @@ def headline(results: dict[str, Any]) -> list[str]:
     for name, found in results.get("task", {}).items():
         figures = ", ".join(f"{metric} {value:.2f}" for metric, value in found.items() if isinstance(value, float))
         lines.append(f"{name}, {found['split']}: {figures}")
+    for name, rows in results.get("pairs", {}).items():
+        of_rows = ", ".join(f"{row} {found['ap']:.2f}" for row, found in rows.items())
+        lines.append(f"{name}, average precision: {of_rows} (share of positives {rows['student']['prior']:.2f})")
     if "agreement" in results:
         lines.append(
             f"agreement with the teacher on held-out text: Spearman of pair cosines {results['agreement']['spearman']:.2f}"

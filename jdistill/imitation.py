@@ -102,17 +102,18 @@ def hard_over_easy(
     return _mean_over_queries(terms.sum((1, 2)) / count, pairs.any((1, 2)))
 
 
-def feature_imitation(student_nxCxD: Array, teacher_nxCxT: Array, mask_nxC: Array) -> Array:
-    """FI (eq. 9, 10): squared difference of both sides' cosines between the features of a query's candidates (positives and hard
-    negatives), summed over pairs of candidates, mean over queries."""
-
-    def cosines(y: Array) -> Array:
-        of = unit(y.astype(jnp.float32))
-        return jnp.einsum("njd,nkd->njk", of, of, precision=jax.lax.Precision.HIGHEST)
-
+def feature_imitation(student_nxCxD: Array, teacher_nxCxC: Array, mask_nxC: Array) -> Array:
+    """FI (eq. 9, 10): squared difference of both sides' cosines r between the features of a query's candidates (positives and hard
+    negatives), summed over pairs of candidates, mean over queries. teacher: its cosines, as they are kept (`cosines`)."""
     pairs = mask_nxC[:, :, None] & mask_nxC[:, None, :]
-    difference = jnp.where(pairs, cosines(teacher_nxCxT) - cosines(student_nxCxD), 0.0)
+    difference = jnp.where(pairs, teacher_nxCxC.astype(jnp.float32) - cosines(student_nxCxD), 0.0)
     return _mean_over_queries(jnp.square(difference).sum((1, 2)), mask_nxC.any(1))
+
+
+def cosines(y_nxCxD: Array) -> Array:
+    """Eq. 9: the cosine of every two of a query's features, float32 [n, C, C]."""
+    of = unit(y_nxCxD.astype(jnp.float32))
+    return jnp.einsum("njd,nkd->njk", of, of, precision=jax.lax.Precision.HIGHEST)
 
 
 def _at_least_one(mask_nxC: Array) -> Array:

@@ -100,6 +100,12 @@ class Judge:
             )
         return found[0][0], found[1][0]
 
+    @property
+    def answer_rows(self) -> np.ndarray:
+        """The output layer's rows of yes and no, float32 [2, D]."""
+        table = self.model.params["word"]["embedding"] if self.head is None else self.head.T
+        return np.asarray(table)[list(self.answers)]
+
     def _ids(self, text: str) -> list[int]:
         return list(self.model.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
@@ -128,8 +134,7 @@ class Judge:
         assert isinstance(config, DecoderConfig)
         z, y = np.empty(len(ids), np.float32), np.empty((len(ids), config.hidden_size), np.float32)
         mesh = sharding.local_mesh()
-        table = self.model.params["word"]["embedding"] if self.head is None else self.head.T
-        params, answers_2xD = sharding.replicate((self.model.params, np.asarray(table)[list(self.answers)]), mesh)
+        params, answers_2xD = sharding.replicate((self.model.params, self.answer_rows), mesh)
         judge = partial(_judge, params, answers_2xD, config=config, dtype=self.model.dtype)
         for rows, tokens, mask in batches_by_length(ids, config.pad_token_id, config.max_positions, batch_size):
             found_z, found_y = judge(*sharding.shard_rows((tokens, mask), mesh))
@@ -159,7 +164,12 @@ def _judge(
 
 def load_judge(source: str, key: str = "teacher", **settings: Any) -> Judge:
     """A judge from a path, hub id, pkg: or .gguf file, with its output layer. settings: Judge's own."""
-    model = loading.load(source, key=key)
+    return judge_of(loading.load(source, key=key), key, **settings)
+
+
+def judge_of(model: Encoder, key: str = "teacher", **settings: Any) -> Judge:
+    """As load_judge, from the model that was loaded from model.source."""
+    source = model.source
     if not isinstance(model.config, DecoderConfig) or model.config.tied:
         return Judge(model, **settings)
     place = resolve(source, key)
@@ -181,7 +191,11 @@ class Scores:
         )
 
     def of(self, queries: Sequence[str], passages: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """(z float32 [N], y float16 [N, D]) of the pairs; what is not known yet is asked, CHUNK pairs at a time."""
+        """(z float32 [N], y float16 [N, D]) of the pairs; what is not known yet is asked."""
+        return self.at(self.places(queries, passages))
+
+    def places(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+        """Where the answer to each pair is kept, int64 [N]; what is not known yet is asked, CHUNK pairs at a time."""
         keys = [q + BETWEEN + p for q, p in zip(queries, passages, strict=True)]
 
         def answer(rows: list[str]) -> np.ndarray:
@@ -193,5 +207,9 @@ class Scores:
         # By length, so that a chunk has few shapes to compile.
         order = sorted(range(len(keys)), key=lambda i: -len(keys[i]))
         self._cache.fill([keys[i] for i in order], answer, chunk=CHUNK, what="judged pairs")
-        found = self._cache.gather(self._cache.rows(keys))
+        return self._cache.rows(keys)
+
+    def at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(z float32 [N], y float16 [N, D]) of the answers kept there."""
+        found = self._cache.gather(places)
         return found[:, 0].astype(np.float32) + found[:, 1].astype(np.float32), found[:, 2:]

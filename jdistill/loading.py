@@ -11,6 +11,7 @@ from jdistill.data.sources import resolve
 from jdistill.encoder import Encoder
 from jdistill.gguf_file import read_gguf
 from jdistill.models.decoder import DecoderConfig
+from jdistill.pma_tensors import from_torch
 
 
 def load(source: str, *, key: str = "model", dtype: str = "float32", weights: dict[str, Any] | None = None) -> Encoder:
@@ -33,6 +34,7 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
             "*_Dense/*",
             "*_WordEmbeddings/*",
             "*_LSTM/*",
+            "*_Interaction/*",
         ],
     )
     if folder.suffix == ".gguf":
@@ -56,6 +58,8 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
             "model": convert.from_hf(config, convert.read_tensors(root), str(root)),
             "dense": {str(i): encoder_files.read_dense(path) for i, path in enumerate(dense_folders)},
         }
+        if pooling == "pma":
+            weights["pooler"] = from_torch(encoder_files.read_tensors_of(folder / modules[1]["path"]))
     limit = int(min(limit for limit in limits if limit))
     model = Encoder(config, {}, tokenizer, pooling, max_length=limit, dtype=dtype, source=source)
     return _with_modules(model, folder, after).with_weights(weights)

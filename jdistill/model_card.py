@@ -50,6 +50,15 @@ INT8 = """
 INT8_GRAPH = "- `{file}`, for ONNX Runtime; tokens in, finished vectors out."
 INT8_FOLDER = """- `{file}`, for torch on CPU: `SentenceTransformer("{name}/{file}", trust_remote_code=True)`; the folder carries
   `int8_transformer.py`."""
+PAIRS = """
+## Scores of pairs
+
+The last module scores a query and a passage from their vectors, better than their cosine does:
+
+```python
+logits = model[-1].score(model, ["a query"], ["a passage"], symmetric=False)  # True: do the two say the same?
+```
+"""
 JOINED = {"mean": "the mean of", "max": "the element-wise maximum over", "concat": "the concatenation of"}
 TOKENS = {
     "mean": "the mean over its tokens",
@@ -57,6 +66,7 @@ TOKENS = {
     "cls": "the first token's",
     "lasttoken": "the last token's",
     "final": "the last token's forwards and the first token's backwards",
+    "pma": "a learnt multihead attention (PMA) over its tokens",
 }
 
 
@@ -92,6 +102,7 @@ def write_card(workdir: Path, folder: Path) -> None:
         loads="" if recurrent else LOADS,
     )
     text += TRUST.format(files=", ".join(code)) if code else ""
+    text += PAIRS if (folder / "interaction.py").is_file() else ""
     rows = [INT8_GRAPH.format(file=f"onnx/{path.name}") for path in sorted((folder / "onnx").glob("model_int8*.onnx"))]
     rows += [INT8_FOLDER.format(name=workdir.name, file=path.name) for path in sorted(folder.glob("torch_int8*"))]
     text += INT8.format(rows="\n".join(rows)) if rows else ""
@@ -135,6 +146,16 @@ def _figures(results: dict[str, Any]) -> str:
         ]
         parts.append(
             f"\n## Retrieval: {name}\n\n| metric | this model | teacher |\n| --- | --- | --- |\n" + "\n".join(rows)
+        )
+    for name, found in results.get("pairs", {}).items():
+        lines = [
+            f"| {row} | {of['accuracy']:.2f} | {of['ap']:.2f} | {of['precision']:.2f} | {of['recall']:.2f} |"
+            for row, of in found.items()
+        ]
+        parts.append(
+            f"\n## Labelled pairs: {name}\n\n{found['student']['prior']:.1f} % of them are positives, the least average precision there is.\n\n"
+            "| | accuracy | average precision | precision | recall |\n| --- | --- | --- | --- | --- |\n"
+            + "\n".join(lines)
         )
     agreement = results.get("agreement", {})
     if agreement:

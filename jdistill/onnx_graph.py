@@ -15,13 +15,13 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
-from jdistill import onnx_bert, onnx_bilstm, onnx_decoder
+from jdistill import onnx_bert, onnx_bilstm, onnx_decoder, onnx_pma
 from jdistill.errors import UserError
 from jdistill.onnx_nodes import Graph, Weights, read_json
 
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the file version of its time: an older runtime refuses newer
 POOLINGS = ("mean", "cls", "max", "lasttoken")
-POOLERS = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"])
+POOLERS = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"], ["PmaPooling"])
 BODIES = (["Transformer"], ["BidirectionalTransformer"], ["WordEmbeddings", "LSTM"])
 DENSE_ACTIVATIONS = ("Identity", "Tanh")
 
@@ -54,7 +54,12 @@ def build(folder: Path) -> onnx.ModelProto:
     if pooling and pooling[0][0] == "WeightedLayerPooling":
         pooling, after = modules[body:][:2], modules[body + 2 :]
     layers, dim, mode = _layers(graph, pooling, states, hidden)
-    vector = _pool(graph, mode, _unflatten(graph, layers, dim), dim)
+    of_pma = mode == "pma"
+    vector = (
+        onnx_pma.pool(graph, pooling[0][1], layers, dim)
+        if of_pma
+        else _pool(graph, mode, _unflatten(graph, layers, dim), dim)
+    )
     tokens = graph.op("Identity", _unflatten(graph, states[-1], hidden), name="token_embeddings")
     for module, path in after:
         if module == "Dense":
@@ -112,6 +117,8 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     if not (path := folder / "modules.json").is_file():
         return [("Transformer", folder)]
     modules = [(module["type"].rsplit(".", 1)[-1], folder / module["path"]) for module in read_json(path)]
+    if modules[-1][0] == "Interaction":  # of pairs; vectors pass through it
+        modules = modules[:-1]
     kinds = [kind for kind, _ in modules]
     body = next((body for body in BODIES if kinds[: len(body)] == body), None)
     rest = kinds[len(body) :] if body else []
@@ -128,8 +135,8 @@ def _layers(graph: Graph, pooling: list[tuple[str, Path]], states: list[str], hi
     if not pooling:
         return states[-1], hidden, "mean"
     kind, path = pooling[0]
-    if kind == "FinalStates":
-        return states[-1], hidden, "final"
+    if kind in ("FinalStates", "PmaPooling"):
+        return states[-1], hidden, "final" if kind == "FinalStates" else "pma"
     if kind == "LayerPooling":
         settings = read_json(path / "config.json")
         taken = [states[layer] for layer in settings["layers"]]

@@ -12,25 +12,34 @@ from ml_collections import ConfigDict
 
 from jdistill import corpus as text
 from jdistill import loading, plan, sharding
+from jdistill.convert import names_of
 from jdistill.data.triplets import Triplets
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.evals import agreement, sts
+from jdistill.evals.pair_labels import average_precision
 from jdistill.export import write_files
+from jdistill.judged import Judged, candidate_data, judgement_data, read_judged
 from jdistill.labelled import Labelled, labelled_data, read_labelled, task_scores
 from jdistill.methods import METHODS
 from jdistill.methods.classify import SCRATCH
 from jdistill.methods.contract import Method, Stage, Start, Tree
+from jdistill.models import lora
+from jdistill.models.decoder import DecoderConfig
+from jdistill.models.pma import BRANCHES
 from jdistill.models.pooling import known
+from jdistill.pair_scorer import PairScorer
 from jdistill.progress import log
 from jdistill.teacher import Teacher, open_teacher
 from jdistill.train import Data, train
+
+OF_JUDGED = ("judgements", "candidates")  # stage data that comes from labelled pairs and a judge
 
 
 @dataclass(frozen=True)
 class Run:
     """What the stages of a run share. start: the encoder that the student starts as, is_teacher: the teacher itself.
-    triplets, labelled: None where no stage has any."""
+    triplets, labelled, judged: None where no stage has any."""
 
     cfg: ConfigDict
     teacher: Teacher
@@ -41,17 +50,20 @@ class Run:
     stages: tuple[Stage, ...]
     triplets: Triplets | None
     labelled: Labelled | None
+    judged: Judged | None
 
 
 @dataclass(frozen=True)
 class Trained:
-    """student, head: of the last stage; head None where it trains no classifier.
+    """student: of the last stage. params: all that it trained, beside the student a classifier's "head" or an interaction module "iem".
+    judged: with the judge as its stage left it.
 
     stages: name, seconds, steps and sentences of each, as results.json has them.
     """
 
     student: Encoder
-    head: dict[str, Any] | None
+    params: Tree
+    judged: Judged | None
     stages: list[dict[str, Any]]
 
 
@@ -75,14 +87,20 @@ def prepare(cfg: ConfigDict) -> Run:
         student, prompts=student.prompts | text.configured_prompts(cfg), pooling=known(cfg.pooling or student.pooling)
     )
     labelled = read_labelled(cfg) if any(stage.data == "labelled" for stage in stages) else None
+    judged = None
+    if any(stage.data in OF_JUDGED for stage in stages):
+        if teacher.encoder is None:
+            raise UserError(
+                f"--config.teacher={cfg.teacher}: a judge of pairs is a language model, and this gives vectors only"
+            )
+        judged = read_judged(cfg, teacher.encoder)
     # A run on labelled data alone needs no text.
-    words = (
-        text.Corpus([], [], 0) if all(stage.data == "labelled" for stage in stages) else text.read_corpus(cfg, teacher)
-    )
+    no_text = all(stage.data in ("labelled", *OF_JUDGED) for stage in stages)
+    words = text.Corpus([], [], 0) if no_text else text.read_corpus(cfg, teacher)
     # Before the first stage trains for hours: a file that cannot be read should be known now.
     triplets = text.read_labelled(cfg) if any(stage.data == "triplets" for stage in stages) else None
     answers = text.Answers(cfg, words, teacher)
-    return Run(cfg, teacher, student, own_start is not None, words, answers, stages, triplets, labelled)
+    return Run(cfg, teacher, student, own_start is not None, words, answers, stages, triplets, labelled, judged)
 
 
 def plans(run: Run) -> Iterator[str]:
@@ -91,7 +109,8 @@ def plans(run: Run) -> Iterator[str]:
     for stage in run.stages:
         method, data = open_stage(run, stage, student, is_teacher, made_up=True)
         yield plan.describe(stage, method, data, run.teacher, run.words)
-        student, is_teacher = method.student, False
+        if stage.trains == "student":
+            student, is_teacher = method.student, False
 
 
 def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] | None = None) -> Trained:
@@ -102,37 +121,49 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
     for stage in run.stages:
         folder = workdir / stage.name
         method, data = open_stage(run, stage, student, is_teacher)
-        is_teacher = False
         vectors = run.answers.held_out()
         if sharding.is_first_process():
             write_files(method.student, folder / "student")
-            log.info(
-                "student: %d parameters, %.0f %% of the teacher's",
-                method.student.num_params,
-                100 * share(method, run.teacher),
-            )
+            if stage.trains == "student":
+                of_teachers = 100 * share(method, run.teacher)
+                log.info("student: %d parameters, %.0f %% of the teacher's", method.student.num_params, of_teachers)
         sharding.wait_for_all("stage folder")
         # Fine-tuning leaves the teacher on purpose, so agreement with it would choose the least tuned checkpoint.
         of_encoder = dev_score(run.cfg, run.words.held_out, vectors, stage.data == "texts" and stage.teacher)
         score = stage_score(run, stage, method, of_encoder)
         last = stage is run.stages[-1]
         params, seconds, steps = train(stage.cfg, method, data, folder, score, give_up if last else None)
-        student = method.student.with_weights(params["student"])
+        if stage.trains == "judge" and run.judged is not None:
+            if sharding.is_first_process():
+                save_adapters(method, params, stage.cfg.lora.alpha, folder / "adapter")
+            run = replace(run, judged=run.judged.with_model(method.trained(params)))
+        else:
+            student, is_teacher = method.trained(params), False
         sentences = steps * stage.cfg.batch_size * data.texts_per_row
         done.append({"name": stage.name, "seconds": seconds, "steps": steps, "sentences": sentences})
-    return Trained(student, params.get("head"), done)
+    return Trained(student, params, run.judged, done)
+
+
+def save_adapters(method: Method, params: Tree, alpha: float, folder: Path) -> None:
+    """The judge's adapters as PEFT loads them."""
+    config = method.student.config
+    assert isinstance(config, DecoderConfig)
+    lora.save(folder, params["adapters"], alpha, {path: name for path, (name, _) in names_of(config).items()})
 
 
 def stage_score(
     run: Run, stage: Stage, method: Method, of_encoder: Callable[[Encoder], dict[str, float]]
 ) -> Callable[[Tree], dict[str, float]]:
-    """Parameters -> the stage's dev figures: those of its encoder, or, on a labelled task, of its classifier on the dev split."""
-    labelled = run.labelled
+    """Parameters -> the stage's dev figures: those of its encoder, or, on a labelled task, of its classifier on the dev split, or, where
+    pairs are judged, the average precision of the judge or the student on the dev pairs."""
+    judged, labelled = run.judged, run.labelled
+    if stage.data in OF_JUDGED and judged is not None:
+        return lambda params: dev_precision(stage, method, judged, params)
     if stage.data != "labelled" or labelled is None:
-        return lambda params: of_encoder(method.student.with_weights(params["student"]))
+        return lambda params: of_encoder(method.trained(params))
 
     def of_task(params: Tree) -> dict[str, float]:
-        found = task_scores(labelled.task, method.student.with_weights(params["student"]), params["head"], "dev")
+        found = task_scores(labelled.task, method.trained(params), params["head"], "dev")
         return found | {"score": float(np.mean(list(found.values())))}
 
     return of_task
@@ -151,7 +182,16 @@ def open_stage(
     of_teacher = look_up if stage.teacher else None
     if stage.tokenizer:
         student = replace(student, tokenizer=stage.tokenizer(student))
-    if stage.data == "labelled" and run.labelled is not None:
+    judge = None
+    if stage.data in OF_JUDGED and run.judged is not None:
+        judge = next(iter(run.judged.judges.values()))
+        of_judge = stage.data == "judgements"
+        tokens, data = (
+            judgement_data(stage.cfg, run.judged)
+            if of_judge
+            else candidate_data(stage.cfg, run.judged, student, made_up)
+        )
+    elif stage.data == "labelled" and run.labelled is not None:
         tokens, data = labelled_data(stage.cfg, run.labelled, student)
     elif run.triplets is None or stage.data == "texts":
         tokens = text.tokenize(stage.cfg, run.words, student)
@@ -159,7 +199,23 @@ def open_stage(
     else:
         of_triplets, data = text.triplet_data(stage.cfg, run.triplets, student)
         tokens = of_triplets.passages
-    return stage.build(stage.cfg, Start(student, is_teacher, run.teacher.width, tokens, look_up, task)), data
+    return stage.build(stage.cfg, Start(student, is_teacher, run.teacher.width, tokens, look_up, task, judge)), data
+
+
+def dev_precision(stage: Stage, method: Method, judged: Judged, params: Tree) -> dict[str, float]:
+    """Average precision on the dev pairs of each file, and their mean as "score"."""
+    model, found = method.trained(params), {}
+    for one in judged.sets:
+        queries, passages = one.dev.queries, one.dev.passages
+        if stage.trains == "judge":
+            z = replace(judged.judges[one.branch], model=replace(model, dtype=stage.cfg.teacher_dtype)).score(
+                queries, passages
+            )[0]
+        else:
+            scorer = PairScorer(model, params.get("iem"), stage.cfg.interaction)
+            z = scorer.score(queries, passages, one.branch == BRANCHES[0])
+        found[one.name] = average_precision(z, one.dev.labels)
+    return found | {"score": float(np.mean(list(found.values())))}
 
 
 def dev_score(cfg: ConfigDict, texts: list[str], teacher_vectors: np.ndarray, by_agreement: bool) -> Any:

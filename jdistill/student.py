@@ -68,6 +68,8 @@ def make_student(cfg: ConfigDict, start: Encoder, tokens: TokenTable) -> Encoder
         raise UserError(f"{start.source} is a recurrent encoder, and this method's student starts as a transformer")
     if start.pooling == "final":
         raise UserError("pooler 'final' takes the two final states of an LSTM, which a transformer has not")
+    if start.pooling == "pma" and not start.pooler:
+        raise UserError("pooler 'pma' has parameters, which D2LLM trains; this method's student cannot start with it")
     config: ModelConfig
     if isinstance(start.config, DecoderConfig):
         config, params = _cut_decoder(cfg, start.config, start.params)
@@ -109,7 +111,7 @@ def _checked_layers(student: ConfigDict, start: ModelConfig) -> int:
     return int(layers)
 
 
-def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Array]]:
+def representer(encoder: Encoder, dtype: str, remat: bool = False) -> Callable[..., dict[str, jax.Array]]:
     """The represent function of a method that needs a text's vectors alone: (params, frozen, batch, rng) -> arrays [n, …].
 
     "sentence": the pooled last layer, float32; "output": that after the encoder's dense projections, if it has any, else
@@ -120,8 +122,8 @@ def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Arr
         params: Tree, frozen: Tree, batch: dict[str, jax.Array], rng: jax.Array | None
     ) -> dict[str, jax.Array]:
         student, mask_BxL = params["student"], batch["mask"]
-        states = hidden_states(encoder.config, student["model"], batch["ids"], mask_BxL, jnp.dtype(dtype), rng)
-        sentence_BxD = pool(encoder.pooling, states, mask_BxL)
+        states = hidden_states(encoder.config, student["model"], batch["ids"], mask_BxL, jnp.dtype(dtype), rng, remat)
+        sentence_BxD = pool(encoder.pooling, states, mask_BxL, student.get("pooler"))
         dense = [student["dense"][str(i)] for i in range(len(encoder.dense))]
         output = apply_dense(sentence_BxD, dense, encoder.dense_activations)
         return {"sentence": sentence_BxD, "output": output, "input": mean_pool(states[0], mask_BxL)}

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jdistill.imitation import FORMS, contrastive_imitation, feature_imitation, hard_over_easy, rank_imitation
+from jdistill.imitation import FORMS, contrastive_imitation, cosines, feature_imitation, hard_over_easy, rank_imitation
 
 n, C, M, TAU = 5, 9, 6, 0.7
 KINDS = np.array(["P", "P", "H", "H", "H", "I", "I", "I", "-"])
@@ -136,7 +136,7 @@ def test_each_loss_equals_loops(seed: int) -> None:
         found = float(hard_over_easy(student, teacher, d["hard"], d["easy"], weight))
         assert found == pytest.approx(naive_hard_over_easy(d, weight), rel=1e-5, abs=1e-7)
     y_s, y_t = features(seed)
-    found = float(feature_imitation(jnp.asarray(y_s), jnp.asarray(y_t), near))
+    found = float(feature_imitation(jnp.asarray(y_s), cosines(jnp.asarray(y_t)), near))
     assert found == pytest.approx(naive_features(d, y_s, y_t), rel=1e-5)
 
 
@@ -152,7 +152,7 @@ def test_gradients_against_finite_differences(which: str) -> None:
         if which == "rank":
             return rank_imitation(x, teacher, near)
         if which == "features":
-            return feature_imitation(x, jnp.asarray(y_t), near)
+            return feature_imitation(x, cosines(jnp.asarray(y_t)), near)
         return hard_over_easy(x, teacher, d["hard"], d["easy"], which)
 
     x = np.asarray(y_s if which == "features" else d["student"], np.float32)
@@ -190,4 +190,4 @@ def test_empty_sides_and_constant_rows_are_finite_with_no_gradient() -> None:
     one = np.zeros_like(near)
     one[:, 0] = True
     assert float(rank_imitation(student, teacher, one)) == 0.0
-    assert float(feature_imitation(student[..., None], teacher[..., None], no)) == 0.0
+    assert float(feature_imitation(student[..., None], cosines(teacher[..., None]), no)) == 0.0

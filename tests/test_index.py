@@ -159,7 +159,7 @@ def test_the_evaluate_command_writes_and_prints(
         "dim": 384,
         "backend": "flax",
     }
-    assert found["pairs"] == pytest.approx(100) and found["entity"]["recall@1"] == 1
+    assert found["scored_pairs"] == pytest.approx(100) and found["entity"]["recall@1"] == 1
     out = capsys.readouterr().out
     assert "100.00" in out and "recall@1_catalogue" in out
 

@@ -116,19 +116,22 @@ class Batches:
     batch_size: int
     widths: tuple[int, ...]
     seed: int
+    groups: np.ndarray | None = None  # int [N]: rows of different groups never share a batch
 
     def __post_init__(self) -> None:
-        if len(self.lengths) < self.batch_size:
+        fullest = len(self.lengths) if self.groups is None else int(np.bincount(self.groups).max(initial=0))
+        if fullest < self.batch_size:
             raise UserError(
-                f"{len(self.lengths)} training texts do not fill one batch of batch_size={self.batch_size}; "
+                f"{fullest} training texts do not fill one batch of batch_size={self.batch_size}; "
                 "lower --config.batch_size or bring more text"
             )
         self.bucket_of = np.searchsorted(np.asarray(self.widths), self.lengths)
+        self.group_of = np.zeros(len(self.lengths), int) if self.groups is None else self.groups
         self._epoch = -1
 
     @property
     def steps_per_epoch(self) -> int:
-        return len(self.lengths) // self.batch_size
+        return int((np.bincount(self.group_of) // self.batch_size).sum())
 
     @property
     def padding(self) -> float:
@@ -148,12 +151,13 @@ class Batches:
         rng = np.random.default_rng([self.seed, epoch])
         order = rng.permutation(len(self.lengths))
         batches: list[tuple[int, np.ndarray]] = []
-        left = np.empty(0, np.int64)
-        for bucket, width in enumerate(self.widths):
-            rows = np.concatenate([order[self.bucket_of[order] == bucket], left])
-            full = len(rows) // self.batch_size * self.batch_size
-            batches += [(width, part) for part in rows[:full].reshape(-1, self.batch_size)]
-            left = rows[full:]
+        for group in np.unique(self.group_of):
+            members, left = order[self.group_of[order] == group], np.empty(0, np.int64)
+            for bucket, width in enumerate(self.widths):
+                rows = np.concatenate([members[self.bucket_of[members] == bucket], left])
+                full = len(rows) // self.batch_size * self.batch_size
+                batches += [(width, part) for part in rows[:full].reshape(-1, self.batch_size)]
+                left = rows[full:]
         return [batches[i] for i in rng.permutation(len(batches))]
 
     def widths_used(self) -> Iterator[int]:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from jdistill.data.batches import TokenTable
 from jdistill.data.holdout import comparable
-from jdistill.data.readers import csv_dialect, csv_fault, kind, open_text
-from jdistill.data.sources import dataset_table, files_of, flaw_of, local_path
+from jdistill.data.records import records_of
+from jdistill.data.sources import flaw_of
 from jdistill.errors import UserError
 
-KINDS = (".jsonl", ".csv", ".tsv", ".parquet")
 ANCHORS = ("anchor", "query")
 NEGATIVES = ("negative", "negatives")
 
@@ -46,42 +41,12 @@ def read_triplets(source: str, key: str = "config.triplets") -> Triplets:
     and where no row is left.
     """
     found = Triplets()
-    path = local_path(source, key)
-    if path is None:
-        _add_all(found, ((f"{source} row {i}", row) for i, row in enumerate(dataset_table(source, key), 1)))
-    else:
-        for file in files_of(path, KINDS, key):
-            _add_all(found, _records(file))
+    _add_all(found, records_of(source, key))
     if not len(found):
         raise UserError(
             f"--{key}={source} holds no usable row; skipped: {dict(found.skipped) or 'nothing, it is empty'}"
         )
     return found
-
-
-def _records(path: Path) -> Iterator[tuple[str, Any]]:
-    """(place, record) of each row of a file."""
-    match kind(path):
-        case ".parquet":
-            try:
-                for i, row in enumerate(pq.read_table(path).to_pylist(), 1):
-                    yield f"{path} row {i}", row
-            except (OSError, ValueError) as error:
-                raise UserError(f"{path} cannot be read: {error}") from None
-        case ".jsonl":
-            for i, line in enumerate(open_text(path), 1):
-                if line.strip():
-                    try:
-                        yield f"{path} line {i}", json.loads(line)
-                    except ValueError as error:
-                        raise UserError(f"{path} line {i}: not valid JSON ({error})") from None
-        case _:
-            reader = csv.DictReader(open_text(path), **csv_dialect(path))
-            try:
-                for row in reader:
-                    yield f"{path} line {reader.line_num}", row
-            except csv.Error as error:
-                raise csv_fault(path, reader.reader.line_num, error) from None
 
 
 def _add_all(found: Triplets, records: Iterable[tuple[str, Any]]) -> None:

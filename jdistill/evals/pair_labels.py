@@ -32,7 +32,12 @@ def pair_scores(
         "f1": 2 * precision * recall / max(precision + recall, 1e-12),
         "precision": precision,
         "recall": recall,
-        "ap": float(average_precision_score(real, scores)),
         "prior": float(real.mean()),
     }
-    return {name: 100 * value for name, value in found.items()} | {"threshold": threshold}
+    in_percent = {name: 100 * value for name, value in found.items()}
+    return in_percent | {"ap": average_precision(scores, labels), "threshold": threshold}
+
+
+def average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
+    """In percent; labels: bool, true for positives."""
+    return 100 * float(average_precision_score(labels.astype(bool), scores))

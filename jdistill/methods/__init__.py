@@ -1,6 +1,6 @@
 """The methods by name: one file per paper, one line here. Each names the stages of a run with its config."""
 
-from jdistill.methods import bilstm_sra, classify, crd, distilface, hpd, ibkd, mse, simtde, supervised
+from jdistill.methods import bilstm_sra, classify, crd, d2llm, distilface, hpd, ibkd, mse, simtde, supervised
 
 METHODS = {
     "simtde": simtde.stages,
@@ -13,4 +13,5 @@ METHODS = {
     "distilface": distilface.stages,
     "bilstm_sra": bilstm_sra.stages,
     "classify": classify.stages,
+    "d2llm": d2llm.stages,
 }

@@ -14,6 +14,7 @@ from jdistill.data.batches import TokenTable
 from jdistill.data.tasks import Task
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
+from jdistill.judge import Judge
 
 Array = jax.Array
 Tree = Any
@@ -30,7 +31,8 @@ class Method:
 
     represent(params, frozen, batch, rng) -> dict of arrays, one row for each of the batch's; a row depends on no other
     row, so that the loop may represent a large batch in chunks. rng is None for no dropout.
-    objective(params, frozen, representations, batch) -> (scalar, metrics: dict of scalars).
+    objective(params, frozen, representations, batch) -> (scalar, metrics: dict of scalars). merged: params -> the student's
+    weights, where params["student"] is not all of them (low-rank adapters, whose base stands in frozen); else None.
     """
 
     params: Tree
@@ -38,6 +40,11 @@ class Method:
     frozen: Tree
     represent: Callable[[Tree, Tree, dict[str, Array], Array | None], dict[str, Array]]
     objective: Callable[[Tree, Tree, dict[str, Array], dict[str, Array]], tuple[Array, dict[str, Array]]]
+    merged: Callable[[Tree], Tree] | None = None
+
+    def trained(self, params: Tree) -> Encoder:
+        """The student with these parameters."""
+        return self.student.with_weights(self.merged(params) if self.merged else params["student"])
 
 
 def scalars(loss: ConfigDict, *names: str) -> dict[str, np.float32]:
@@ -55,7 +62,8 @@ class Start:
     encoder: the student of the stage before, or in the first stage the encoder that the student starts as. is_teacher:
     it is the teacher itself, so that its layers may be distilled too. teacher_width: of the teacher's vectors. tokens:
     the stage's text by the encoder's tokenizer. answers: rows of the training text -> the teacher's vectors float32
-    [len(rows), teacher_width]. task: of a stage on labelled data.
+    [len(rows), teacher_width]. task: of a stage on labelled data. judge: the language model that judges pairs, of a stage that
+    has one.
     """
 
     encoder: Encoder
@@ -64,6 +72,7 @@ class Start:
     tokens: TokenTable
     answers: Callable[[np.ndarray], np.ndarray]
     task: Task | None = None
+    judge: Judge | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,9 @@ class Stage:
     data "texts": a row is a text; batch has "ids" int32 [n, L], "mask" bool [n, L], "teacher" float32 [n, D], the
     teacher's cached answer. data "triplets": a row is an anchor, a positive and K negatives; "ids" int32 [n, K+2, L],
     "mask" bool [n, K+2, L], "real" bool [n, K+2], false where a row has fewer than K negatives. data "labelled": a row is a text or a pair with
-    its label (jdistill.labelled). cfg: the run's config
+    its label (jdistill.labelled). data "judgements": a row is a prompt of the judge with its label; data "candidates": a query with its
+    positives and negatives and the judge's scores (jdistill.judged). trains: "student", or "judge", whose weights it changes while the
+    student stays as it was. cfg: the run's config
     with what the stage changes. others: so many further teacher vectors a text, of other texts drawn anew each step, in
     batch["others"] float32 [n, others, D], with which text each row of the batch and each of them is in batch["row"] int32 [n] and
     batch["other_rows"] [n, others]; 0: none. teacher: whether the method learns from the teacher's answers; without, batch has
@@ -82,9 +93,10 @@ class Stage:
     """
 
     name: str
-    data: Literal["texts", "triplets", "labelled"]
+    data: Literal["texts", "triplets", "labelled", "judgements", "candidates"]
     cfg: ConfigDict
     build: Callable[[ConfigDict, Start], Method]
     others: int = 0
     teacher: bool = True
     tokenizer: Callable[[Encoder], Any] | None = None
+    trains: Literal["student", "judge"] = "student"

@@ -150,6 +150,7 @@ class Decoder(nn.Module):
 
     config: DecoderConfig
     dtype: jnp.dtype = jnp.float32
+    remat: bool = False
 
     @nn.compact
     def __call__(self, ids_BxL: Array, mask_BxL: Array, deterministic: bool = True) -> tuple[Array, ...]:
@@ -171,8 +172,11 @@ class Decoder(nn.Module):
         x = nn.Embed(c.vocab_size, c.hidden_size, embedding_init=init, name="word")(ids_BxL).astype(self.dtype)
         x = nn.Dropout(c.hidden_dropout)(x, deterministic=deterministic)
         states = [x]
+        kind = (
+            nn.remat(DecoderLayer, static_argnums=(4,)) if self.remat else DecoderLayer
+        )  # deterministic, self being 0
         for i in range(c.num_layers):
-            x = DecoderLayer(c, self.dtype, name=f"layer_{i}")(x, angle_BxLxHalf, bias_BxLxL, deterministic)
+            x = kind(c, self.dtype, name=f"layer_{i}")(x, angle_BxLxHalf, bias_BxLxL, deterministic)
             states.append(x)
         states[-1] = RMSNorm(c.rms_norm_eps, name="final_norm")(x)
         return tuple(states)

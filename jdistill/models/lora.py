@@ -48,9 +48,29 @@ def start(params: Tree, pattern: str, rank: int, rng: np.random.Generator) -> Ad
     return found
 
 
-def merge(params: Tree, adapters: Mapping[str, Mapping[str, Array]], alpha: float) -> Tree:
-    """The parameters with the adapters added in. Under jax.grad with respect to `adapters` only they have a gradient."""
+def merge(
+    params: Tree,
+    adapters: Mapping[str, Mapping[str, Array]],
+    alpha: float,
+    rng: Array | None = None,
+    dropout: float = 0.0,
+) -> Tree:
+    """The parameters with the adapters added in. Under jax.grad with respect to `adapters` only they have a gradient.
+
+    dropout: with rng, so many of an adapter's inputs (rows of A) are left out, the same for all tokens of a step: the product is
+    made once for the weights, not for every token.
+    """
+    if rng is not None and dropout:
+        adapters = {
+            path: {"A": _thinned(adapter["A"], jax.random.fold_in(rng, i), dropout), "B": adapter["B"]}
+            for i, (path, adapter) in enumerate(sorted(adapters.items()))
+        }
     return _added(params, adapters, alpha, 1.0)
+
+
+def _thinned(A: Array, rng: Array, dropout: float) -> Array:
+    keep = jax.random.bernoulli(rng, 1.0 - dropout, (A.shape[0], 1))
+    return jnp.where(keep, A / (1.0 - dropout), 0.0)
 
 
 def unmerge(params: Tree, adapters: Mapping[str, Mapping[str, Array]], alpha: float) -> Tree:

@@ -22,15 +22,17 @@ def hidden_states(
     mask_BxL: jax.Array,
     dtype: jnp.dtype = jnp.float32,
     dropout_rng: jax.Array | None = None,
+    remat: bool = False,
 ) -> tuple[jax.Array, ...]:
     """The model applied to its parameters: num_layers + 1 arrays [B, L, D], as transformers counts hidden states, the
-    embeddings' first, which in a recurrent model are of another width. dropout_rng None: no dropout."""
+    embeddings' first, which in a recurrent model are of another width. dropout_rng None: no dropout. remat: a decoder's layers keep no
+    activations for the backward pass, which computes them anew."""
     rngs = {} if dropout_rng is None else {"dropout": dropout_rng}
     model: Bert | Decoder | Bilstm
     if isinstance(config, BilstmConfig):
         model = Bilstm(config, dtype)
     elif isinstance(config, DecoderConfig):
-        model = Decoder(config, dtype)
+        model = Decoder(config, dtype, remat)
     else:
         model = Bert(config, dtype)
     states = model.apply({"params": params}, ids_BxL, mask_BxL, dropout_rng is None, rngs=rngs)

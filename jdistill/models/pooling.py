@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jdistill.errors import UserError
+from jdistill.models.pma import heads_for, pma
 
 Array = jax.Array
 
@@ -58,7 +60,7 @@ ALL_BUT_EMBEDDINGS = (1, ...)
 @dataclass(frozen=True)
 class Pooler:
     """layers: which hidden states, as transformers counts them (0: the embedding layer's output), or (first, ...). over_layers:
-    mean, max (element by element) or concat. over_tokens: a name in OVER_TOKENS, or final."""
+    mean, max (element by element) or concat. over_tokens: a name in OVER_TOKENS, final or pma."""
 
     layers: tuple
     over_layers: str = "mean"
@@ -101,11 +103,15 @@ DISTILFACE: dict[str, Pooler] = {
     "concat_last4": Pooler(_LAYERS["last4"], over_layers="concat"),
 }
 # mean, cls, max and lasttoken as sentence-transformers has them: of the last layer, over the tokens. final: of an LSTM alone.
-POOLERS: dict[str, Pooler] = DISTILFACE | {name: Pooler(LAST, over_tokens=name) for name in (*OVER_TOKENS, "final")}
+# pma: D2LLM's, which has parameters.
+POOLERS: dict[str, Pooler] = DISTILFACE | {
+    name: Pooler(LAST, over_tokens=name) for name in (*OVER_TOKENS, "final", "pma")
+}
 
 
-def pool(name: str, states: Sequence[Array], mask_BxL: Array) -> Array:
-    """Hidden states (num_layers + 1 arrays [B, L, D]) to vectors [B, D] ([B, 4D] for concat_last4), float32.
+def pool(name: str, states: Sequence[Array], mask_BxL: Array, params: Any = None) -> Array:
+    """Hidden states (num_layers + 1 arrays [B, L, D]) to vectors [B, D] ([B, 4D] for concat_last4), float32. params: the pooler's own,
+    of pma alone.
 
     Raises UserError for a name that is not in POOLERS and for a model with too few layers.
     """
@@ -123,6 +129,8 @@ def pool(name: str, states: Sequence[Array], mask_BxL: Array) -> Array:
         x = sum(taken[1:], taken[0]) / len(taken) if pooler.over_layers == "mean" else jnp.stack(taken).max(0)
     if pooler.over_tokens == "final":
         return final_states_pool(x, mask_BxL)
+    if pooler.over_tokens == "pma":
+        return pma(params, x, mask_BxL, heads_for(x.shape[-1]))
     return OVER_TOKENS[pooler.over_tokens](x, mask_BxL)
 
 

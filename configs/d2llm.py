@@ -1,0 +1,119 @@
+"""D2LLM: a language model that judges pairs, distilled into a bi-encoder with an interaction module.
+
+Paper: D2LLM: Decomposed and Distilled Large Language Models for Semantic Search, Liao et al., ACL 2024. Its student of Qwen-7B-Chat
+beats five baselines on three tasks, on NLI by 6.45 %.
+
+    python -m jdistill.main --config configs/d2llm.py --workdir runs/d2llm --config.teacher=FOLDER_OR_GGUF \\
+        --config.symmetric=snli_pairs.jsonl --config.asymmetric=qnli_dev.jsonl
+
+Stages: mine negatives, tune the judge, ask it for scores (kept by content), distil, export, evaluate. Cost: see BUILD_NOTES.md.
+Variants, --config configs/d2llm.py:NAME, are the ablations of Table 3:
+
+    contrastive   labels in the place of the judge's scores, and no imitation
+    no_ri_ph, no_ri_hi, no_fi   without one of the terms
+    mean, lasttoken   these poolers in the place of PMA
+    cosine        in the place of the interaction module
+    bi_encoder    the baseline of the paper's kind: last token, cosine, contrastive
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config(variant: str = "") -> ConfigDict:
+    c = base.get_config()
+    c.method = "d2llm"
+    c.teacher = "Qwen/Qwen2.5-7B-Instruct"  # the judge, and what the student starts as; any Llama or Qwen2 model
+    c.teacher_dtype = "bfloat16"
+    c.text = ""
+    c.evaluate_teacher = False
+    c.index_texts = 0
+
+    # Labelled pairs: sentence1 (question), sentence2 (sentence), label, and split where there is one.
+    c.symmetric = ""  # do the two say the same; empty: none
+    c.asymmetric = ""  # does the second answer the first; empty: none
+    c.train_split = "dev"  # of a file with splits
+    c.test_split = "test"
+    c.held_out_queries = 1000  # of a file without splits: queries whose pairs are the test ones
+    c.dev_queries = 100  # of the training queries: their pairs choose the best checkpoint
+    c.test_pairs = 0  # evaluate on the first so many; 0: all
+    c.threshold_pairs = 1000  # training pairs on which the threshold of accuracy is chosen; 0: all
+    c.max_queries = 0  # train on the first so many of each file; 0: all
+    c.query_length = 64  # tokens, as the student reads them
+    c.document_length = 128
+
+    c.judge = ConfigDict()
+    c.judge.symmetric = "Text 1: {query}\nText 2: {passage}\nDoes text 2 follow from text 1, so that both say the same? Answer yes or no."
+    c.judge.asymmetric = (
+        "Question: {query}\nPassage: {passage}\nDoes the passage answer the question? Answer yes or no."
+    )
+    c.judge.yes, c.judge.no = "yes", "no"
+    c.judge.query_tokens = 64
+    c.judge.passage_tokens = 192
+
+    c.positives = 2  # of a query, at most
+    c.hard_negatives = 8  # labelled ones first, then mined
+    c.easy_negatives = 4  # drawn once for each query
+    c.mining = ConfigDict()
+    c.mining.encoder = ""  # a bi-encoder that mines in turn with BM25; empty: BM25 alone
+    c.mining.first, c.mining.last = 0, 100  # ranks that negatives are taken from
+    c.mining.relative_margin = 0.95  # by the bi-encoder: at most this share of the positive's cosine; 0: none
+
+    c.tune = ConfigDict()  # the judge, Appendix D; what it changes
+    c.tune.epochs = 1.0  # 0: not tuned
+    c.tune.max_steps = 0
+    c.tune.batch_size = 16
+    c.tune.learning_rate = 1e-4
+    c.tune.lora = ConfigDict({"rank": 32, "alpha": 64.0})
+    c.tune.checkpoint_every = 100
+
+    c.student = ConfigDict()
+    c.student.embedding_size = -1
+    c.student.layers = 0  # 0: all of the start's
+    c.student.hidden_size = 0
+    c.student.start = "svd"
+    c.student.copy_layers = "first"  # which of the start's layers: first, last, spread
+    c.student.dropout = 0.0  # of the adapters' inputs
+    c.student.attention = "causal"  # or bidirectional
+    c.pooling = "pma"  # or mean, lasttoken
+    c.interaction = "dual"  # the module with a branch for each task; single, or cosine without a module
+    c.iem_size = 512  # width of the module
+    c.lora = ConfigDict()
+    c.lora.paths = "attention/(query|key|value|out)"  # a regular expression over the kernels' names
+    c.lora.rank = 8
+    c.lora.alpha = 16.0
+
+    c.loss = ConfigDict()
+    c.loss.form = "joint"  # of CI: joint, code or paper
+    c.loss.imitate = True  # False: labels in the place of the judge's scores
+    c.loss.temperature = 1.0
+    c.loss.alpha, c.loss.beta, c.loss.gamma = 1.0, 0.3, 0.1  # of RI_PH, RI_HI and FI
+    c.loss.hard_over_easy = "ndcg"  # weights of RI_HI: ndcg or difference
+
+    c.batch_size = 32
+    c.learning_rate = 1e-4
+    c.warmup = 0.05
+    c.epochs = 4.0
+    c.patience = 5  # checkpoints
+    c.checkpoint_every = 100
+    c.remat = False  # layers computed anew in the backward pass
+
+    plain = {"loss.imitate": False, "loss.alpha": 0.0, "loss.beta": 0.0, "loss.gamma": 0.0, "tune.epochs": 0.0}
+    changes = {
+        "": {},
+        "contrastive": plain,
+        "no_ri_ph": {"loss.alpha": 0.0},
+        "no_ri_hi": {"loss.beta": 0.0},
+        "no_fi": {"loss.gamma": 0.0},
+        "mean": {"pooling": "mean"},
+        "lasttoken": {"pooling": "lasttoken"},
+        "cosine": {"interaction": "cosine", "loss.temperature": 0.05},
+        "bi_encoder": plain | {"pooling": "lasttoken", "interaction": "cosine", "loss.temperature": 0.05},
+    }
+    if variant not in changes:
+        raise ValueError(
+            f"configs/d2llm.py has no variant {variant!r}; it has {', '.join(name for name in changes if name)}"
+        )
+    c.update_from_flattened_dict(changes[variant])
+    return c

@@ -1,0 +1,117 @@
+"""Labelled pairs: a query and a passage, and whether they belong together, in the splits of their file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jdistill.data.holdout import split_held_out
+from jdistill.data.records import records_of
+from jdistill.data.sources import flaw_of
+from jdistill.errors import UserError
+
+FIRST, SECOND = ("sentence1", "question", "query"), ("sentence2", "sentence", "passage")
+POSITIVE = ("entailment", "yes", "true", "1")
+NEGATIVE = ("contradiction", "neutral", "not_entailment", "no", "false", "0")
+UNLABELLED = ("-", "-1", "")
+
+
+@dataclass
+class Pairs:
+    """N rows. positive[i]: whether passages[i] is right for queries[i]. splits: the file's own names, "" without any. skipped: what
+    was left out, by reason."""
+
+    queries: list[str] = field(default_factory=list)
+    passages: list[str] = field(default_factory=list)
+    positive: list[bool] = field(default_factory=list)
+    splits: list[str] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """bool [N]."""
+        return np.array(self.positive, bool)
+
+    def where(self, keep: list[bool]) -> Pairs:
+        """The rows that `keep` names."""
+        found = Pairs(skipped=Counter(self.skipped))
+        for i in np.flatnonzero(keep):
+            found.queries.append(self.queries[i])
+            found.passages.append(self.passages[i])
+            found.positive.append(self.positive[i])
+            found.splits.append(self.splits[i])
+        return found
+
+
+def read_pairs(source: str, key: str) -> Pairs:
+    """Reads columns sentence1 (question, query), sentence2 (sentence, passage), label, and split where there is one.
+
+    Sources as triplets have them. A label is one of POSITIVE or NEGATIVE, in any case, a bool, 0 or 1. A row with an empty or broken
+    text, or with a label of UNLABELLED, is skipped and counted. Raises UserError for a missing column, another label, and where no row
+    is left.
+    """
+    found = Pairs()
+    for where, record in records_of(source, key):
+        if not isinstance(record, dict):
+            raise UserError(f"{where}: a row must be an object, not {type(record).__name__}")
+        first, second = (next((name for name in names if name in record), None) for names in (FIRST, SECOND))
+        if first is None or second is None or "label" not in record:
+            raise UserError(
+                f"{where}: the columns sentence1 (or question), sentence2 (or sentence) and label are needed; "
+                f"there are {sorted(map(str, record))}"
+            )
+        texts = [record[first], record[second]]
+        for value in texts:
+            if not isinstance(value, str | None):
+                raise UserError(f"{where}: holds {type(value).__name__} where a text belongs")
+        query, passage = ((text or "").strip() for text in texts)
+        label = _plain(record["label"])
+        if flaw := flaw_of(query) or flaw_of(passage):
+            found.skipped[f"text {flaw}"] += 1
+        elif label in UNLABELLED:
+            found.skipped["without a label"] += 1
+        elif label not in POSITIVE + NEGATIVE:
+            raise UserError(
+                f"{where}: the label {record['label']!r} is none of {', '.join(POSITIVE)} or {', '.join(NEGATIVE)}"
+            )
+        else:
+            found.queries.append(query)
+            found.passages.append(passage)
+            found.positive.append(label in POSITIVE)
+            found.splits.append(str(record.get("split") or ""))
+    if not len(found):
+        raise UserError(
+            f"--{key}={source} holds no usable row; skipped: {dict(found.skipped) or 'nothing, it is empty'}"
+        )
+    return found
+
+
+def train_and_test(pairs: Pairs, train: str, test: str, held_out: int, key: str) -> tuple[Pairs, Pairs]:
+    """The rows of the splits `train` and `test`; of a file without splits, all rows of `held_out` queries are the test ones,
+    drawn by a hash of the query. Raises UserError for a split that there is not."""
+    names = sorted(set(pairs.splits))
+    if names != [""]:
+        for name in (train, test):
+            if name not in names:
+                raise UserError(f"--{key}: there is no split {name!r}; there are {', '.join(names)}")
+        return pairs.where([name == train for name in pairs.splits]), pairs.where(
+            [name == test for name in pairs.splits]
+        )
+    _, apart = split_held_out(list(dict.fromkeys(pairs.queries)), held_out, seed=0)
+    kept_apart = set(apart)
+    side = [query in kept_apart for query in pairs.queries]
+    if all(side):
+        raise UserError(f"--{key}: {held_out} held-out queries leave none of {len(kept_apart)} to train on")
+    return pairs.where([not is_test for is_test in side]), pairs.where(side)
+
+
+def _plain(label: Any) -> str:
+    if label is None:
+        return ""
+    return str(int(label)) if isinstance(label, bool | int | float) and label == int(label) else str(label).lower()

@@ -1,0 +1,53 @@
+"""Rows with named columns from a file, a folder of files or a datasets id, each with the place that an error names."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from jdistill.data.readers import csv_dialect, csv_fault, kind, open_text
+from jdistill.data.sources import dataset_table, files_of, local_path
+from jdistill.errors import UserError
+
+KINDS = (".jsonl", ".csv", ".tsv", ".parquet")
+
+
+def records_of(source: str, key: str) -> Iterator[tuple[str, Any]]:
+    """(place, record) of each row of files .jsonl, .csv, .tsv and .parquet, of folders of those, or of a datasets id
+    (owner/name or owner/name:subset, the train split). Raises UserError for a damaged file; what a record is, the caller checks."""
+    path = local_path(source, key)
+    if path is None:
+        yield from ((f"{source} row {i}", row) for i, row in enumerate(dataset_table(source, key), 1))
+    else:
+        for file in files_of(path, KINDS, key):
+            yield from _records(file)
+
+
+def _records(path: Path) -> Iterator[tuple[str, Any]]:
+    """(place, record) of each row of a file."""
+    match kind(path):
+        case ".parquet":
+            try:
+                for i, row in enumerate(pq.read_table(path).to_pylist(), 1):
+                    yield f"{path} row {i}", row
+            except (OSError, ValueError) as error:
+                raise UserError(f"{path} cannot be read: {error}") from None
+        case ".jsonl":
+            for i, line in enumerate(open_text(path), 1):
+                if line.strip():
+                    try:
+                        yield f"{path} line {i}", json.loads(line)
+                    except ValueError as error:
+                        raise UserError(f"{path} line {i}: not valid JSON ({error})") from None
+        case _:
+            reader = csv.DictReader(open_text(path), **csv_dialect(path))
+            try:
+                for row in reader:
+                    yield f"{path} line {reader.line_num}", row
+            except csv.Error as error:
+                raise csv_fault(path, reader.reader.line_num, error) from None

@@ -1,0 +1,42 @@
+"""A student and its judge on labelled pairs: accuracy and the like at a threshold of the training pairs, average precision, prior."""
+
+from __future__ import annotations
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.data.labelled_pairs import Pairs
+from jdistill.evals.pair_labels import pair_scores
+from jdistill.judged import Judged
+from jdistill.models.pma import BRANCHES
+from jdistill.pair_scorer import PairScorer
+
+
+def evaluate_judged(cfg: ConfigDict, judged: Judged, student: PairScorer) -> dict[str, dict[str, dict[str, float]]]:
+    """file -> "student" and "teacher" -> figures of its test pairs (evals.pair_labels, in percent). The thresholds are those of
+    cfg.threshold_pairs training pairs, drawn by the seed."""
+    found = {}
+    for one in judged.sets:
+        train = drawn(one.train, cfg.threshold_pairs, cfg.seed)
+
+        def of_student(pairs: Pairs, symmetric: bool = one.branch == BRANCHES[0]) -> np.ndarray:
+            return student.score(pairs.queries, pairs.passages, symmetric)
+
+        found[one.name] = {
+            "student": pair_scores(of_student(train), train.labels, of_student(one.test), one.test.labels),
+            "teacher": pair_scores(
+                judged.judge_scores(cfg, one, train),
+                train.labels,
+                judged.judge_scores(cfg, one, one.test),
+                one.test.labels,
+            ),
+        }
+    return found
+
+
+def drawn(pairs: Pairs, count: int, seed: int) -> Pairs:
+    """`count` of the pairs at random; 0, or no more than there are: all."""
+    if not count or count >= len(pairs):
+        return pairs
+    chosen = set(np.random.default_rng([seed, 7]).permutation(len(pairs))[:count].tolist())
+    return pairs.where([i in chosen for i in range(len(pairs))])

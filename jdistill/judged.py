@@ -1,0 +1,229 @@
+"""Labelled pairs, their mined candidates and a judge's scores of them: the data of D2LLM's two stages and of its evaluation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill import loading
+from jdistill.corpus import cache_folder, in_role, make_batches, tokens_of
+from jdistill.data.batches import TokenTable
+from jdistill.data.candidates import Candidates, Queries, by_query, candidates, in_turn, passages_of
+from jdistill.data.labelled_pairs import Pairs, read_pairs, train_and_test
+from jdistill.data.mining import Rules, bm25_search, mine
+from jdistill.data.triplets import TripletTokens, same_texts
+from jdistill.encoder import Encoder
+from jdistill.errors import UserError
+from jdistill.judge import Judge, Scores, judge_of
+from jdistill.mine import dense_search
+from jdistill.models.pma import BRANCHES
+from jdistill.progress import log
+from jdistill.train import Data
+
+
+@dataclass(frozen=True)
+class JudgedSet:
+    """A file of labelled pairs. branch: symmetric or asymmetric. dev: pairs of training queries that nothing is trained on."""
+
+    name: str
+    branch: str
+    candidates: Candidates
+    train: Pairs
+    dev: Pairs
+    test: Pairs
+
+
+@dataclass(frozen=True)
+class Judged:
+    """judges: by branch, one model with two instructions."""
+
+    sets: tuple[JudgedSet, ...]
+    judges: dict[str, Judge]
+
+    def with_model(self, model: Encoder) -> Judged:
+        """The same with the judge's tuned model."""
+        return replace(self, judges={branch: replace(judge, model=model) for branch, judge in self.judges.items()})
+
+    def judge_scores(self, cfg: ConfigDict, one: JudgedSet, pairs: Pairs) -> np.ndarray:
+        """What the judge says of the pairs of a file, float32 [N], from the cache where it has them."""
+        return Scores(self.judges[one.branch], cache_folder(cfg)).of(pairs.queries, pairs.passages)[0]
+
+
+def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
+    """The pair files of the config, with mined candidates. model: the judge's. Raises UserError for files that cannot be read, K larger than
+    a collection, and what a Judge refuses."""
+    base = judge_of(replace(model, dtype=cfg.teacher_dtype), key="config.teacher", **_settings(cfg, BRANCHES[0]))
+    judges = {branch: replace(base, **_settings(cfg, branch)) for branch in BRANCHES if cfg[branch]}
+    sets = []
+    for branch in judges:
+        source, key = cfg[branch], f"config.{branch}"
+        pairs = read_pairs(source, key)
+        rest, test = train_and_test(pairs, cfg.train_split, cfg.test_split, cfg.held_out_queries, key)
+        train, dev = train_and_test(_one_split(rest), "", "", cfg.dev_queries, key)
+        queries = by_query(train)
+        log.info(
+            "%s: %d training pairs of %d queries, %d with a positive; %d dev and %d test pairs%s",
+            key, len(train), len(set(train.queries)), len(queries.texts), len(dev), len(test),
+            "".join(f"; skipped {count} {reason}" for reason, count in pairs.skipped.items()),
+        )  # fmt: skip
+        if not queries.texts:
+            raise UserError(f"--{key}={source}: no training query has a positive")
+        counts = (cfg.positives, cfg.hard_negatives, cfg.easy_negatives)
+        passages = passages_of(queries)
+        found = candidates(queries, mined(cfg, queries, passages), passages, counts, cfg.seed)
+        if cfg.max_queries:
+            found = replace(found, queries=found.queries[: cfg.max_queries], columns=found.columns[: cfg.max_queries])
+        sets.append(JudgedSet(Path(source).stem, branch, found, train, dev, _first(test, cfg.test_pairs)))
+    return Judged(tuple(sets), judges)
+
+
+def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[str]]:
+    """Each query's hard negatives by BM25 and, where cfg.mining.encoder names one, by a bi-encoder in turn; kept by content."""
+    rows = {text: i for i, text in enumerate(passages)}
+    positives = [[rows[text] for text in right] for right in queries.positives]
+    found: list[list[list[str]]] = []
+    for by in ("bm25", cfg.mining.encoder):
+        if not by:
+            continue
+        # A bi-encoder's cosines have a scale of which a share means something; BM25's scores have none.
+        relative = None if by == "bm25" else cfg.mining.relative_margin or None
+        rules = Rules(cfg.hard_negatives, cfg.mining.first, cfg.mining.last, relative_margin=relative)
+        digest = hashlib.blake2b(repr((by, rules, positives)).encode(), digest_size=16)
+        for text in [*queries.texts, *passages]:
+            digest.update(text.encode() + b"\n")
+        out = cache_folder(cfg) / "mined" / f"{digest.hexdigest()}.jsonl"
+        if not out.is_file():
+            out.parent.mkdir(parents=True, exist_ok=True)
+            window = min(len(passages), rules.last + max(map(len, positives)))
+            if by == "bm25":
+                search, score_of = bm25_search(queries.texts, passages, window)
+            else:
+                search, score_of = dense_search(
+                    loading.load(by, key="config.mining.encoder"), queries.texts, passages, window
+                )
+            mine(queries.texts, positives, passages, search, score_of, rules, by, out)
+        found.append([json.loads(line)["negatives"] for line in out.read_text(encoding="utf-8").splitlines()])
+    return [list(in_turn(*rankings)) for rankings in zip(*found, strict=True)]
+
+
+def judgement_data(cfg: ConfigDict, given: Judged) -> tuple[TokenTable, Data]:
+    """Prompts with their labels: each query's positives, and as many of its hard negatives. Batches have "ids" int32 and "mask" bool
+    [n, L], "label" float32 [n]."""
+    ids: list[list[int]] = []
+    labels: list[float] = []
+    for one in given.sets:
+        P, K, _ = one.candidates.counts
+        queries, passages = [], []
+        for i, row in enumerate(one.candidates.columns):
+            right = row[:P][row[:P] >= 0]
+            wrong = row[P : P + K][row[P : P + K] >= 0][: len(right)]
+            queries += [one.candidates.queries[i]] * (len(right) + len(wrong))
+            passages += [one.candidates.passages[j] for j in (*right, *wrong)]
+            labels += [1.0] * len(right) + [0.0] * len(wrong)
+        ids += given.judges[one.branch].prompts(queries, passages)
+    model, label = next(iter(given.judges.values())).model, np.array(labels, np.float32)
+    tokens = TokenTable(
+        np.fromiter((token for row in ids for token in row), np.int32), np.cumsum([0, *map(len, ids)]).astype(np.int64)
+    )
+
+    def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        ids, mask = tokens.padded(rows, width, model.config.pad_token_id)
+        return {"ids": ids, "mask": mask, "label": label[rows]}
+
+    digest = hashlib.blake2b(tokens.ids.tobytes() + label.tobytes(), digest_size=16).hexdigest()
+    return tokens, Data(make_batches(cfg, tokens.lengths), rows_of, digest, "judgements")
+
+
+def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
+    """Queries with their candidates as the student reads them, and what the judge says of each, asked first. C = P + K + I, J = P + K.
+
+    Batches hold one task each: "ids", "mask" [n, 1 + C, L], "real" [n, 1 + C], "texts" [n, 1 + C] as triplets have them; "z" float32
+    [n, C]; "r" float32 [n, J, J], cosines of the judge's features; "symmetric" bool [n]. made_up: zeros for what the judge would
+    say, as also where no term of the loss imitates it.
+    """
+    asks = cfg.loss.imitate or cfg.loss.alpha or cfg.loss.beta or cfg.loss.gamma
+    parts: list[_Part] = []
+    for one in given.sets:
+        columns = one.candidates.columns
+        tokens = TripletTokens(
+            tokens_of(cfg, in_role(student, "query", cfg.query_length), one.candidates.queries),
+            tokens_of(cfg, in_role(student, "document", cfg.document_length), one.candidates.passages),
+            columns,
+            same_texts(one.candidates.queries),
+        )
+        places = np.full(columns.shape, -1, np.int64)
+        scores = None if made_up or not asks else Scores(given.judges[one.branch], cache_folder(cfg))
+        if scores is not None:
+            places[columns >= 0] = scores.places(*one.candidates.pairs())
+        parts.append(_Part(tokens, places, sum(one.candidates.counts[:2]), scores, one.branch == BRANCHES[0]))
+    starts = np.cumsum([0, *(len(part.places) for part in parts)])
+    group = np.repeat(np.arange(len(parts)), np.diff(starts))
+
+    def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        which = int(group[rows[0]])
+        return parts[which].batch(rows - starts[which], width, student.config.pad_token_id)
+
+    digest = hashlib.blake2b(digest_size=16)
+    for one in given.sets:
+        digest.update(one.candidates.columns.tobytes() + given.judges[one.branch].fingerprint().encode())
+        for text in [*one.candidates.queries, *one.candidates.passages]:
+            digest.update(text.encode() + b"\n")
+    lengths = np.concatenate([part.tokens.lengths for part in parts])
+    batches = replace(make_batches(cfg, lengths), groups=group)
+    per_row = 1 + parts[0].places.shape[1]
+    return parts[0].tokens.passages, Data(batches, rows_of, digest.hexdigest(), "queries", per_row)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The rows of one file."""
+
+    tokens: TripletTokens
+    places: np.ndarray
+    near: int
+    scores: Scores | None
+    symmetric: bool
+
+    @cached_property
+    def z(self) -> np.ndarray:
+        """float32 [N, C], 0 where there is no candidate."""
+        found = np.zeros(self.places.shape, np.float32)
+        if self.scores is not None:
+            found[self.places >= 0] = self.scores.at(self.places[self.places >= 0])[0]
+        return found
+
+    def batch(self, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
+        r = np.zeros((len(rows), self.near, self.near), np.float32)
+        if self.scores is not None:
+            there = self.places[rows, : self.near]
+            y = self.scores.at(np.maximum(there, 0).ravel())[1].astype(np.float32).reshape(*there.shape, -1)
+            y /= np.maximum(np.linalg.norm(y, axis=-1, keepdims=True), 1e-12)
+            r = y @ y.transpose(0, 2, 1)
+        about = {"z": self.z[rows], "r": r, "symmetric": np.full(len(rows), self.symmetric)}
+        return self.tokens.padded(rows, width, pad_id) | about
+
+
+def _settings(cfg: ConfigDict, branch: str) -> dict[str, Any]:
+    return {
+        "template": cfg.judge[branch],
+        "yes": cfg.judge.yes,
+        "no": cfg.judge.no,
+        "query_tokens": cfg.judge.query_tokens,
+        "passage_tokens": cfg.judge.passage_tokens,
+    }
+
+
+def _one_split(pairs: Pairs) -> Pairs:
+    return replace(pairs, splits=[""] * len(pairs))
+
+
+def _first(pairs: Pairs, count: int) -> Pairs:
+    """The first `count` pairs; 0: all."""
+    return pairs.where([i < count for i in range(len(pairs))]) if count else pairs

@@ -1,0 +1,183 @@
+"""D2LLM: Decomposed and Distilled Large Language Models for Semantic Search (Liao et al., ACL 2024).
+
+A language model judges pairs (jdistill.judge), and a bi-encoder on the same model learns its scores: low-rank adapters, pooling by
+multihead attention (PMA, eq. 4 and 5) and an interaction module (IEM, eq. 6) in the place of the judge's attention between the texts.
+First, if asked for, the judge itself is tuned on labelled pairs (Appendix D).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+from jdistill.errors import UserError
+from jdistill.imitation import (
+    FORMS,
+    WEIGHTS,
+    contrastive_imitation,
+    feature_imitation,
+    hard_over_easy,
+    rank_imitation,
+)
+from jdistill.losses import over_row_blocks, unit
+from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
+from jdistill.models import lora
+from jdistill.models.model import hidden_states
+from jdistill.models.pma import BRANCHES, iem, iem_matrix, random_iem, random_pma
+from jdistill.models.pooling import last_token_pool
+from jdistill.student import make_student, representer
+
+INTERACTIONS = ("dual", "single", "cosine")
+POOLINGS = ("pma", "mean", "lasttoken")
+
+
+def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    """Tuning of the judge, where cfg.tune.epochs asks for it, and distillation. Raises UserError for names that are not listed."""
+    if not cfg.symmetric and not cfg.asymmetric:
+        raise UserError("--config.symmetric or --config.asymmetric is needed: a file of labelled pairs")
+    for key, value, listed in (
+        ("interaction", cfg.interaction, INTERACTIONS),
+        ("pooling", cfg.pooling, POOLINGS),
+        ("loss.form", cfg.loss.form, FORMS),
+        ("loss.hard_over_easy", cfg.loss.hard_over_easy, WEIGHTS),
+    ):
+        if value not in listed:
+            raise UserError(f"--config.{key}={value!r} is not one of {', '.join(listed)}")
+    scalars(cfg.loss, "temperature")
+    distil = Stage("distil", "candidates", cfg, build, teacher=False)
+    if not cfg.tune.epochs and not cfg.tune.max_steps:
+        return (distil,)
+    changed = cfg.copy_and_resolve_references()
+    changed.update(cfg.tune)
+    return Stage("tune", "judgements", changed, build_judge, teacher=False, trains="judge"), distil
+
+
+def build_judge(cfg: ConfigDict, given: Start) -> Method:
+    """Appendix D: low-rank adapters on the judge, cross entropy of its yes and no."""
+    assert given.judge is not None
+    judge = given.judge
+    model = judge.model
+    adapters = lora.start(model.params, cfg.lora.paths, cfg.lora.rank, np.random.default_rng([cfg.seed, 5]))
+    frozen = {"base": model.params, "answers": judge.answer_rows}
+
+    def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
+        weights = lora.merge(frozen["base"], params["adapters"], cfg.lora.alpha, rng, cfg.student.dropout)
+        states = hidden_states(
+            model.config, weights, batch["ids"], batch["mask"], jnp.dtype(cfg.dtype), remat=cfg.remat
+        )
+        y_nxD = last_token_pool(states[-1], batch["mask"])
+        both_nx2 = y_nxD @ frozen["answers"].T
+        return {"logit": both_nx2[:, 0] - both_nx2[:, 1]}  # eq. 1 to 3: z = logit(yes) - logit(no)
+
+    def objective(
+        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
+    ) -> tuple[Array, dict[str, Array]]:
+        z_n, label_n = reps["logit"], batch["label"]
+        loss = optax.sigmoid_binary_cross_entropy(z_n, label_n).mean()
+        return loss, {"loss": loss, "accuracy": ((z_n > 0) == (label_n > 0.5)).mean()}
+
+    def merged(params: Tree) -> Tree:
+        return {"model": lora.merge(model.params, params["adapters"], cfg.lora.alpha)}
+
+    return Method({"adapters": adapters}, model, frozen, represent, objective, merged)
+
+
+def build(cfg: ConfigDict, given: Start) -> Method:
+    """The bi-encoder: a frozen base with adapters, a pooler and the interaction module, which alone are trained."""
+    base = make_student(cfg, dataclasses.replace(given.encoder, pooling="mean"), given.tokens)
+    D, rng = base.config.hidden_size, np.random.default_rng([cfg.seed, 6])
+    pooler = random_pma(D, rng) if cfg.pooling == "pma" else {}
+    student = dataclasses.replace(base, pooling=cfg.pooling, pooler=pooler, normalize=False)
+    params: Tree = {"adapters": lora.start(base.params, cfg.lora.paths, cfg.lora.rank, rng)}
+    params |= {"pooler": pooler} if pooler else {}
+    params |= {"iem": random_iem(D, rng, cfg.iem_size)} if cfg.interaction != "cosine" else {}
+    of_student = representer(student, cfg.dtype, cfg.remat)
+    loss, (P, K, I) = cfg.loss, (cfg.positives, cfg.hard_negatives, cfg.easy_negatives)
+
+    def weights(params: Tree, base: Tree, rng: Array | None = None) -> Tree:
+        model = lora.merge(base, params["adapters"], cfg.lora.alpha, rng, cfg.student.dropout)
+        return {"model": model} | ({"pooler": params["pooler"]} if pooler else {})
+
+    def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
+        n, T, L = batch["ids"].shape
+        flat = {name: batch[name].reshape(n * T, L) for name in ("ids", "mask")}
+        found = of_student({"student": weights(params, frozen["base"], rng)}, {}, flat, None)
+        return {"vectors": found["sentence"].reshape(n, T, -1)}
+
+    def objective(
+        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
+    ) -> tuple[Array, dict[str, Array]]:
+        y_nxTxD, real_nxC, z_teacher = reps["vectors"], batch["real"][:, 1:], batch["z"]
+        n, T, _ = y_nxTxD.shape
+        C = T - 1
+        query_nxD, passage_nxCxD = y_nxTxD[:, 0], y_nxTxD[:, 1:]
+        kind_C = np.repeat([0, 1, 2], (P, K, I))
+        positive, hard, easy = (real_nxC & (kind_C == which) for which in range(3))
+        near_J = P + K  # positives and hard negatives stand first
+        head = one_branch(params.get("iem"), batch["symmetric"][0], cfg.interaction)
+
+        repeated = jnp.broadcast_to(query_nxD[:, None], passage_nxCxD.shape)
+        z_nxC, features_nxCxF = score(head, repeated, passage_nxCxD)
+        # The passages of the batch's other queries, but for those that are this query's own.
+        texts_nxC = batch["texts"][:, 1:]
+        m_passages, m_real, m_texts = passage_nxCxD.reshape(n * C, -1), real_nxC.reshape(-1), texts_nxC.reshape(-1)
+
+        def against_all(rows: dict[str, Array]) -> dict[str, Array]:
+            own = (rows["texts"][:, :, None] == m_texts[None, None, :]) & rows["real"][:, :, None]
+            return {"z": matrix(head, rows["query"], m_passages), "mask": m_real[None, :] & ~own.any(1)}
+
+        rows = {"query": query_nxD, "texts": texts_nxC, "real": real_nxC}
+        others = over_row_blocks(against_all, rows, cfg.block_size)
+
+        s_teacher = jax.nn.sigmoid(z_teacher)
+        if not loss.imitate:  # Table 3: plain contrastive, the labels in the place of the teacher's scores
+            s_teacher = positive.astype(jnp.float32)
+        terms = {
+            "ci": contrastive_imitation(
+                z_nxC, s_teacher, positive, hard, easy, others["z"], others["mask"], frozen["temperature"], loss.form
+            )
+        }
+        near = (positive | hard)[:, :near_J]
+        if loss.alpha:  # eq. 7
+            terms["ri_ph"] = rank_imitation(z_nxC[:, :near_J], z_teacher[:, :near_J], near)
+        if loss.beta:  # eq. 8
+            terms["ri_hi"] = hard_over_easy(z_nxC, z_teacher, hard, easy, loss.hard_over_easy)
+        if loss.gamma and features_nxCxF is not None:  # eq. 9, 10
+            terms["fi"] = feature_imitation(features_nxCxF[:, :near_J], batch["r"], near)
+        # Eq. 11: L = CI + alpha RI_PH + beta RI_HI + gamma FI
+        weight = {"ci": 1.0, "ri_ph": frozen["alpha"], "ri_hi": frozen["beta"], "fi": frozen["gamma"]}
+        total = sum((weight[name] * value for name, value in terms.items()), jnp.float32(0.0))
+        return total, terms | {"loss": total}
+
+    def merged(params: Tree) -> Tree:
+        return weights(params, base.params)
+
+    frozen = {"base": base.params} | scalars(loss, "temperature", "alpha", "beta", "gamma")
+    return Method(params, student, frozen, represent, objective, merged)
+
+
+def one_branch(params: Tree | None, symmetric: Array, interaction: str) -> Tree | None:
+    """The interaction module with the branch of a task as "branch"; None for cosines. symmetric: bool scalar. interaction single: the
+    first branch serves both tasks."""
+    if params is None:
+        return None
+    first, second = (params[name] for name in BRANCHES)
+    branch = first if interaction == "single" else jax.tree.map(lambda a, b: jnp.where(symmetric, a, b), first, second)
+    return {"first": params["first"], "score": params["score"], "branch": branch}
+
+
+def score(head: Tree | None, query: Array, passage: Array) -> tuple[Array, Array | None]:
+    """(logits [...], features [..., F]) of pairs of vectors [..., D]; their cosines, and no features, without an interaction module."""
+    return ((unit(query) * unit(passage)).sum(-1), None) if head is None else iem(head, query, passage, "branch")
+
+
+def matrix(head: Tree | None, query_nxD: Array, passage_mxD: Array) -> Array:
+    """The logits of every query with every passage [n, m]."""
+    if head is None:
+        return unit(query_nxD) @ unit(passage_mxD).T
+    return iem_matrix(head, query_nxD, passage_mxD, "branch")

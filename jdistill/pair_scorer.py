@@ -1,0 +1,109 @@
+"""A bi-encoder with an interaction module: scores of pairs from vectors that are made once for each text (D2LLM, eq. 6).
+
+In an exported folder the module stands behind the pooler (exported/interaction.py says how torch users call it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jdistill import loading
+from jdistill.data.sources import resolve
+from jdistill.encoder import Encoder
+from jdistill.errors import UserError
+from jdistill.interaction_files import add_interaction, read_interaction
+from jdistill.methods.d2llm import INTERACTIONS, matrix, one_branch, score
+from jdistill.probe_texts import PROBE_TEXTS
+
+TOLERANCE = 1e-3  # max abs, float32, between Flax's logits and torch's
+QUERIES_AT_ONCE = 64  # of a matrix of logits
+
+
+@dataclass(frozen=True)
+class PairScorer:
+    """params: of the interaction module (models.pma.random_iem), None where pairs are scored by their cosine."""
+
+    encoder: Encoder
+    params: dict[str, Any] | None
+    interaction: str = "dual"
+
+    def score(self, queries: Sequence[str], passages: Sequence[str], symmetric: bool) -> np.ndarray:
+        """The logit of each pair, float32 [N]; each distinct text is encoded once."""
+        if len(queries) != len(passages):
+            raise UserError(f"{len(queries)} queries and {len(passages)} passages are no pairs")
+        sides = []
+        for texts, role in ((queries, "query"), (passages, "document")):
+            row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+            vectors = self.encoder.encode(list(row_of), prompt=self.encoder.prompt_for(role))
+            sides.append(vectors[[row_of[text] for text in texts]])
+        return np.asarray(_score(self.params, *sides, symmetric, interaction=self.interaction))
+
+    def matrix(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool) -> np.ndarray:
+        """The logits of all pairs of vectors, float32 [n, m], a block of queries at a time."""
+        blocks = [
+            np.asarray(
+                _matrix(
+                    self.params,
+                    query_vectors[i : i + QUERIES_AT_ONCE],
+                    passage_vectors,
+                    symmetric,
+                    interaction=self.interaction,
+                )
+            )
+            for i in range(0, len(query_vectors), QUERIES_AT_ONCE)
+        ]
+        return np.concatenate(blocks) if blocks else np.zeros((0, len(passage_vectors)), np.float32)
+
+
+@partial(jax.jit, static_argnames="interaction")
+def _score(params: Any, query: jax.Array, passage: jax.Array, symmetric: bool, *, interaction: str) -> jax.Array:
+    return score(one_branch(params, jnp.asarray(symmetric), interaction), query, passage)[0]
+
+
+@partial(jax.jit, static_argnames="interaction")
+def _matrix(params: Any, query: jax.Array, passage: jax.Array, symmetric: bool, *, interaction: str) -> jax.Array:
+    return matrix(one_branch(params, jnp.asarray(symmetric), interaction), query, passage)
+
+
+def save_interaction(model: PairScorer, folder: Path) -> float:
+    """Adds the module to the encoder's exported folder; returns the largest difference of torch's logits of the probe texts from Flax's, 0
+    where torch is not installed or pairs are scored by their cosine. Raises UserError where they differ by more than TOLERANCE."""
+    if model.params is None:
+        return 0.0
+    add_interaction(folder, model.params, model.encoder.dim, model.interaction)
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        return 0.0
+    loaded: Any = SentenceTransformer(
+        str(folder), device="cpu", trust_remote_code=True
+    )  # code that we have just written
+    queries, passages, difference = list(PROBE_TEXTS), list(reversed(PROBE_TEXTS)), 0.0
+    for symmetric in (True, False):
+        theirs = loaded[-1].score(loaded, queries, passages, symmetric=symmetric).numpy()
+        difference = max(difference, float(np.abs(theirs - model.score(queries, passages, symmetric)).max()))
+    if not difference <= TOLERANCE:
+        raise UserError(
+            f"{folder}: torch's logits of the probe texts differ from Flax's by {difference:.2e}, more than {TOLERANCE:.0e}"
+        )
+    return difference
+
+
+def load_pair_scorer(source: str, key: str = "model") -> PairScorer:
+    """An encoder with its interaction module; of a folder without one, pairs are scored by their cosine."""
+    encoder = loading.load(source, key=key)
+    found = read_interaction(resolve(source, key))
+    if found is None:
+        return PairScorer(encoder, None, "cosine")
+    params, kind = found
+    if kind not in INTERACTIONS:
+        raise UserError(f"{source}: interaction {kind!r} is not one of {', '.join(INTERACTIONS)}")
+    return PairScorer(encoder, params, kind)

@@ -1,0 +1,251 @@
+"""D2LLM: its loss put together by hand, what has a gradient, the stages end to end, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import commands
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import make_decoder, save_encoder, sentences
+from d2llm_setting import COUNTS, config, setting
+
+from jdistill import imitation
+from jdistill.data.candidates import by_query, candidates, in_turn, passages_of
+from jdistill.data.labelled_pairs import Pairs, read_pairs, train_and_test
+from jdistill.errors import UserError
+from jdistill.export import main as export_command
+from jdistill.methods import METHODS
+from jdistill.models import lora
+from jdistill.models.model import hidden_states
+from jdistill.models.pma import iem, pma
+from jdistill.pair_scorer import PairScorer, load_pair_scorer
+from jdistill.step import make_gradient
+
+P, K, I = COUNTS
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("block", [0, 2])
+def test_the_loss_by_hand(symmetric: bool, block: int) -> None:
+    method, batch = setting(block_size=block)
+    batch["symmetric"][:] = symmetric
+    params = method.params
+    reps = method.represent(params, method.frozen, batch, None)
+    total, metrics = method.objective(params, method.frozen, reps, batch)
+    n, T, L = batch["ids"].shape
+    base = lora.merge(method.frozen["base"], params["adapters"], 16.0)
+    y = np.zeros((n, T, reps["vectors"].shape[-1]))
+    for i in range(n):
+        states = hidden_states(method.student.config, base, batch["ids"][i], batch["mask"][i])[-1]
+        y[i] = pma(params["pooler"], states, batch["mask"][i], 32)
+    np.testing.assert_allclose(reps["vectors"], y, atol=2e-5)
+    branch = "symmetric" if symmetric else "asymmetric"
+
+    def pair(i: int, k: int, j: int) -> tuple[float, np.ndarray]:
+        """Query i with passage j of row k."""
+        z, f = iem(params["iem"], *(jnp.asarray(x[None], jnp.float32) for x in (y[i, 0], y[k, j])), branch)
+        return float(z[0]), np.asarray(f[0])
+
+    z = np.array([[pair(i, i, j)[0] for j in range(1, T)] for i in range(n)])
+    features = np.array([[pair(i, i, j)[1] for j in range(1, 1 + P + K)] for i in range(n)])
+    others = np.zeros((n, n * (T - 1)))
+    allowed = np.zeros(others.shape, bool)
+    for i in range(n):
+        own = set(batch["texts"][i, 1:][batch["real"][i, 1:]].tolist())
+        for k in range(n):
+            for j in range(1, T):
+                others[i, k * (T - 1) + j - 1] = pair(i, k, j)[0]
+                allowed[i, k * (T - 1) + j - 1] = batch["real"][k, j] and int(batch["texts"][k, j]) not in own
+    kind, real = np.repeat([0, 1, 2], COUNTS), batch["real"][:, 1:]
+    positive, hard, easy = (real & (kind == which) for which in range(3))
+    s = 1 / (1 + np.exp(-batch["z"]))
+    near = (positive | hard)[:, : P + K]
+    expected = {
+        "ci": imitation.contrastive_imitation(*map(jnp.asarray, (z, s, positive, hard, easy, others, allowed)), 1.0),
+        "ri_ph": imitation.rank_imitation(jnp.asarray(z[:, : P + K]), batch["z"][:, : P + K], near),
+        "ri_hi": imitation.hard_over_easy(*map(jnp.asarray, (z, batch["z"], hard, easy))),
+        "fi": imitation.feature_imitation(jnp.asarray(features), jnp.asarray(batch["r"]), near),
+    }
+    for name, value in expected.items():
+        assert float(metrics[name]) == pytest.approx(float(value), rel=2e-4), name
+    weighted = [float(expected[name]) * by for name, by in (("ci", 1.0), ("ri_ph", 1.0), ("ri_hi", 0.3), ("fi", 0.1))]
+    assert float(total) == pytest.approx(sum(weighted), rel=2e-4)
+
+
+def test_only_adapters_pooler_and_head_have_a_gradient_and_chunks_change_nothing() -> None:
+    method, batch = setting()
+    assert set(method.params) == {"adapters", "pooler", "iem"}
+    whole, _ = make_gradient(method, 0, False)(method.params, method.frozen, batch, np.int32(0))
+    chunked, _ = make_gradient(method, 0, False, 2)(method.params, method.frozen, batch, np.int32(0))
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(chunked), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-6)
+    unused = whole["iem"].pop("symmetric")  # the branch of the other task
+    assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(unused))
+    assert all(np.asarray(leaf).any() for leaf in jax.tree.leaves(whole))
+    again, _ = make_gradient(setting(remat=True)[0], 0, False)(method.params, method.frozen, batch, np.int32(0))
+    again["iem"].pop("symmetric")
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(again), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-6)
+
+
+def test_gradient_against_finite_differences() -> None:
+    method, batch = setting(rows=4)
+    gradient, _ = make_gradient(method, 0, False)(method.params, method.frozen, batch, np.int32(0))
+    path = next(iter(method.params["adapters"]))
+
+    def loss(at: float, where: tuple[str, ...]) -> float:
+        params = jax.tree.map(np.array, method.params)
+        leaf = params
+        for name in where:
+            leaf = leaf[name]
+        leaf[1, 2] += at
+        reps = method.represent(params, method.frozen, batch, None)
+        return float(method.objective(params, method.frozen, reps, batch)[0])
+
+    for where in (("adapters", path, "B"), ("pooler", "value", "kernel"), ("iem", "first", "kernel")):
+        h, found = 1e-2, gradient
+        for name in where:
+            found = found[name]
+        numeric = (8 * (loss(h, where) - loss(-h, where)) - (loss(2 * h, where) - loss(-2 * h, where))) / (12 * h)
+        assert float(found[1, 2]) == pytest.approx(numeric, rel=3e-2, abs=2e-4), where
+
+
+@pytest.mark.parametrize("variant", ["contrastive", "mean", "lasttoken", "cosine", "bi_encoder", "no_fi"])
+def test_every_variant_has_a_finite_loss(variant: str) -> None:
+    method, batch = setting(variant)
+    gradient, metrics = make_gradient(method, 0, False)(method.params, method.frozen, batch, np.int32(0))
+    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves((gradient, metrics)))
+    assert ("iem" in method.params) == (variant not in ("cosine", "bi_encoder"))
+
+
+def write_pairs(path: Path, queries: int, split: bool) -> None:
+    """Pairs that word overlap tells apart: a query's right passage holds it, its wrong one does not."""
+    texts, rows = sentences(3 * queries, seed=4), []
+    for i in range(queries):
+        query, wrong = texts[i], texts[queries + i]
+        name = {"split": "dev" if i % 4 else "test"} if split else {}
+        first, second = ("sentence1", "sentence2") if split else ("question", "sentence")
+        rows.append(name | {first: query, second: f"{query} indeed", "label": "entailment"})
+        rows.append(name | {first: query, second: wrong, "label": "neutral"})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path: Path) -> None:
+    save_encoder(make_decoder(max_positions=256), tmp_path / "lm")
+    write_pairs(tmp_path / "same.jsonl", 48, split=True)
+    write_pairs(tmp_path / "answers.jsonl", 48, split=False)
+    settings = {
+        "teacher": tmp_path / "lm", "symmetric": tmp_path / "same.jsonl", "asymmetric": tmp_path / "answers.jsonl",
+        "held_out_queries": 12, "dev_queries": 6, "hard_negatives": 3, "easy_negatives": 2, "positives": 1, "cache_dir": tmp_path / "cache",
+        "batch_size": 8, "tune.batch_size": 8, "tune.max_steps": 3, "max_steps": 4, "checkpoint_every": 2, "tune.checkpoint_every": 2,
+        "judge.query_tokens": 20, "judge.passage_tokens": 20, "lora.rank": 2, "tune.lora.rank": 2, "iem_size": 8, "onnx": False,
+        "query_length": 20, "document_length": 20, "latency_texts": 0,
+    }  # fmt: skip
+    run = commands.run_inside(commands.command("configs/d2llm.py", tmp_path / "run", settings))
+    assert run.returncode == 0, run.stderr[-3000:]
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert [stage["name"] for stage in results["training"]["stages"]] == ["tune", "distil"]
+    for name in ("same", "answers"):
+        for row in ("student", "teacher"):
+            found = results["pairs"][name][row]
+            assert {"accuracy", "ap", "precision", "recall", "prior"} <= found.keys() and found["prior"] == 50
+    about = json.loads((tmp_path / "run" / "tune" / "adapter" / "adapter_config.json").read_text())
+    assert about["r"] == 2 and about["lora_alpha"] == 64
+    scorer = load_pair_scorer(str(tmp_path / "run" / "export"))
+    test = train_and_test(read_pairs(str(tmp_path / "same.jsonl"), "x"), "dev", "test", 0, "x")[1]
+    scores = scorer.score(test.queries, test.passages, symmetric=True)
+    vectors = [scorer.encoder.encode(side) for side in (test.queries, test.passages)]
+    every = scorer.matrix(*vectors, symmetric=True)
+    np.testing.assert_allclose(np.diag(every), scores, atol=1e-4)
+    assert len(list((tmp_path / "cache" / "judge").iterdir())) == 2  # by instruction
+    export_command(["--workdir", str(tmp_path / "run"), "--out", str(tmp_path / "again")])
+    exported = load_pair_scorer(str(tmp_path / "again"))
+    np.testing.assert_allclose(exported.score(test.queries, test.passages, symmetric=True), scores, atol=1e-5)
+    card = (tmp_path / "run" / "export" / "README.md").read_text()
+    assert "PMA" in card and "model[-1].score(" in card and "Labelled pairs: same" in card
+    again = commands.run_inside(commands.command("configs/d2llm.py", tmp_path / "run", settings))
+    assert again.returncode == 0 and "is complete" in again.stderr
+
+
+def test_candidates_are_what_they_should_be() -> None:
+    pairs = Pairs(
+        ["a", "a", "a", "b", "b", "c"],
+        ["a1", "a2", "no a", "b1", "a1", "c no"],
+        [True, True, False, True, False, False],
+        [""] * 6,
+    )
+    queries = by_query(pairs)
+    assert queries.texts == ["a", "b"]  # c has no positive
+    assert queries.positives == [["a1", "a2"], ["b1"]] and queries.negatives == [["no a"], ["a1"]]
+    passages = passages_of(queries) + [f"other {i}" for i in range(20)] + ["A2."]
+    found = candidates(queries, [["b1", "a2", "other 3"], ["no a"]], passages, (1, 3, 4), seed=1)
+    texts = [[passages[j] if j >= 0 else "" for j in row] for row in found.columns]
+    assert texts[0][:4] == ["a1", "no a", "b1", "other 3"]  # a2 is right for it
+    assert texts[1][:4] == ["b1", "a1", "no a", ""]
+    for row, near in zip(texts, ({"a1", "a2", "A2.", "no a", "b1", "other 3"}, {"b1", "a1", "no a"}), strict=True):
+        assert len(set(row[4:])) == 4 and not near & set(row[4:])
+    again = candidates(queries, [["b1", "a2", "other 3"], ["no a"]], passages, (1, 3, 4), seed=1)
+    np.testing.assert_array_equal(found.columns, again.columns)
+    assert found.pairs()[0].count("b") == int((found.columns[1] >= 0).sum())
+    assert list(in_turn(["x", "y", "z"], ["y", "w"])) == ["x", "y", "w", "z"]
+    with pytest.raises(UserError, match="3 hard and 4 easy negatives a query are asked of a collection of 4 passages"):
+        candidates(queries, [[], []], passages[:4], (1, 3, 4), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"sentence1": "a", "label": 1}, "sentence2"),
+        ({"sentence1": "a", "sentence2": "b", "label": "perhaps"}, "the label 'perhaps' is none of"),
+        ({"sentence1": "a", "sentence2": "", "label": 1}, "no usable row"),
+        ({"sentence1": "a", "sentence2": "b", "label": -1}, "no usable row"),
+        ({"sentence1": 3, "sentence2": "b", "label": 1}, "holds int where a text belongs"),
+    ],
+)
+def test_broken_pairs_are_named(row: dict, message: str, tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(UserError, match=message):
+        read_pairs(str(tmp_path / "pairs.jsonl"), "config.symmetric")
+
+
+def test_splits_and_held_out_queries(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "split.jsonl", 20, split=True)
+    pairs = read_pairs(str(tmp_path / "split.jsonl"), "config.symmetric")
+    train, test = train_and_test(pairs, "dev", "test", 0, "config.symmetric")
+    assert len(train) == 30 and len(test) == 10 and not set(train.queries) & set(test.queries)
+    with pytest.raises(UserError, match="config.symmetric: there is no split 'train'; there are dev, test"):
+        train_and_test(pairs, "train", "test", 0, "config.symmetric")
+    write_pairs(tmp_path / "whole.jsonl", 20, split=False)
+    whole = read_pairs(str(tmp_path / "whole.jsonl"), "config.asymmetric")
+    train, test = train_and_test(whole, "dev", "test", 5, "config.asymmetric")
+    assert len(set(test.queries)) == 5 and len(set(train.queries)) == 15
+    with pytest.raises(UserError, match="leave none of 20"):
+        train_and_test(whole, "dev", "test", 20, "config.asymmetric")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"symmetric": "", "asymmetric": ""}, "symmetric or --config.asymmetric is needed"),
+        ({"loss.form": "printed"}, "loss.form='printed' is not one of joint, paper, code"),
+        ({"interaction": "triple"}, "interaction='triple' is not one of"),
+        ({"pooling": "cls"}, "pooling='cls' is not one of pma"),
+        ({"loss.temperature": 0.0}, "temperature=0.0 must be above 0"),
+    ],
+)
+def test_keys_that_do_not_fit_are_named(changes: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        METHODS["d2llm"](config(**changes))
+
+
+def test_without_an_interaction_module_pairs_are_scored_by_cosine(tmp_path: Path) -> None:
+    save_encoder(make_decoder(), tmp_path / "plain")
+    scorer = load_pair_scorer(str(tmp_path / "plain"))
+    a, b = (scorer.encoder.encode([text]) for text in ("the river", "a stone"))
+    assert scorer.score(["the river"], ["a stone"], True)[0] == pytest.approx(float((a * b).sum()), abs=1e-5)
+    with pytest.raises(UserError, match="2 queries and 1 passages"):
+        PairScorer(make_decoder(), None, "cosine").score(["a", "b"], ["c"], True)
