@@ -38,6 +38,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.held_out_queries = 1000  # of a file without splits: queries whose pairs are the test ones
     c.dev_queries = 100  # of the training queries: their pairs choose the best checkpoint
     c.test_pairs = 0  # evaluate on the first so many; 0: all
+    c.rescore = 100  # of beir: documents proposed by the index that the interaction module ranks anew; 0: all
     c.threshold_pairs = 1000  # training pairs on which the threshold of accuracy is chosen; 0: all
     c.max_queries = 0  # train on the first so many of each file; 0: all
     c.query_length = 64  # tokens, as the student reads them

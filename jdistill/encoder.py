@@ -150,7 +150,7 @@ class Encoder:
         weights = (self.params, self.pooler, self.dense)
         embed = partial(
             _embed,
-            *(sharding.replicate(weights, mesh) if mesh.size > 1 else self._on_device()),
+            *(sharding.replicate(weights, mesh) if mesh.size > 1 else self.on_device()),
             config=self.config,
             pooling=self.pooling,
             dtype=self.dtype,
@@ -164,7 +164,8 @@ class Encoder:
                     meter.advance(len(rows))
         return out
 
-    def _on_device(self) -> tuple[Any, Any, Any]:
+    def on_device(self) -> tuple[Any, Any, Any]:
+        """(params, pooler, dense) on the one device there is."""
         # Moved once and remembered: a copy of 90 MB per call would dwarf the encoding of one sentence.
         if "_device" not in self.__dict__:
             object.__setattr__(self, "_device", jax.device_put((self.params, self.pooler, self.dense)))

@@ -30,6 +30,7 @@ from jdistill.evals.retrieval import evaluate_retrieval
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts
 from jdistill.evals.transfer import evaluate_transfer
 from jdistill.index import EXACT
+from jdistill.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.progress import log, setup_logging
 from jdistill.workdir import write_json
 
@@ -47,11 +48,13 @@ def evaluate(
     corpus_model: TextEncoder | None = None,
     index: str = EXACT,
     index_effort: str = "",
+    scorer: PairScorer | None = None,
+    rescore: int = 0,
 ) -> dict[str, Any]:
     """The figures of an encoder on the sets that are given, each a path; an empty one is passed over.
 
-    "sts" and "sts_by_subset" (see evals.sts), "retrieval" (evals.retrieval, where corpus_model, index and index_effort
-    belong), "scored_pairs" (Spearman x 100), "entity" (evals.entity), "geometry" (evals.geometry: alignment and uniformity on
+    "sts" and "sts_by_subset" (see evals.sts), "retrieval" (evals.retrieval, where corpus_model, index, index_effort,
+    scorer and rescore belong), "scored_pairs" (Spearman x 100), "entity" (evals.entity), "geometry" (evals.geometry: alignment and uniformity on
     senteval's STS-B, covariance over the texts of this source). Raises UserError for a set that is missing or malformed.
     """
     results: dict[str, Any] = {}
@@ -59,7 +62,13 @@ def evaluate(
         results |= evaluate_sts(encoder, Path(senteval))
     if beir:
         results["retrieval"] = evaluate_retrieval(
-            encoder, Path(beir), corpus_model=corpus_model, kind=index, effort=index_effort
+            encoder,
+            Path(beir),
+            corpus_model=corpus_model,
+            kind=index,
+            effort=index_effort,
+            scorer=scorer,
+            rescore=rescore,
         )
     if pairs:
         results["scored_pairs"] = evaluate_pairs(encoder, Path(pairs))
@@ -149,6 +158,12 @@ def main(argv: list[str] | None = None) -> int:
         "--index", default=EXACT, help="of --beir, as FAISS writes it: Flat, IVF256,Flat, PQ48, HNSW32 …"
     )
     parser.add_argument("--index_effort", default="", help="of its search: nprobe=16, efSearch=128 …")
+    parser.add_argument(
+        "--rescore",
+        default="",
+        metavar="COUNT",
+        help="of --beir: the model's interaction module ranks so many documents that the index proposes, or all",
+    )
     parser.add_argument("--out", default="", metavar="FILE", help="the figures as JSON; else they are only printed")
     args = parser.parse_args(argv)
     keep_compiled_programs()
@@ -168,6 +183,8 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError("--poolers: the STS tasks by each pooler need --senteval, and --backend=flax")
     if args.out and Path(args.out).is_dir():
         raise UserError(f"--out={args.out} is a folder; name a file")
+    if args.rescore and (args.backend != "flax" or not (args.rescore == "all" or args.rescore.isdecimal())):
+        raise UserError(f"--rescore={args.rescore}: a number of documents or all, and --backend=flax")
     backends: dict[str, Callable[[str], TextEncoder]] = {
         "flax": loading.load,
         "torch": partial(torch_encoder.load, trust_remote_code=args.trust_remote_code),
@@ -182,6 +199,8 @@ def main(argv: list[str] | None = None) -> int:
         corpus_model=load(args.corpus_model) if args.corpus_model else None,
         index=args.index,
         index_effort=args.index_effort,
+        scorer=load_pair_scorer(args.model) if args.rescore else None,
+        rescore=int(args.rescore) if args.rescore.isdecimal() else 0,
     )
     results = {"model": about} | figures
     if tasks:

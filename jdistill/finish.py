@@ -63,6 +63,9 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
         scorer = PairScorer(model, trained.params.get("iem"), cfg.interaction)
         checks["logits"] = save_interaction(scorer, workdir / "export")
         results["pairs"] = evaluate_judged(cfg, trained.judged, scorer)
+        if cfg.beir:
+            by_scorer = evaluate(model, beir=cfg.beir, **search, scorer=scorer, rescore=cfg.rescore)
+            results["retrieval_rescored"] = by_scorer["retrieval"]
     if words.held_out:
         results["agreement"] = agreement.agreement(model.encode(words.held_out), run.answers.held_out())
         if cfg.latency_texts:

@@ -27,6 +27,7 @@ from jdistill.losses import HIGHEST
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.model import hidden_states
 from jdistill.padding import batches_by_length
+from jdistill.progress import log
 
 QUERY, PASSAGE = "{query}", "{passage}"
 BETWEEN = "\x1f"  # query and passage in a cache's key
@@ -134,7 +135,8 @@ class Judge:
         assert isinstance(config, DecoderConfig)
         z, y = np.empty(len(ids), np.float32), np.empty((len(ids), config.hidden_size), np.float32)
         mesh = sharding.local_mesh()
-        params, answers_2xD = sharding.replicate((self.model.params, self.answer_rows), mesh)
+        answers_2xD = self.answer_rows
+        params = sharding.replicate(self.model.params, mesh) if mesh.size > 1 else self.model.on_device()[0]
         judge = partial(_judge, params, answers_2xD, config=config, dtype=self.model.dtype)
         for rows, tokens, mask in batches_by_length(ids, config.pad_token_id, config.max_positions, batch_size):
             found_z, found_y = judge(*sharding.shard_rows((tokens, mask), mesh))
@@ -186,9 +188,11 @@ class Scores:
         self.judge = judge
         config = judge.model.config
         about: dict[str, object] = {"judge": judge.model.source, "template": judge.template}
-        self._cache = AnswerCache(
-            folder / "judge" / judge.fingerprint(), 2 + config.hidden_size, "float16", about=about
-        )
+        own = folder / "judge" / judge.fingerprint()
+        others = sum(path.is_dir() for path in own.parent.glob("*")) if not own.exists() else 0
+        if others:
+            log.info("%s keeps scores of %d other models or instructions, which are not used", own.parent, others)
+        self._cache = AnswerCache(own, 2 + config.hidden_size, "float16", about=about)
 
     def of(self, queries: Sequence[str], passages: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(z float32 [N], y float16 [N, D]) of the pairs; what is not known yet is asked."""

@@ -24,7 +24,7 @@ from jdistill.methods.d2llm import INTERACTIONS, matrix, one_branch, score
 from jdistill.probe_texts import PROBE_TEXTS
 
 TOLERANCE = 1e-3  # max abs, float32, between Flax's logits and torch's
-QUERIES_AT_ONCE = 64  # of a matrix of logits
+QUERIES_AT_ONCE = 16  # of a matrix of logits, whose hidden units are [queries, passages, F]
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,16 @@ class PairScorer:
             sides.append(vectors[[row_of[text] for text in texts]])
         return np.asarray(_score(self.params, *sides, symmetric, interaction=self.interaction))
 
-    def matrix(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool) -> np.ndarray:
+    def rescore(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool = False) -> np.ndarray:
+        """The logits of each query with its own passages, in one call: [n, D] and [n, k, D] to float32 [n, k]."""
+        queries = np.broadcast_to(query_vectors[:, None], passage_vectors.shape)
+        return np.asarray(_score(self.params, queries, passage_vectors, symmetric, interaction=self.interaction))
+
+    def every(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool = False) -> np.ndarray:
         """The logits of all pairs of vectors, float32 [n, m], a block of queries at a time."""
-        blocks = [
-            np.asarray(
-                _matrix(
-                    self.params,
-                    query_vectors[i : i + QUERIES_AT_ONCE],
-                    passage_vectors,
-                    symmetric,
-                    interaction=self.interaction,
-                )
-            )
-            for i in range(0, len(query_vectors), QUERIES_AT_ONCE)
-        ]
+        whole = partial(_matrix, self.params, symmetric=symmetric, interaction=self.interaction)
+        starts = range(0, len(query_vectors), QUERIES_AT_ONCE)
+        blocks = [np.asarray(whole(query_vectors[i : i + QUERIES_AT_ONCE], passage_vectors)) for i in starts]
         return np.concatenate(blocks) if blocks else np.zeros((0, len(passage_vectors)), np.float32)
 
 
@@ -69,7 +65,7 @@ def _score(params: Any, query: jax.Array, passage: jax.Array, symmetric: bool, *
 
 
 @partial(jax.jit, static_argnames="interaction")
-def _matrix(params: Any, query: jax.Array, passage: jax.Array, symmetric: bool, *, interaction: str) -> jax.Array:
+def _matrix(params: Any, query: jax.Array, passage: jax.Array, *, symmetric: bool, interaction: str) -> jax.Array:
     return matrix(one_branch(params, jnp.asarray(symmetric), interaction), query, passage)
 
 

@@ -14,14 +14,16 @@ from conftest import make_decoder, save_encoder, sentences
 from d2llm_setting import COUNTS, config, setting
 
 from jdistill import imitation
+from jdistill.data.beir import collections, read_collection, write_collection
 from jdistill.data.candidates import by_query, candidates, in_turn, passages_of
 from jdistill.data.labelled_pairs import Pairs, read_pairs, train_and_test
 from jdistill.errors import UserError
+from jdistill.evals.retrieval import evaluate_retrieval, search
 from jdistill.export import main as export_command
 from jdistill.methods import METHODS
 from jdistill.models import lora
 from jdistill.models.model import hidden_states
-from jdistill.models.pma import iem, pma
+from jdistill.models.pma import iem, pma, random_iem
 from jdistill.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.step import make_gradient
 
@@ -159,7 +161,7 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
     test = train_and_test(read_pairs(str(tmp_path / "same.jsonl"), "x"), "dev", "test", 0, "x")[1]
     scores = scorer.score(test.queries, test.passages, symmetric=True)
     vectors = [scorer.encoder.encode(side) for side in (test.queries, test.passages)]
-    every = scorer.matrix(*vectors, symmetric=True)
+    every = scorer.every(*vectors, symmetric=True)
     np.testing.assert_allclose(np.diag(every), scores, atol=1e-4)
     assert len(list((tmp_path / "cache" / "judge").iterdir())) == 2  # by instruction
     export_command(["--workdir", str(tmp_path / "run"), "--out", str(tmp_path / "again")])
@@ -249,3 +251,24 @@ def test_without_an_interaction_module_pairs_are_scored_by_cosine(tmp_path: Path
     assert scorer.score(["the river"], ["a stone"], True)[0] == pytest.approx(float((a * b).sum()), abs=1e-5)
     with pytest.raises(UserError, match="2 queries and 1 passages"):
         PairScorer(make_decoder(), None, "cosine").score(["a", "b"], ["c"], True)
+
+
+def test_search_with_the_interaction_module(tmp_path: Path) -> None:
+    texts = sentences(40, seed=9)
+    documents = {f"d{i}": text for i, text in enumerate(texts[:30])}
+    queries = {f"q{i}": text for i, text in enumerate(texts[30:])}
+    write_collection(tmp_path / "beir" / "small", documents, queries, {q: {"d3": 1} for q in queries})
+    scorer = PairScorer(make_decoder(), random_iem(32, np.random.default_rng(0), 8))
+    (collection,) = (read_collection(path) for path in collections(tmp_path / "beir"))
+    every = search(scorer.encoder, collection, scorer.encoder, scorer=scorer).ranking
+    pairs = [(q, d) for q in queries for d in documents]
+    logits = scorer.score([queries[q] for q, _ in pairs], [documents[d] for _, d in pairs], symmetric=False)
+    for (q, d), logit in zip(pairs, logits, strict=True):
+        assert every[q][d] == pytest.approx(float(logit), abs=1e-4)
+    proposed = search(scorer.encoder, collection, scorer.encoder, scorer=scorer, rescore=5).ranking
+    by_cosine = search(scorer.encoder, collection, scorer.encoder).ranking
+    for q, found in proposed.items():
+        assert set(found) == set(sorted(by_cosine[q], key=lambda d, q=q: -by_cosine[q][d])[:5])
+        assert list(found) == sorted(found, key=lambda d, q=q: -every[q][d])
+    figures = evaluate_retrieval(scorer.encoder, tmp_path / "beir", scorer=scorer, rescore=5)
+    assert figures["small"]["recall@10"] <= 1

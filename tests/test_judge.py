@@ -78,7 +78,9 @@ def test_what_is_no_judge_is_refused() -> None:
         Judge(decoder(), query_tokens=16, passage_tokens=16).score(["a", "b"], ["c"])
 
 
-def test_scores_are_asked_once_and_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_asked_once_and_kept_by_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     judge = Judge(decoder(), query_tokens=16, passage_tokens=16)
     queries, passages = sentences(12, seed=1), sentences(12, seed=2)
     expected_z, expected_y = judge.score(queries, passages)
@@ -99,7 +101,9 @@ def test_scores_are_asked_once_and_kept_by_content(tmp_path: Path, monkeypatch: 
     Scores(judge, tmp_path).of([queries[0], "new"], [passages[0], "pair"])
     assert asked == [1]
     other = Judge(judge.model, ASYMMETRIC, query_tokens=16, passage_tokens=16)
-    Scores(other, tmp_path).of(queries[:3], passages[:3])  # another prompt: nothing of the first one's is taken
+    with caplog.at_level("INFO", logger="jdistill"):
+        Scores(other, tmp_path).of(queries[:3], passages[:3])  # another prompt: nothing of the first one's is taken
+    assert "keeps scores of 1 other models or instructions, which are not used" in caplog.text
     assert asked == [1, 3]
     assert other.fingerprint() != judge.fingerprint() != replace(judge, query_tokens=15).fingerprint()
 

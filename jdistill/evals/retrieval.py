@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pytrec_eval
@@ -16,6 +17,16 @@ from jdistill.errors import UserError
 
 DEPTH = 1000  # the deepest cut of a measure
 CUTS = {"ndcg@10": "ndcg_cut_10", "recall@10": "recall_10", "recall@100": "recall_100", "recall@1000": "recall_1000"}
+
+
+class Scorer(Protocol):
+    """What ranks documents anew from vectors: a PairScorer's question, does the passage answer the query."""
+
+    def rescore(self, query_vectors: np.ndarray, passage_vectors: np.ndarray) -> np.ndarray:
+        """[n, D] and [n, k, D] to scores [n, k]."""
+
+    def every(self, query_vectors: np.ndarray, passage_vectors: np.ndarray) -> np.ndarray:
+        """[n, D] and [m, D] to scores [n, m]."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +45,15 @@ def evaluate_retrieval(
     corpus_model: TextEncoder | None = None,
     kind: str = index.EXACT,
     effort: str = "",
+    scorer: Scorer | None = None,
+    rescore: int = 0,
 ) -> dict[str, dict[str, float]]:
     """Per collection ndcg@10, mrr@10, recall@10, recall@100 and recall@1000, 0 to 1, means over the judged queries;
     index_bytes as written to disk; queries_per_s, encoding and search.
 
     The encoder's prompts for queries and documents are used. corpus_model: encodes the documents in the encoder's place,
-    so that small queries search an index that a large model filled. kind, effort: of the index, as index.build. Raises
+    so that small queries search an index that a large model filled. kind, effort: of the index, as index.build. scorer: ranks the
+    `rescore` documents that the index proposes for a query anew, 0: all documents of the collection, without an index. Raises
     UserError where the folder holds no collection, a file is missing or malformed, or the two models' widths differ.
     """
     documents_by = corpus_model or encoder
@@ -51,7 +65,7 @@ def evaluate_retrieval(
     figures = {}
     for path in collections(folder):
         collection = read_collection(path)
-        found = search(encoder, collection, documents_by, kind, effort)
+        found = search(encoder, collection, documents_by, kind, effort, scorer, rescore)
         figures[path.name] = measures(found.ranking, collection.relevant) | {
             "index_bytes": found.index_bytes,
             "queries_per_s": found.queries_per_s,
@@ -60,21 +74,38 @@ def evaluate_retrieval(
 
 
 def search(
-    encoder: TextEncoder, collection: Collection, documents_by: TextEncoder, kind: str = index.EXACT, effort: str = ""
+    encoder: TextEncoder,
+    collection: Collection,
+    documents_by: TextEncoder,
+    kind: str = index.EXACT,
+    effort: str = "",
+    scorer: Scorer | None = None,
+    rescore: int = 0,
 ) -> Found:
-    """The best documents of every query, at most 1,000 each."""
+    """The best documents of every query, at most 1,000 each, or, proposed for a scorer, `rescore`."""
     document_ids, query_ids = list(collection.documents), list(collection.queries)
-    filled = index.build(
-        documents_by.encode(
-            list(collection.documents.values()), prompt=documents_by.prompt_for("document"), show_progress=True
-        ),
-        kind,
-        effort,
+    vectors = documents_by.encode(
+        list(collection.documents.values()), prompt=documents_by.prompt_for("document"), show_progress=True
     )
+    filled = index.build(vectors, kind, effort)
     queries, prompt = list(collection.queries.values()), encoder.prompt_for("query")
-    encoder.encode(queries, prompt=prompt)  # compiles what these lengths need, so that the clock does not see it
+
+    def find() -> tuple[np.ndarray, np.ndarray]:
+        query_vectors = encoder.encode(queries, prompt=prompt)
+        if scorer is None:
+            return filled.search(query_vectors, DEPTH)
+        if rescore:
+            _, rows = filled.search(query_vectors, rescore)
+            scores = scorer.rescore(query_vectors, vectors[np.maximum(rows, 0)])
+        else:
+            scores = scorer.every(query_vectors, vectors)
+            rows = np.broadcast_to(np.arange(len(vectors)), scores.shape)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
+        return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+
+    find()  # compiles what these lengths need, so that the clock does not see it
     began = time.perf_counter()
-    scores, rows = filled.search(encoder.encode(queries, prompt=prompt), DEPTH)
+    scores, rows = find()
     seconds = time.perf_counter() - began
     ranking = {
         query: {document_ids[row]: float(score) for row, score in zip(rows[q], scores[q], strict=True) if row >= 0}

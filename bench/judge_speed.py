@@ -1,0 +1,92 @@
+"""A judge's scores of pairs: batches by length beside one compiled call a pair, and beside generate in transformers.
+
+    python bench/judge_speed.py --teacher MODEL.gguf --pairs snli_pairs.jsonl [--count 64] [--rounds 3] [--dtype float32]
+
+The same pairs and prompts; medians of alternating rounds, compiling left out. torch and transformers read the same weights, once
+exported. Prints pairs a second and the ratios (asked for: 2 and 5).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
+
+from jdistill.compile_cache import keep_compiled_programs
+from jdistill.data.labelled_pairs import read_pairs
+from jdistill.export import write_files, write_weights
+from jdistill.judge import load_judge
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--teacher", required=True)
+    parser.add_argument("--pairs", required=True)
+    parser.add_argument("--count", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    flags = parser.parse_args()
+    keep_compiled_programs()
+    judge = load_judge(flags.teacher)
+    judge = replace(judge, model=replace(judge.model, dtype=flags.dtype))
+    pairs = read_pairs(flags.pairs, "pairs")
+    queries, passages = pairs.queries[: flags.count], pairs.passages[: flags.count]
+    with tempfile.TemporaryDirectory() as scratch:
+        write_files(judge.model, Path(scratch))
+        write_weights(judge.model, Path(scratch))
+        theirs = AutoModelForCausalLM.from_pretrained(scratch, dtype=getattr(torch, flags.dtype)).eval()
+    prompts = [torch.tensor([ids]) for ids in judge.prompts(queries, passages)]
+    found: dict[str, np.ndarray] = {}
+
+    def batched() -> None:
+        found["batched"] = judge.score(queries, passages)[0]
+
+    def one_by_one() -> None:
+        found["one by one"] = np.array([judge.score([q], [p])[0][0] for q, p in zip(queries, passages, strict=True)])
+
+    def generate() -> None:
+        yes, no = judge.answers
+        scores = []
+        for ids in prompts:
+            with torch.no_grad():
+                out = theirs.generate(
+                    ids, attention_mask=torch.ones_like(ids), max_new_tokens=1, do_sample=False, output_scores=True,
+                    return_dict_in_generate=True, pad_token_id=0,
+                )  # fmt: skip
+            scores.append(float(out.scores[0][0, yes] - out.scores[0][0, no]))
+        found["generate"] = np.array(scores)
+
+    ways = {"batched": batched, "one by one": one_by_one, "generate": generate}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for round_ in range(flags.rounds + 1):
+        for name, run in ways.items():
+            began = time.perf_counter()
+            run()
+            if round_:
+                seconds[name].append(time.perf_counter() - began)
+    medians = {name: statistics.median(taken) for name, taken in seconds.items()}
+    for name in ways:
+        difference = np.abs(found[name] - found["batched"]).max()
+        print(
+            f"{name:<12}{flags.count / medians[name]:8.2f} pairs/s, {medians[name] / medians['batched']:5.2f} times the batched time, "
+            f"logits within {difference:.1e}"
+        )
+
+
+if __name__ == "__main__":
+    main()
