@@ -48,6 +48,9 @@ def get_config() -> ConfigDict:
     c.weight_decay = 0.01
     c.adam_b1, c.adam_b2, c.adam_eps = 0.9, 0.999, 1e-8
     c.clip_norm = 1.0  # of the whole gradient; 0: no clipping
+    c.shard_frozen = (
+        False  # split what is not trained (a teacher inside the step, the base of adapters) over the devices
+    )
     c.dtype = "float32"  # compute type, float32, bfloat16 or float16 (with loss scaling); parameters are float32
     c.seed = 0
 

@@ -15,7 +15,7 @@ from jdistill.corpus import Corpus, cache_folder
 from jdistill.methods.contract import Method, Stage
 from jdistill.optimizer import make_optimizer
 from jdistill.progress import clock
-from jdistill.step import init_state, jit_step, make_step
+from jdistill.step import init_state, jit_step, make_step, place_frozen
 from jdistill.teacher import Teacher
 from jdistill.train import Data, total_steps
 
@@ -78,7 +78,7 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
     optimizer = make_optimizer(cfg, 1000)
     step: Any = jit_step(make_step(method, optimizer, cfg.seed, cfg.student.dropout > 0, cfg.chunk_size), mesh)
     state = init_state(method, optimizer, mesh)
-    frozen = sharding.replicate(method.frozen, mesh)
+    frozen = place_frozen(cfg, method, mesh)
     plan = [data.batches.at(i) for i in range(data.batches.steps_per_epoch)]
     seconds, tokens, memory = 0.0, 0, 0
     for width in list(data.batches.widths_used())[:2]:

@@ -59,6 +59,20 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, np.asarray(x), np.shape(x)), tree)
 
 
+def spread(tree: Any, mesh: Mesh) -> Any:
+    """The same host arrays of every process, each split over the devices by its longest axis that they divide, so that a model which no
+    device can hold whole is gathered where it is used; what does not divide, every device holds whole."""
+
+    def place(x: Any) -> jax.Array:
+        host = np.asarray(x)
+        axes = [axis for axis in range(host.ndim) if host.shape[axis] % mesh.size == 0]
+        longest = max(axes, key=lambda axis: host.shape[axis], default=None)
+        spec = PartitionSpec() if longest is None else PartitionSpec(*[None] * longest, AXIS)
+        return jax.make_array_from_callback(host.shape, NamedSharding(mesh, spec), lambda index: host[index])
+
+    return jax.tree.map(place, tree)
+
+
 def shard_rows(tree: Any, mesh: Mesh) -> Any:
     """Host arrays that hold this process's rows of a global batch, as global arrays split by rows.
 

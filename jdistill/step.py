@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from ml_collections import ConfigDict
 
 from jdistill import sharding
 from jdistill.loss_scale import all_finite, scale_of
@@ -103,15 +104,21 @@ def make_step(
 
 
 def jit_step(step: Callable[..., Any], mesh: jax.sharding.Mesh) -> Callable[..., Any]:
-    """Compiled for a mesh: the batch is split by rows, the state replicated and its buffers used again."""
+    """Compiled for a mesh: the batch is split by rows, the state replicated and its buffers used again. What is frozen stays as it was
+    placed."""
     whole, rows = sharding.replicated(mesh), sharding.by_rows(mesh)
     return jax.jit(
         step,
-        in_shardings=(whole, whole, rows),
+        in_shardings=(whole, None, rows),
         out_shardings=(whole, whole),
         donate_argnums=0,
         compiler_options=sharding.compiler_options(),
     )
+
+
+def place_frozen(cfg: ConfigDict, method: Method, mesh: jax.sharding.Mesh) -> Tree:
+    """What the method does not train, on the devices: split over them where cfg.shard_frozen says so, else on each whole."""
+    return (sharding.spread if cfg.shard_frozen else sharding.replicate)(method.frozen, mesh)
 
 
 def init_state(method: Method, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> TrainState:

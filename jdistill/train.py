@@ -24,7 +24,7 @@ from jdistill.errors import UserError
 from jdistill.methods.contract import Array, Method, Tree
 from jdistill.optimizer import make_optimizer, make_schedule
 from jdistill.progress import Progress, log
-from jdistill.step import TrainState, host_params, init_state, jit_step, make_step
+from jdistill.step import TrainState, host_params, init_state, jit_step, make_step, place_frozen
 
 # Steps that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt.
 LAG = 2
@@ -109,7 +109,7 @@ def train(
     optimizer = make_optimizer(cfg, steps)
     step_fn = jit_step(make_step(method, optimizer, cfg.seed, cfg.student.dropout > 0, cfg.chunk_size), mesh)
     state = init_state(method, optimizer, mesh)
-    frozen = sharding.replicate(method.frozen, mesh)
+    frozen = place_frozen(cfg, method, mesh)
     checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last)
     about: dict[str, Any] = {
         "texts": len(data),

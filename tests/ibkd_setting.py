@@ -36,7 +36,7 @@ IN_TWO_PROCESSES = ("", "ibkd", "finetune")
 
 def of_devices(count: int) -> list[str]:
     """These, SimTDE's and D2LLM's: all of them for 1 and 8 devices, one for each way that rows are split for 2 and 4."""
-    return [*LOSSES, *SHARDED, "d2llm"] if count in (1, 8) else ["", *SHARDED[:3]]
+    return [*LOSSES, *SHARDED, "d2llm", "d2llm_spread"] if count in (1, 8) else ["", *SHARDED[:3]]
 
 
 def config(variant: str = "", **changes: object):

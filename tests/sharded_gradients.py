@@ -39,15 +39,19 @@ def gradients(mesh: Mesh, variants: Iterable[str]) -> dict[str, np.ndarray]:
     out: dict[str, np.ndarray] = {}
     for variant in variants:
         make = partial(setting if variant in LOSSES else ibkd_setting, variant)
-        if variant == "d2llm":
+        if variant.startswith("d2llm"):
             make = partial(d2llm_setting, "")
         # In chunks too, which must leave each device its own rows.
         chunk_size = 16 if variant == "ibkd_blocks" else 0
         method, batch = make(BATCH, dropout=0.1, **({} if variant == "lmx" else {"student.layers": 1}))
         batch = sharding.shard_rows({name: value[mine()] for name, value in batch.items()}, mesh)
         params, frozen = sharding.replicate((method.params, method.frozen), mesh)
+        if variant == "d2llm_spread":  # the base split over the devices
+            frozen = sharding.spread(method.frozen, mesh)
+            table = frozen["base"]["word"]["embedding"]
+            assert table.addressable_shards[0].data.size * mesh.size == table.size
         gradient = jax.jit(
-            make_gradient(method, 7, True, chunk_size), in_shardings=(whole, whole, rows, whole), out_shardings=whole
+            make_gradient(method, 7, True, chunk_size), in_shardings=(whole, None, rows, whole), out_shardings=whole
         )
         step = sharding.replicate(np.int32(3), mesh)
         compiled = gradient.lower(params, frozen, batch, step).compile()
