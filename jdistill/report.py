@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.progress import clock, log, setup_logging
+from jdistill.report_labelled import labelled
 from jdistill.report_page import BLUE, RED, Page, curve, num, real, retention
 
 NOT_TERMS = ("loss", "lr", "sentences_per_s", "epoch")
@@ -244,6 +245,7 @@ def write_report(workdir: Path) -> Path:
         for key in ("teacher_retrieval", "retrieval")
     )
     scores(page, "Retrieval", "By collection and measure", teachers, students, 4)
+    labelled(page, found)
     agreement(page, results["agreement"])
     page.put("h2", "Size and latency")
     rows = [

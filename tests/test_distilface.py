@@ -111,6 +111,6 @@ def test_a_run_from_a_raw_decoder_ends_by_patience(tmp_path: Path) -> None:
     found = re.search(r"stopped at step (\d+): no better dev score since step (\d+)", done.stderr)
     assert found and int(found[1]) == int(found[2]) + 12, done.stderr[-2000:]
     results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert results["training"]["steps"] == int(found[1]) and "teacher_pairs" in results
+    assert results["training"]["steps"] == int(found[1]) and "teacher_scored_pairs" in results
     model = jdistill.load(str(tmp_path / "run" / "export"))
     assert model.pooling == "avg_first_last" and not model.config.causal and model.config.num_layers == 2

@@ -253,3 +253,18 @@ def test_retention_smooth_and_best() -> None:
     steps, values = np.array([1, 2, 3, 4]), np.array([0.2, 0.5, np.nan, np.inf])
     assert best_point("dev/spearman", steps, values) == (2, 0.5)
     assert best_point("dev/token_mse", steps, values) == (1, 0.2)
+
+
+def test_a_run_on_labels(tmp_path: Path) -> None:
+    of = {"accuracy": 81.25, "f1": 70.0, "ap": 64.0, "precision": 61.5, "recall": 80.0, "prior": 33.3, "threshold": 0.2}
+    results = {
+        "task": {"sst2": {"accuracy": 90.5, "split": "test", "dev": {"accuracy": 91.0}, "rows": {"train": 10}}},
+        "pairs": {"snli_pairs": {"student": of, "teacher": of | {"ap": None}, "odd": 3}, "odd": "x"},
+    }
+    html = write_report(make_run(tmp_path / "run", None, results)).read_text("utf-8")
+    page = Cells(html)
+    assert ["sst2", "test", "accuracy", "90.50"] in page.rows and ["sst2", "dev", "accuracy", "91.00"] in page.rows
+    assert ["snli_pairs", "student", "81.25", "70.00", "64.00", "61.50", "80.00", "33.30"] in page.rows
+    assert ["snli_pairs", "teacher", "81.25", "70.00", "–", "61.50", "80.00", "33.30"] in page.rows
+    empty = write_report(make_run(tmp_path / "none", None, {})).read_text("utf-8")
+    assert "Labelled pairs" not in empty and "<h2>Task</h2>" not in empty
