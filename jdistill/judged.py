@@ -13,6 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill import loading
+from jdistill.convert import names_of
 from jdistill.corpus import cache_folder, in_role, make_batches, tokens_of
 from jdistill.data.batches import TokenTable
 from jdistill.data.candidates import Candidates, Queries, by_query, candidates, in_turn, passages_of
@@ -23,6 +24,8 @@ from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.judge import Judge, Scores, judge_of
 from jdistill.mine import dense_search
+from jdistill.models import lora
+from jdistill.models.decoder import DecoderConfig
 from jdistill.models.pma import BRANCHES
 from jdistill.progress import log
 from jdistill.train import Data
@@ -59,7 +62,11 @@ class Judged:
 def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
     """The pair files of the config, with mined candidates. model: the judge's. Raises UserError for files that cannot be read, K larger than
     a collection, and what a Judge refuses."""
-    base = judge_of(replace(model, dtype=cfg.teacher_dtype), key="config.teacher", **_settings(cfg, BRANCHES[0]))
+    base = judge_of(
+        replace(with_adapter(model, cfg.judge.adapter), dtype=cfg.teacher_dtype),
+        key="config.teacher",
+        **_settings(cfg, BRANCHES[0]),
+    )
     judges = {branch: replace(base, **_settings(cfg, branch)) for branch in BRANCHES if cfg[branch]}
     sets = []
     for branch in judges:
@@ -82,6 +89,14 @@ def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
             found = replace(found, queries=found.queries[: cfg.max_queries], columns=found.columns[: cfg.max_queries])
         sets.append(JudgedSet(Path(source).stem, branch, found, train, dev, _first(test, cfg.test_pairs)))
     return Judged(tuple(sets), judges)
+
+
+def with_adapter(model: Encoder, folder: str) -> Encoder:
+    """The model with a LoRA folder of PEFT's merged in; "": as it is. Raises UserError for an adapter of another base."""
+    if not folder or not isinstance(model.config, DecoderConfig):
+        return model
+    adapters, alpha = lora.load(Path(folder), {path: name for path, (name, _) in names_of(model.config).items()})
+    return model.with_weights({"model": lora.merge(model.params, adapters, alpha)})
 
 
 def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[str]]:

@@ -167,6 +167,14 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
     export_command(["--workdir", str(tmp_path / "run"), "--out", str(tmp_path / "again")])
     exported = load_pair_scorer(str(tmp_path / "again"))
     np.testing.assert_allclose(exported.score(test.queries, test.passages, symmetric=True), scores, atol=1e-5)
+    # Another run with the first one's judge: nothing is tuned, and every score is at hand.
+    more = settings | {"tune.max_steps": 0, "tune.epochs": 0, "judge.adapter": tmp_path / "run" / "tune" / "adapter"}
+    second = commands.run_inside(commands.command("configs/d2llm.py:no_fi", tmp_path / "second", more))
+    assert second.returncode == 0 and "judged pairs" not in second.stderr
+    assert (
+        json.loads((tmp_path / "second" / "results.json").read_text())["pairs"]["same"]["teacher"]
+        == results["pairs"]["same"]["teacher"]
+    )
     card = (tmp_path / "run" / "export" / "README.md").read_text()
     assert "PMA" in card and "model[-1].score(" in card and "Labelled pairs: same" in card
     again = commands.run_inside(commands.command("configs/d2llm.py", tmp_path / "run", settings))

@@ -1,0 +1,114 @@
+"""D2LLM's tables: a judge before and after tuning, its student, a contrastive bi-encoder, the ablations and the weights of the losses.
+
+    python bench/d2llm_table.py --teacher MODEL.gguf --symmetric snli_pairs.jsonl --asymmetric qnli_dev.jsonl --workdir runs/d2llm-table \\
+        [--rows student bi_encoder no_ri_ph …] [--seeds 0 1 2] [-- --config.student.layers=6 …]
+
+The judge is tuned once, in the run student-0; the other runs begin with its adapter and find its scores. A row is a variant of
+configs/d2llm.py, or alpha=0.5, beta=…, gamma=…; sym, asym (one file alone), single (one branch). Runs are folders of WORKDIR that resume.
+Prints accuracy, average precision and prior for each file, and each row's average precision above the prior as a share of its judge's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from ml_collections import ConfigDict
+
+import jdistill
+from jdistill.evals.judged_pairs import drawn
+from jdistill.evals.pair_labels import pair_scores
+from jdistill.judged import read_judged
+from jdistill.pair_scorer import PairScorer
+
+ROWS = ("student", "bi_encoder", "contrastive", "no_ri_ph", "no_ri_hi", "no_fi", "mean", "lasttoken", "cosine")
+
+
+def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
+    """The complete run of a row."""
+    workdir, first = flags.workdir / f"{row}-{seed}", flags.workdir / "student-0"
+    variant, keys = ("" if row == "student" else row), {}
+    if "=" in row:
+        name, _, value = row.partition("=")
+        variant, keys = "", {f"loss.{name}": value}
+    elif row in ("sym", "asym"):
+        variant, keys = "", {"asymmetric" if row == "sym" else "symmetric": ""}
+    elif row == "single":
+        variant, keys = "", {"interaction": "single"}
+    sources = {"teacher": flags.teacher, "symmetric": flags.symmetric, "asymmetric": flags.asymmetric}
+    if workdir != first:
+        run(flags, "student", 0)
+        keys |= {"judge.adapter": str(first / "tune" / "adapter"), "tune.epochs": "0", "tune.max_steps": "0"}
+    keys = sources | {"seed": str(seed), "onnx": "False", "latency_texts": "0"} | keys
+    command = [sys.executable, "-m", "jdistill.main", "--workdir", str(workdir)]
+    command += ["--config", f"configs/d2llm.py:{variant}" if variant else "configs/d2llm.py"]
+    # The changed keys of a row after what the command line says for all of them.
+    subprocess.run([*command, *flags.extra, *(f"--config.{key}={value}" for key, value in keys.items())], check=True)
+    return workdir
+
+
+def untuned(flags: argparse.Namespace, cfg: ConfigDict) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The language model as it is, on the test pairs of each file: as a bi-encoder (mean pooling, cosines), and as a judge."""
+    cfg.judge.adapter = ""
+    model = jdistill.load(flags.teacher)
+    judged, scorer = read_judged(cfg, model), PairScorer(model, None, "cosine")
+    as_encoder, as_judge = {}, {}
+    for one in judged.sets:
+        train = drawn(one.train, cfg.threshold_pairs, cfg.seed)
+        vectors = [scorer.score(pairs.queries, pairs.passages, True) for pairs in (train, one.test)]
+        as_encoder[one.name] = pair_scores(vectors[0], train.labels, vectors[1], one.test.labels)
+        logits = [judged.judge_scores(cfg, one, pairs) for pairs in (train, one.test)]
+        as_judge[one.name] = pair_scores(logits[0], train.labels, logits[1], one.test.labels)
+    return as_encoder, as_judge
+
+
+def line(name: str, found: list[dict[str, Any]], floor_of: dict[str, Any] | None) -> str:
+    """found: the figures of each seed."""
+    cells = []
+    for measure in ("accuracy", "ap", "prior"):
+        values = [figures[measure] for figures in found]
+        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 and measure != "prior" else ""
+        cells.append(f"{statistics.mean(values):.2f}{spread}")
+    kept = ""
+    if floor_of:
+        gain = statistics.mean(figures["ap"] - figures["prior"] for figures in found)
+        kept = f"{100 * gain / (floor_of['ap'] - floor_of['prior']):.0f} %"
+    return f"| {name} | {len(found)} | {' | '.join(cells)} | {kept} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("teacher", "symmetric", "asymmetric"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--rows", nargs="+", default=list(ROWS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--workdir", type=Path, default=Path("runs/d2llm-table"))
+    parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
+    flags = parser.parse_args()
+    done: dict[str, list[dict[str, Any]]] = {}
+    for row in flags.rows:
+        folders = [run(flags, row, seed) for seed in flags.seeds]
+        done[row] = [json.loads((folder / "results.json").read_text())["pairs"] for folder in folders]
+    first = json.loads((flags.workdir / "student-0" / "results.json").read_text())["pairs"]
+    cfg = ConfigDict(json.loads((flags.workdir / "student-0" / "config.json").read_text()))
+    as_encoder, as_judge = untuned(flags, cfg)
+    for name, figures in first.items():
+        print(f"\n{name}\n| row | seeds | accuracy | ap | prior | of the judge's ap above the prior |\n|{' --- |' * 6}")
+        print(line("language model as bi-encoder", [as_encoder[name]], figures["teacher"]))
+        print(line("judge, not tuned", [as_judge[name]], figures["teacher"]))
+        print(line("judge, tuned", [figures["teacher"]], figures["teacher"]))
+        for row, found in done.items():
+            of_file = [pairs[name]["student"] for pairs in found if name in pairs]
+            if of_file:
+                print(line(row, of_file, figures["teacher"]))
+
+
+if __name__ == "__main__":
+    main()
