@@ -26,6 +26,7 @@ from jdistill.gguf_file import read_gguf
 from jdistill.losses import HIGHEST
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.model import hidden_states
+from jdistill.packing import pack, padded
 from jdistill.padding import batches_by_length
 from jdistill.progress import log
 
@@ -112,11 +113,15 @@ class Judge:
 
     def prompts(self, queries: Sequence[str], passages: Sequence[str]) -> list[list[int]]:
         """Token ids of each pair's prompt."""
+        return [[*beginning, *end] for beginning, end in zip(*self._halves(queries, passages), strict=True)]
+
+    def _halves(self, queries: Sequence[str], passages: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
+        """Each prompt in two: up to the passage, which all pairs of a query share, and from there."""
         before, between, after = self.pieces
         of_queries, of_passages = (
             self._cut(side, limit) for side, limit in ((queries, self.query_tokens), (passages, self.passage_tokens))
         )
-        return [[*before, *q, *between, *p, *after] for q, p in zip(of_queries, of_passages, strict=True)]
+        return [[*before, *q, *between] for q in of_queries], [[*p, *after] for p in of_passages]
 
     def _cut(self, texts: Sequence[str], limit: int) -> list[list[int]]:
         if not len(texts):
@@ -130,17 +135,23 @@ class Judge:
         """(z [N], y [N, D]), float32, of the pairs in their order. Raises UserError for sides of different lengths."""
         if len(queries) != len(passages):
             raise UserError(f"{len(queries)} queries and {len(passages)} passages are no pairs")
-        ids = self.prompts(queries, passages)
         config = self.model.config
         assert isinstance(config, DecoderConfig)
-        z, y = np.empty(len(ids), np.float32), np.empty((len(ids), config.hidden_size), np.float32)
+        sequences = pack(*self._halves(queries, passages))
+        z, y = np.empty(len(queries), np.float32), np.empty((len(queries), config.hidden_size), np.float32)
         mesh = sharding.local_mesh()
         answers_2xD = self.answer_rows
         params = sharding.replicate(self.model.params, mesh) if mesh.size > 1 else self.model.on_device()[0]
         judge = partial(_judge, params, answers_2xD, config=config, dtype=self.model.dtype)
-        for rows, tokens, mask in batches_by_length(ids, config.pad_token_id, config.max_positions, batch_size):
-            found_z, found_y = judge(*sharding.shard_rows((tokens, mask), mesh))
-            z[rows], y[rows] = np.asarray(found_z)[: len(rows)], np.asarray(found_y)[: len(rows)]
+        # So many sequences as have about batch_size pairs.
+        height = max(1, batch_size * len(sequences) // max(len(queries), 1))
+        tokens_of = [packed.tokens for packed in sequences]
+        for rows, tokens, mask in batches_by_length(tokens_of, config.pad_token_id, config.max_positions, height):
+            those = [sequences[row] for row in rows]
+            inputs = (tokens, mask, *padded(those, *tokens.shape))
+            found_z, found_y = map(np.asarray, judge(*sharding.shard_rows(inputs, mesh)))
+            for r, packed in enumerate(those):
+                z[packed.prompts], y[packed.prompts] = (found[r, : len(packed.ends)] for found in (found_z, found_y))
         return z, y
 
     def fingerprint(self) -> str:
@@ -154,14 +165,24 @@ class Judge:
 
 @partial(jax.jit, static_argnames=("config", "dtype"))
 def _judge(
-    params: Any, answers_2xD: jax.Array, ids_BxL: jax.Array, mask_BxL: jax.Array, *, config: DecoderConfig, dtype: str
+    params: Any,
+    answers_2xD: jax.Array,
+    ids_BxL: jax.Array,
+    mask_BxL: jax.Array,
+    segments_BxL: jax.Array,
+    positions_BxL: jax.Array,
+    ends_BxS: jax.Array,
+    *,
+    config: DecoderConfig,
+    dtype: str,
 ) -> tuple[jax.Array, jax.Array]:
-    """answers_2xD: the output layer's rows of yes and no; of a vocabulary of 49,152 no other logit is looked at."""
-    state_BxLxD = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype))[-1]
-    last_B = jnp.maximum(mask_BxL.astype(jnp.int32).sum(1) - 1, 0)
-    y_BxD = jnp.take_along_axis(state_BxLxD, last_B[:, None, None], axis=1)[:, 0].astype(jnp.float32)
-    both_Bx2 = jnp.dot(y_BxD, answers_2xD.T, precision=HIGHEST)
-    return both_Bx2[:, 0] - both_Bx2[:, 1], y_BxD
+    """z [B, S] and y [B, S, D] at the ends. answers_2xD: the output layer's rows of yes and no; of a vocabulary of 49,152 no other logit
+    is looked at."""
+    packed = (segments_BxL, positions_BxL)
+    state_BxLxD = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype), packed=packed)[-1]
+    y_BxSxD = jnp.take_along_axis(state_BxLxD, ends_BxS[:, :, None], axis=1).astype(jnp.float32)
+    both_BxSx2 = jnp.dot(y_BxSxD, answers_2xD.T, precision=HIGHEST)
+    return both_BxSx2[..., 0] - both_BxSx2[..., 1], y_BxSxD
 
 
 def load_judge(source: str, key: str = "teacher", **settings: Any) -> Judge:

@@ -13,6 +13,7 @@ from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.export import write_files, write_weights
 from jdistill.judge import ASYMMETRIC, Judge, Scores, load_judge
+from jdistill.packing import pack
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<answer>{% endif %}"
 
@@ -44,6 +45,28 @@ def test_scores_are_the_logits_of_transformers(tmp_path: Path) -> None:
             last = out.logits[0, -1]
             assert z[i] == pytest.approx(float(last[yes] - last[no]), abs=1e-4)
             np.testing.assert_allclose(y[i], out.hidden_states[-1][0, -1].numpy(), atol=1e-4)
+
+
+def test_pairs_of_a_query_share_its_beginning_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = Judge(decoder(), query_tokens=16, passage_tokens=16)
+    passages = sentences(23, seed=2)
+    queries = [sentences(3, seed=1)[i % 3] for i in range(len(passages))]
+    alone = [judge.score([q], [p]) for q, p in zip(queries, passages, strict=True)]
+    halves = judge._halves(queries, passages)
+    assert len(pack(*halves)) == 3
+    for longest in (512, 150):
+        monkeypatch.setattr("jdistill.packing.LONGEST", longest)
+        sequences = pack(*halves)
+        assert sorted(row for packed in sequences for row in packed.prompts) == list(range(23))
+        assert all(len(packed.tokens) <= longest or len(packed.ends) == 1 for packed in sequences)
+        for packed in sequences:
+            for k, (row, end) in enumerate(zip(packed.prompts, packed.ends, strict=True), 1):
+                own = [t for t, s in zip(packed.tokens, packed.segments, strict=True) if s in (0, k)]
+                assert own == judge.prompts(queries, passages)[row]
+                assert packed.positions[end] == len(own) - 1
+        z, y = judge.score(queries, passages)
+        np.testing.assert_allclose(z, [one[0][0] for one in alone], atol=1e-5)
+        np.testing.assert_allclose(y, [one[1][0] for one in alone], atol=1e-5)
 
 
 def test_only_the_texts_are_cut(tmp_path: Path) -> None:

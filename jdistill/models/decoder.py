@@ -153,20 +153,26 @@ class Decoder(nn.Module):
     remat: bool = False
 
     @nn.compact
-    def __call__(self, ids_BxL: Array, mask_BxL: Array, deterministic: bool = True) -> tuple[Array, ...]:
+    def __call__(
+        self, ids_BxL: Array, mask_BxL: Array, deterministic: bool = True, packed: tuple[Array, Array] | None = None
+    ) -> tuple[Array, ...]:
         """All hidden states, as transformers counts them: num_layers + 1 arrays [B, L, D], the embeddings' first, the last
         one after the final norm.
 
         ids_BxL: int32 token ids; padding may stand on either side. mask_BxL: bool or int, true for tokens. With
-        `deterministic=False` dropout draws from the rng stream "dropout".
+        `deterministic=False` dropout draws from the rng stream "dropout". packed: segments and positions, int32 [B, L] each, of
+        several texts with the same beginning in one row (jdistill.packing): a token sees segment 0 and its own.
         """
         c = self.config
         mask_BxL = mask_BxL.astype(bool)
-        positions_BxL = jnp.maximum(jnp.cumsum(mask_BxL, axis=1) - 1, 0)
+        positions_BxL = jnp.maximum(jnp.cumsum(mask_BxL, axis=1) - 1, 0) if packed is None else packed[1]
         angle_BxLxHalf = positions_BxL[:, :, None] * jnp.asarray(rope_frequencies(c))
         seen_BxLxL = jnp.broadcast_to(mask_BxL[:, None, :], (*mask_BxL.shape, mask_BxL.shape[1]))
         if c.causal:
             seen_BxLxL = seen_BxLxL & jnp.tril(jnp.ones(seen_BxLxL.shape[1:], bool))
+        if packed is not None:
+            of_key, of_query = packed[0][:, None, :], packed[0][:, :, None]
+            seen_BxLxL = seen_BxLxL & ((of_key == 0) | (of_key == of_query))
         bias_BxLxL = jnp.where(seen_BxLxL, 0.0, jnp.finfo(jnp.float32).min)
         init = nn.initializers.normal(0.02)
         x = nn.Embed(c.vocab_size, c.hidden_size, embedding_init=init, name="word")(ids_BxL).astype(self.dtype)
