@@ -12,11 +12,11 @@ Qwen2.5-7B-Instruct on GPUs of 80 GB: --config.dtype=bfloat16 --config.remat=Tru
 Stages: mine negatives, tune the judge, ask it for scores (kept by content), distil, export, evaluate. Cost: see BUILD_NOTES.md.
 Variants, --config configs/d2llm.py:NAME, are the ablations of Table 3:
 
-    contrastive   labels in the place of the judge's scores, and no imitation
+    contrastive   in CI, labels in the place of the judge's scores
     no_ri_ph, no_ri_hi, no_fi   without one of the terms
     mean, lasttoken   these poolers in the place of PMA
     cosine        in the place of the interaction module
-    bi_encoder    the baseline of the paper's kind: last token, cosine, contrastive
+    bi_encoder    the baseline of the paper's kind: last token, cosine, contrastive alone, adapters of rank 32 for as many parameters
 """
 
 from ml_collections import ConfigDict
@@ -107,14 +107,21 @@ def get_config(variant: str = "") -> ConfigDict:
     plain = {"loss.imitate": False, "loss.alpha": 0.0, "loss.beta": 0.0, "loss.gamma": 0.0, "tune.epochs": 0.0}
     changes = {
         "": {},
-        "contrastive": plain,
+        "contrastive": {"loss.imitate": False},
         "no_ri_ph": {"loss.alpha": 0.0},
         "no_ri_hi": {"loss.beta": 0.0},
         "no_fi": {"loss.gamma": 0.0},
         "mean": {"pooling": "mean"},
         "lasttoken": {"pooling": "lasttoken"},
         "cosine": {"interaction": "cosine", "loss.temperature": 0.05},
-        "bi_encoder": plain | {"pooling": "lasttoken", "interaction": "cosine", "loss.temperature": 0.05},
+        "bi_encoder": plain
+        | {
+            "pooling": "lasttoken",
+            "interaction": "cosine",
+            "loss.temperature": 0.05,
+            "lora.rank": 32,
+            "lora.alpha": 64.0,
+        },
     }
     if variant not in changes:
         raise ValueError(

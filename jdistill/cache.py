@@ -89,12 +89,12 @@ class AnswerCache:
         """The row of each text's answer, int64 [N]; -1 where there is none yet."""
         return np.fromiter((self.row_of.get(key, -1) for key in keys_of(texts).tolist()), np.int64, len(texts))
 
-    def gather(self, rows: np.ndarray) -> np.ndarray:
-        """The answers in these rows, [len(rows), width]."""
-        out = np.empty((len(rows), self.width), self.dtype)
+    def gather(self, rows: np.ndarray, columns: slice = slice(None)) -> np.ndarray:
+        """The answers in these rows, or some columns of them, [len(rows), width]."""
+        out = np.empty((len(rows), len(range(self.width)[columns])), self.dtype)
         for part, start in zip(self.parts, self.starts, strict=False):
             here = (rows >= start) & (rows < start + len(part))
-            out[here] = part[rows[here] - start]
+            out[here] = part[:, columns][rows[here] - start]
         return out
 
     def fill(

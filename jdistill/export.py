@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 from safetensors.numpy import save_file
 
 from jdistill import bilstm_files, convert, loading, onnx_graph, torch_int8
@@ -34,6 +35,7 @@ from jdistill.export_modules import (
     write_modules,
 )
 from jdistill.index import unit_rows
+from jdistill.methods.d2llm import interaction_of
 from jdistill.model_card import write_card
 from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.decoder import DecoderConfig
@@ -269,8 +271,11 @@ def main(argv: list[str] | None = None) -> int:
         student = replace(student, pooling=nearest_built_in(student.pooling))
     export(student, flags.out, onnx=flags.format == "onnx")
     if "iem" in params:
-        kind = json.loads((flags.workdir / "config.json").read_text())["interaction"]
-        save_interaction(PairScorer(student, params["iem"], kind), flags.out)
+        if flags.plain:
+            log.info("the interaction module was trained on PMA's vectors, and is left out")
+        else:
+            kind = interaction_of(ConfigDict(json.loads((flags.workdir / "config.json").read_text())))
+            save_interaction(PairScorer(student, params["iem"], kind), flags.out)
     if flags.quantize:
         texts = read_texts(flags.calibrate, key="calibrate").texts[:512] if flags.calibrate else []
         (quantized_for_torch if flags.quantize_for == "torch" else quantized)(student, flags.out, flags.quantize, texts)

@@ -12,6 +12,7 @@ from jdistill.evals.judged_pairs import evaluate_judged
 from jdistill.evaluate import evaluate
 from jdistill.export import export
 from jdistill.labelled import task_scores
+from jdistill.methods.d2llm import interaction_of
 from jdistill.model_card import write_card
 from jdistill.pair_scorer import PairScorer, save_interaction
 from jdistill.progress import clock, log
@@ -60,7 +61,7 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
         rows = {"train": len(task.train), "dev": len(task.dev)} | ({"test": len(task.test)} if task.test else {})
         results["task"] = {task.name: scores[split] | {"split": split, "dev": scores["dev"], "rows": rows}}
     if trained.judged is not None:
-        scorer = PairScorer(model, trained.params.get("iem"), cfg.interaction)
+        scorer = PairScorer(model, trained.params.get("iem"), interaction_of(cfg))
         checks["logits"] = save_interaction(scorer, workdir / "export")
         results["pairs"] = evaluate_judged(cfg, trained.judged, scorer)
         if cfg.beir:

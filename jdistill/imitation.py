@@ -6,6 +6,8 @@ that no mask names is padding. z: logits, s = sigmoid(z^T): the teacher's scores
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -89,10 +91,11 @@ def hard_over_easy(
     if weight == "ndcg":
         order = jnp.argsort(jnp.where(ranked_nxC, -teacher, jnp.inf), axis=1, stable=True)
         ranks = 1.0 + jnp.argsort(order, axis=1).astype(jnp.float32)
-        gain, discount = 2.0**s, 1.0 / jnp.log2(1.0 + ranks)
-        ideal = jnp.where(ranked_nxC, (gain - 1.0) * discount, 0.0).sum(1)[:, None, None]
+        # 2^s - 1, of which a float32 keeps the digits where s is nearly 0.
+        gain, discount = jnp.expm1(s * math.log(2.0)), 1.0 / jnp.log2(1.0 + ranks)
+        ideal = jnp.where(ranked_nxC, gain * discount, 0.0).sum(1)[:, None, None]
         cost = jnp.abs(gain[:, :, None] - gain[:, None, :]) * jnp.abs(discount[:, :, None] - discount[:, None, :])
-        weights = cost / jnp.maximum(ideal, 1e-12)
+        weights = cost / jnp.maximum(ideal, 1e-30)
     else:
         weights = s[:, :, None] - s[:, None, :]
     pairs = hard_nxC[:, :, None] & easy_nxC[:, None, :]

@@ -145,6 +145,7 @@ class Judge:
         judge = partial(_judge, params, answers_2xD, config=config, dtype=self.model.dtype)
         # So many sequences as have about batch_size pairs.
         height = max(1, batch_size * len(sequences) // max(len(queries), 1))
+        height = -(-height // mesh.size) * mesh.size
         tokens_of = [packed.tokens for packed in sequences]
         for rows, tokens, mask in batches_by_length(tokens_of, config.pad_token_id, config.max_positions, height):
             those = [sequences[row] for row in rows]
@@ -213,7 +214,8 @@ class Scores:
         others = sum(path.is_dir() for path in own.parent.glob("*")) if not own.exists() else 0
         if others:
             log.info("%s keeps scores of %d other models or instructions, which are not used", own.parent, others)
-        self._cache = AnswerCache(own, 2 + config.hidden_size, "float16", about=about)
+        writer = sharding.process_index()
+        self._cache = AnswerCache(own, 2 + config.hidden_size, "float16", about=about, writer=writer)
 
     def of(self, queries: Sequence[str], passages: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(z float32 [N], y float16 [N, D]) of the pairs; what is not known yet is asked."""
@@ -229,12 +231,31 @@ class Scores:
             high = z.astype(np.float16)
             return np.concatenate([high[:, None], (z - high)[:, None].astype(np.float16), y.astype(np.float16)], axis=1)
 
-        # By length, so that a chunk has few shapes to compile.
-        order = sorted(range(len(keys)), key=lambda i: -len(keys[i]))
-        self._cache.fill([keys[i] for i in order], answer, chunk=CHUNK, what="judged pairs")
-        return self._cache.rows(keys)
+        # The pairs of a query together, which share its beginning; the longest queries first, so that a chunk has few shapes to compile.
+        order = sorted(range(len(keys)), key=lambda i: (-len(queries[i]), queries[i], -len(passages[i])))
+        found = self._cache.rows(keys)
+        # Shared out by place, on which all processes agree (corpus.Answers).
+        share = [i for k, i in enumerate(order) if k // CHUNK % sharding.process_count() == sharding.process_index()]
+        self._cache.fill([keys[i] for i in share if found[i] < 0], answer, chunk=CHUNK, what="judged pairs")
+        sharding.wait_for_all("judged pairs")
+        self._cache.reload()
+        found = self._cache.rows(keys)
+        if (found < 0).any():
+            raise UserError(
+                f"{self._cache.folder} lacks {(found < 0).sum()} scores after filling; run the command again"
+            )
+        return found
 
     def at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(z float32 [N], y float16 [N, D]) of the answers kept there."""
         found = self._cache.gather(places)
-        return found[:, 0].astype(np.float32) + found[:, 1].astype(np.float32), found[:, 2:]
+        return _whole(found), found[:, 2:]
+
+    def logits_at(self, places: np.ndarray) -> np.ndarray:
+        """z alone, float32 [N]: nothing else is read from disk."""
+        return _whole(self._cache.gather(places, slice(0, 2)))
+
+
+def _whole(found: np.ndarray) -> np.ndarray:
+    """z from the two float16 that it is kept as."""
+    return found[:, 0].astype(np.float32) + found[:, 1].astype(np.float32)

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill import loading
+from jdistill import loading, sharding
 from jdistill.convert import names_of
-from jdistill.corpus import cache_folder, in_role, make_batches, tokens_of
+from jdistill.corpus import cache_folder, evaluation_texts, in_role, make_batches, tokens_of
 from jdistill.data.batches import TokenTable
 from jdistill.data.candidates import Candidates, Queries, by_query, candidates, in_turn, passages_of
+from jdistill.data.holdout import comparable
 from jdistill.data.labelled_pairs import Pairs, read_pairs, train_and_test
 from jdistill.data.mining import Rules, bm25_search, mine
 from jdistill.data.triplets import TripletTokens, same_texts
@@ -56,7 +57,8 @@ class Judged:
 
     def judge_scores(self, cfg: ConfigDict, one: JudgedSet, pairs: Pairs) -> np.ndarray:
         """What the judge says of the pairs of a file, float32 [N], from the cache where it has them."""
-        return Scores(self.judges[one.branch], cache_folder(cfg)).of(pairs.queries, pairs.passages)[0]
+        scores = Scores(self.judges[one.branch], cache_folder(cfg))
+        return scores.logits_at(scores.places(pairs.queries, pairs.passages))
 
 
 def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
@@ -68,16 +70,22 @@ def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
         **_settings(cfg, BRANCHES[0]),
     )
     judges = {branch: replace(base, **_settings(cfg, branch)) for branch in BRANCHES if cfg[branch]}
-    sets = []
+    sets: list[JudgedSet] = []
+    evaluation = {comparable(text) for text in evaluation_texts(cfg)}
     for branch in judges:
         source, key = cfg[branch], f"config.{branch}"
         pairs = read_pairs(source, key)
         rest, test = train_and_test(pairs, cfg.train_split, cfg.test_split, cfg.held_out_queries, key)
+        if not len(test):
+            raise UserError(
+                f"--{key}={source}: no test pairs; --config.held_out_queries={cfg.held_out_queries} keeps some apart"
+            )
+        rest, removed = without(rest, evaluation, {comparable(query) for query in test.queries})
         train, dev = train_and_test(_one_split(rest), "", "", cfg.dev_queries, key)
         queries = by_query(train)
         log.info(
-            "%s: %d training pairs of %d queries, %d with a positive; %d dev and %d test pairs%s",
-            key, len(train), len(set(train.queries)), len(queries.texts), len(dev), len(test),
+            "%s: %d training pairs of %d queries, %d with a positive; %d dev and %d test pairs; removed %d with an evaluation text or a test query%s",
+            key, len(train), len(set(train.queries)), len(queries.texts), len(dev), len(test), removed,
             "".join(f"; skipped {count} {reason}" for reason, count in pairs.skipped.items()),
         )  # fmt: skip
         if not queries.texts:
@@ -87,8 +95,24 @@ def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
         found = candidates(queries, mined(cfg, queries, passages), passages, counts, cfg.seed)
         if cfg.max_queries:
             found = replace(found, queries=found.queries[: cfg.max_queries], columns=found.columns[: cfg.max_queries])
-        sets.append(JudgedSet(Path(source).stem, branch, found, train, dev, _first(test, cfg.test_pairs)))
+        if len(found.queries) < cfg.batch_size:
+            raise UserError(
+                f"--{key}={source}: {len(found.queries)} training queries do not fill one batch of batch_size={cfg.batch_size}"
+            )
+        name = Path(source).stem
+        name = f"{name}-{branch}" if name in [one.name for one in sets] else name
+        sets.append(JudgedSet(name, branch, found, train, dev, _first(test, cfg.test_pairs)))
     return Judged(tuple(sets), judges)
+
+
+def without(pairs: Pairs, texts: set[str], queries: set[str]) -> tuple[Pairs, int]:
+    """The pairs no text of which is among `texts`, nor their query among `queries` (as data.holdout.comparable has them), and how many were
+    removed."""
+    keep = [
+        comparable(query) not in texts | queries and comparable(passage) not in texts
+        for query, passage in zip(pairs.queries, pairs.passages, strict=True)
+    ]
+    return pairs.where(keep), len(keep) - sum(keep)
 
 
 def with_adapter(model: Encoder, folder: str) -> Encoder:
@@ -100,30 +124,29 @@ def with_adapter(model: Encoder, folder: str) -> Encoder:
 
 
 def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[str]]:
-    """Each query's hard negatives by BM25 and, where cfg.mining.encoder names one, by a bi-encoder in turn; kept by content."""
+    """Each query's hard negatives by BM25 and, where cfg.mining.encoder names one, by a bi-encoder in turn; kept by content. One process
+    mines, the others wait for it."""
     rows = {text: i for i, text in enumerate(passages)}
     positives = [[rows[text] for text in right] for right in queries.positives]
+    encoder = loading.load(cfg.mining.encoder, key="config.mining.encoder") if cfg.mining.encoder else None
     found: list[list[list[str]]] = []
-    for by in ("bm25", cfg.mining.encoder):
-        if not by:
-            continue
+    for by in ("bm25", encoder.fingerprint()) if encoder else ("bm25",):
         # A bi-encoder's cosines have a scale of which a share means something; BM25's scores have none.
         relative = None if by == "bm25" else cfg.mining.relative_margin or None
-        rules = Rules(cfg.hard_negatives, cfg.mining.first, cfg.mining.last, relative_margin=relative)
+        rules = Rules(max(cfg.hard_negatives, 1), cfg.mining.first, cfg.mining.last, relative_margin=relative)
         digest = hashlib.blake2b(repr((by, rules, positives)).encode(), digest_size=16)
         for text in [*queries.texts, *passages]:
             digest.update(text.encode() + b"\n")
         out = cache_folder(cfg) / "mined" / f"{digest.hexdigest()}.jsonl"
-        if not out.is_file():
+        if not out.is_file() and sharding.is_first_process():
             out.parent.mkdir(parents=True, exist_ok=True)
             window = min(len(passages), rules.last + max(map(len, positives)))
-            if by == "bm25":
+            if by == "bm25" or encoder is None:
                 search, score_of = bm25_search(queries.texts, passages, window)
             else:
-                search, score_of = dense_search(
-                    loading.load(by, key="config.mining.encoder"), queries.texts, passages, window
-                )
+                search, score_of = dense_search(encoder, queries.texts, passages, window)
             mine(queries.texts, positives, passages, search, score_of, rules, by, out)
+        sharding.wait_for_all("mined negatives")
         found.append([json.loads(line)["negatives"] for line in out.read_text(encoding="utf-8").splitlines()])
     return [list(in_turn(*rankings)) for rankings in zip(*found, strict=True)]
 
@@ -177,7 +200,11 @@ def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bo
         scores = None if made_up or not asks else Scores(given.judges[one.branch], cache_folder(cfg))
         if scores is not None:
             places[columns >= 0] = scores.places(*one.candidates.pairs())
-        parts.append(_Part(tokens, places, sum(one.candidates.counts[:2]), scores, one.branch == BRANCHES[0]))
+        parts.append(
+            _Part(
+                tokens, places, sum(one.candidates.counts[:2]), scores, one.branch == BRANCHES[0], bool(cfg.loss.gamma)
+            )
+        )
     starts = np.cumsum([0, *(len(part.places) for part in parts)])
     group = np.repeat(np.arange(len(parts)), np.diff(starts))
 
@@ -198,25 +225,26 @@ def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bo
 
 @dataclass(frozen=True)
 class _Part:
-    """The rows of one file."""
+    """The rows of one file. features: whether r is asked for."""
 
     tokens: TripletTokens
     places: np.ndarray
     near: int
     scores: Scores | None
     symmetric: bool
+    features: bool
 
     @cached_property
     def z(self) -> np.ndarray:
         """float32 [N, C], 0 where there is no candidate."""
         found = np.zeros(self.places.shape, np.float32)
         if self.scores is not None:
-            found[self.places >= 0] = self.scores.at(self.places[self.places >= 0])[0]
+            found[self.places >= 0] = self.scores.logits_at(self.places[self.places >= 0])
         return found
 
     def batch(self, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
         r = np.zeros((len(rows), self.near, self.near), np.float32)
-        if self.scores is not None:
+        if self.scores is not None and self.features:
             there = self.places[rows, : self.near]
             y = self.scores.at(np.maximum(there, 0).ravel())[1].astype(np.float32).reshape(*there.shape, -1)
             y /= np.maximum(np.linalg.norm(y, axis=-1, keepdims=True), 1e-12)

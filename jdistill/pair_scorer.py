@@ -47,7 +47,7 @@ class PairScorer:
         return np.asarray(_score(self.params, *sides, symmetric, interaction=self.interaction))
 
     def rescore(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool = False) -> np.ndarray:
-        """The logits of each query with its own passages, in one call: [n, D] and [n, k, D] to float32 [n, k]."""
+        """The logits of each query with its own passages: [n, D] and [n, k, D] to float32 [n, k]."""
         queries = np.broadcast_to(query_vectors[:, None], passage_vectors.shape)
         return np.asarray(_score(self.params, queries, passage_vectors, symmetric, interaction=self.interaction))
 

@@ -24,6 +24,7 @@ from jdistill.labelled import Labelled, labelled_data, read_labelled, task_score
 from jdistill.methods import METHODS
 from jdistill.methods.classify import SCRATCH
 from jdistill.methods.contract import Method, Stage, Start, Tree
+from jdistill.methods.d2llm import interaction_of
 from jdistill.models import lora
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.pma import BRANCHES
@@ -122,11 +123,10 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
         folder = workdir / stage.name
         method, data = open_stage(run, stage, student, is_teacher)
         vectors = run.answers.held_out()
-        if sharding.is_first_process():
+        if sharding.is_first_process() and stage.trains == "student":
             write_files(method.student, folder / "student")
-            if stage.trains == "student":
-                of_teachers = 100 * share(method, run.teacher)
-                log.info("student: %d parameters, %.0f %% of the teacher's", method.student.num_params, of_teachers)
+            of_teachers = 100 * share(method, run.teacher)
+            log.info("student: %d parameters, %.0f %% of the teacher's", method.student.num_params, of_teachers)
         sharding.wait_for_all("stage folder")
         # Fine-tuning leaves the teacher on purpose, so agreement with it would choose the least tuned checkpoint.
         of_encoder = dev_score(run.cfg, run.words.held_out, vectors, stage.data == "texts" and stage.teacher)
@@ -205,17 +205,17 @@ def open_stage(
 def dev_precision(stage: Stage, method: Method, judged: Judged, params: Tree) -> dict[str, float]:
     """Average precision on the dev pairs of each file, and their mean as "score"."""
     model, found = method.trained(params), {}
-    for one in judged.sets:
+    for one in (one for one in judged.sets if len(one.dev)):
         queries, passages = one.dev.queries, one.dev.passages
         if stage.trains == "judge":
             z = replace(judged.judges[one.branch], model=replace(model, dtype=stage.cfg.teacher_dtype)).score(
                 queries, passages
             )[0]
         else:
-            scorer = PairScorer(model, params.get("iem"), stage.cfg.interaction)
+            scorer = PairScorer(model, params.get("iem"), interaction_of(stage.cfg))
             z = scorer.score(queries, passages, one.branch == BRANCHES[0])
         found[one.name] = average_precision(z, one.dev.labels)
-    return found | {"score": float(np.mean(list(found.values())))}
+    return found | ({"score": float(np.mean(list(found.values())))} if found else {})
 
 
 def dev_score(cfg: ConfigDict, texts: list[str], teacher_vectors: np.ndarray, by_agreement: bool) -> Any:

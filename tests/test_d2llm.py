@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import commands
+import datasets
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +21,9 @@ from jdistill.data.labelled_pairs import Pairs, read_pairs, train_and_test
 from jdistill.errors import UserError
 from jdistill.evals.retrieval import evaluate_retrieval, search
 from jdistill.export import main as export_command
+from jdistill.judged import without
 from jdistill.methods import METHODS
+from jdistill.methods.d2llm import interaction_of
 from jdistill.models import lora
 from jdistill.models.model import hidden_states
 from jdistill.models.pma import iem, pma, random_iem
@@ -84,14 +87,14 @@ def test_only_adapters_pooler_and_head_have_a_gradient_and_chunks_change_nothing
     whole, _ = make_gradient(method, 0, False)(method.params, method.frozen, batch, np.int32(0))
     chunked, _ = make_gradient(method, 0, False, 2)(method.params, method.frozen, batch, np.int32(0))
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(chunked), strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-6)
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
     unused = whole["iem"].pop("symmetric")  # the branch of the other task
     assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(unused))
     assert all(np.asarray(leaf).any() for leaf in jax.tree.leaves(whole))
     again, _ = make_gradient(setting(remat=True)[0], 0, False)(method.params, method.frozen, batch, np.int32(0))
     again["iem"].pop("symmetric")
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(again), strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-6)
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
 
 
 def test_gradient_against_finite_differences() -> None:
@@ -99,21 +102,28 @@ def test_gradient_against_finite_differences() -> None:
     gradient, _ = make_gradient(method, 0, False)(method.params, method.frozen, batch, np.int32(0))
     path = next(iter(method.params["adapters"]))
 
-    def loss(at: float, where: tuple[str, ...]) -> float:
+    rng = np.random.default_rng(2)
+
+    def loss(at: float, where: tuple[str, ...], direction: np.ndarray) -> float:
         params = jax.tree.map(np.array, method.params)
         leaf = params
         for name in where:
             leaf = leaf[name]
-        leaf[1, 2] += at
+        leaf += (at * direction).astype(np.float32)
         reps = method.represent(params, method.frozen, batch, None)
         return float(method.objective(params, method.frozen, reps, batch)[0])
 
     for where in (("adapters", path, "B"), ("pooler", "value", "kernel"), ("iem", "first", "kernel")):
-        h, found = 1e-2, gradient
+        h, found = 2e-3, gradient
         for name in where:
             found = found[name]
-        numeric = (8 * (loss(h, where) - loss(-h, where)) - (loss(2 * h, where) - loss(-2 * h, where))) / (12 * h)
-        assert float(found[1, 2]) == pytest.approx(numeric, rel=3e-2, abs=2e-4), where
+        # Along the gradient, where the kinks of ReLU are a small part of the slope.
+        direction = np.asarray(found) / np.linalg.norm(found) + 0.02 * rng.normal(0, 1, found.shape)
+        numeric = (
+            8 * (loss(h, where, direction) - loss(-h, where, direction))
+            - (loss(2 * h, where, direction) - loss(-2 * h, where, direction))
+        ) / (12 * h)
+        assert float((found * direction).sum()) == pytest.approx(numeric, rel=1e-2), where
 
 
 @pytest.mark.parametrize("variant", ["contrastive", "mean", "lasttoken", "cosine", "bi_encoder", "no_fi"])
@@ -213,6 +223,7 @@ def test_candidates_are_what_they_should_be() -> None:
         ({"sentence1": "a", "sentence2": "b", "label": "perhaps"}, "the label 'perhaps' is none of"),
         ({"sentence1": "a", "sentence2": "", "label": 1}, "no usable row"),
         ({"sentence1": "a", "sentence2": "b", "label": -1}, "no usable row"),
+        ({"sentence1": "a", "sentence2": "b", "label": float("nan")}, "no usable row"),
         ({"sentence1": 3, "sentence2": "b", "label": 1}, "holds int where a text belongs"),
     ],
 )
@@ -220,6 +231,39 @@ def test_broken_pairs_are_named(row: dict, message: str, tmp_path: Path) -> None
     (tmp_path / "pairs.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(UserError, match=message):
         read_pairs(str(tmp_path / "pairs.jsonl"), "config.symmetric")
+
+
+def test_with_one_kind_of_pairs_both_questions_have_the_branch_that_was_trained() -> None:
+    method, batch = setting(symmetric="")
+    gradient, _ = make_gradient(method, 0, False)(method.params, method.frozen, batch, np.int32(0))
+    trained = [name for name in ("symmetric", "asymmetric") if np.asarray(gradient["iem"][name]["kernel"]).any()]
+    kind = interaction_of(config(symmetric=""))
+    vectors = np.random.default_rng(1).normal(0, 1, (4, 32)).astype(np.float32)
+    scorer = PairScorer(make_decoder(), method.params["iem"], kind)
+    assert trained == ["symmetric"] and kind == "single"
+    np.testing.assert_array_equal(scorer.every(vectors, vectors, True), scorer.every(vectors, vectors, False))
+    assert interaction_of(config()) == "dual" and interaction_of(config(interaction="cosine", symmetric="")) == "cosine"
+
+
+def test_pairs_with_an_evaluation_text_or_a_test_query_leave_the_training_rows() -> None:
+    pairs = Pairs(["a", "B .", "c", "d"], ["x", "y", "Z", "w"], [True] * 4, [""] * 4)
+    kept, removed = without(pairs, {"z"}, {"b"})
+    assert kept.queries == ["a", "d"] and removed == 2
+
+
+def test_a_datasets_classes_count_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = datasets.Features(
+        {
+            "question": datasets.Value("string"),
+            "sentence": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=["entailment", "not_entailment"]),
+        }
+    )
+    rows = {"question": ["a", "b", "c"], "sentence": ["x", "y", "z"], "label": [0, 1, -1]}
+    table = datasets.Dataset.from_dict(rows, features)
+    monkeypatch.setattr("jdistill.data.records.dataset_table", lambda source, key: table)
+    found = read_pairs("owner/glue:qnli", "config.asymmetric")
+    assert found.positive == [True, False] and found.skipped["without a label"] == 1
 
 
 def test_splits_and_held_out_queries(tmp_path: Path) -> None:

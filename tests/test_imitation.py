@@ -191,3 +191,15 @@ def test_empty_sides_and_constant_rows_are_finite_with_no_gradient() -> None:
     one[:, 0] = True
     assert float(rank_imitation(student, teacher, one)) == 0.0
     assert float(feature_imitation(student[..., None], cosines(teacher[..., None]), no)) == 0.0
+
+
+def test_a_judge_that_is_sure_of_no_everywhere_still_ranks() -> None:
+    hard = np.tile([[True, True, False, False]], (n, 1))
+    values = []
+    for base in (0.0, -18.0):  # 2^s - 1 of scores near 1e-8
+        teacher = base + np.tile([[1.0, 0.5, -1.0, -2.0]], (n, 1))
+        d = {"student": np.zeros((n, 4)), "teacher": teacher, "hard": hard, "easy": ~hard}
+        found = float(hard_over_easy(*map(jnp.asarray, (d["student"], teacher, hard, ~hard))))
+        values.append((found, naive_hard_over_easy(d, "ndcg")))
+    for found, expected in values:
+        assert found == pytest.approx(expected, rel=1e-4)

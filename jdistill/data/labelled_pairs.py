@@ -52,7 +52,8 @@ class Pairs:
 def read_pairs(source: str, key: str) -> Pairs:
     """Reads columns sentence1 (question, query), sentence2 (sentence, passage), label, and split where there is one.
 
-    Sources as triplets have them. A label is one of POSITIVE or NEGATIVE, in any case, a bool, 0 or 1. A row with an empty or broken
+    Sources as triplets have them. A label is one of POSITIVE or NEGATIVE, in any case, a bool, 0 or 1; of a dataset with named
+    classes, the name. A row with an empty or broken
     text, or with a label of UNLABELLED, is skipped and counted. Raises UserError for a missing column, another label, and where no row
     is left.
     """
@@ -112,6 +113,6 @@ def train_and_test(pairs: Pairs, train: str, test: str, held_out: int, key: str)
 
 
 def _plain(label: Any) -> str:
-    if label is None:
+    if label is None or label != label:  # NaN
         return ""
     return str(int(label)) if isinstance(label, bool | int | float) and label == int(label) else str(label).lower()

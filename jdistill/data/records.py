@@ -22,7 +22,17 @@ def records_of(source: str, key: str) -> Iterator[tuple[str, Any]]:
     (owner/name or owner/name:subset, the train split). Raises UserError for a damaged file; what a record is, the caller checks."""
     path = local_path(source, key)
     if path is None:
-        yield from ((f"{source} row {i}", row) for i, row in enumerate(dataset_table(source, key), 1))
+        table = dataset_table(source, key)
+        names = {
+            name: of.names for name, of in table.features.items() if hasattr(of, "names") and hasattr(of, "int2str")
+        }
+        for i, row in enumerate(table, 1):
+            # A class is its name: which number an entailment is, each dataset has decided for itself.
+            yield (
+                f"{source} row {i}",
+                row
+                | {name: words[row[name]] for name, words in names.items() if row[name] is not None and row[name] >= 0},
+            )
     else:
         for file in files_of(path, KINDS, key):
             yield from _records(file)

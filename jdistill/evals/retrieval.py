@@ -16,6 +16,7 @@ from jdistill.encoder import TextEncoder
 from jdistill.errors import UserError
 
 DEPTH = 1000  # the deepest cut of a measure
+QUERIES_AT_ONCE = 64  # whose proposed documents a scorer ranks in one call
 CUTS = {"ndcg@10": "ndcg_cut_10", "recall@10": "recall_10", "recall@100": "recall_100", "recall@1000": "recall_1000"}
 
 
@@ -96,7 +97,9 @@ def search(
             return filled.search(query_vectors, DEPTH)
         if rescore:
             _, rows = filled.search(query_vectors, rescore)
-            scores = scorer.rescore(query_vectors, vectors[np.maximum(rows, 0)])
+            starts = range(0, len(rows), QUERIES_AT_ONCE)
+            blocks = [slice(start, start + QUERIES_AT_ONCE) for start in starts]
+            scores = np.concatenate([scorer.rescore(query_vectors[b], vectors[np.maximum(rows[b], 0)]) for b in blocks])
         else:
             scores = scorer.every(query_vectors, vectors)
             rows = np.broadcast_to(np.arange(len(vectors)), scores.shape)

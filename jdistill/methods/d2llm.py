@@ -96,7 +96,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     params: Tree = {"adapters": lora.start(base.params, cfg.lora.paths, cfg.lora.rank, rng)}
     params |= {"pooler": pooler} if pooler else {}
     params |= {"iem": random_iem(D, rng, cfg.iem_size)} if cfg.interaction != "cosine" else {}
-    of_student = representer(student, cfg.dtype, cfg.remat)
+    of_student, kind = representer(student, cfg.dtype, cfg.remat), interaction_of(cfg)
     loss, (P, K, I) = cfg.loss, (cfg.positives, cfg.hard_negatives, cfg.easy_negatives)
 
     def weights(params: Tree, base: Tree, rng: Array | None = None) -> Tree:
@@ -119,7 +119,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         kind_C = np.repeat([0, 1, 2], (P, K, I))
         positive, hard, easy = (real_nxC & (kind_C == which) for which in range(3))
         near_J = P + K  # positives and hard negatives stand first
-        head = one_branch(params.get("iem"), batch["symmetric"][0], cfg.interaction)
+        head = one_branch(params.get("iem"), batch["symmetric"][0], kind)
 
         repeated = jnp.broadcast_to(query_nxD[:, None], passage_nxCxD.shape)
         z_nxC, features_nxCxF = score(head, repeated, passage_nxCxD)
@@ -159,6 +159,11 @@ def build(cfg: ConfigDict, given: Start) -> Method:
 
     frozen = {"base": base.params} | scalars(loss, "temperature", "alpha", "beta", "gamma")
     return Method(params, student, frozen, represent, objective, merged)
+
+
+def interaction_of(cfg: ConfigDict) -> str:
+    """cfg.interaction; with one kind of pairs alone, of which nothing would train the other branch, single in the place of dual."""
+    return cfg.interaction if cfg.interaction != "dual" or (cfg.symmetric and cfg.asymmetric) else "single"
 
 
 def one_branch(params: Tree | None, symmetric: Array, interaction: str) -> Tree | None:

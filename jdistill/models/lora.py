@@ -89,7 +89,8 @@ def _added(params: Tree, adapters: Mapping[str, Mapping[str, Array]], alpha: flo
 
 
 def save(folder: Path, adapters: Mapping[str, Mapping[str, Array]], alpha: float, names: Mapping[str, str]) -> None:
-    """adapter_model.safetensors and adapter_config.json as PEFT has them. names: Flax path -> the weight's name in torch."""
+    """adapter_model.safetensors and adapter_config.json as PEFT has them for a causal language model, whose body is called model. names:
+    Flax path -> the weight's name in torch, in that body."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors, modules, rank = {}, set(), 0
     for path, adapter in adapters.items():
@@ -97,7 +98,7 @@ def save(folder: Path, adapters: Mapping[str, Mapping[str, Array]], alpha: float
         modules.add(module.rpartition(".")[2])
         rank = int(np.shape(adapter["A"])[1])
         for letter in ("A", "B"):
-            tensors[f"base_model.model.{module}.lora_{letter}.weight"] = np.ascontiguousarray(
+            tensors[f"base_model.model.model.{module}.lora_{letter}.weight"] = np.ascontiguousarray(
                 np.asarray(adapter[letter]).T
             )
     save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
@@ -109,22 +110,27 @@ def save(folder: Path, adapters: Mapping[str, Mapping[str, Array]], alpha: float
         "bias": "none",
         "lora_dropout": 0.0,
         "fan_in_fan_out": False,
-        "task_type": None,
+        "task_type": "CAUSAL_LM",
         "base_model_name_or_path": None,
     }
     (folder / "adapter_config.json").write_text(json.dumps(about, indent=2) + "\n")
 
 
 def load(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, float]:
-    """(adapters, alpha) from PEFT's files. Raises UserError for adapters of weights that `names` has not."""
+    """(adapters, alpha) from PEFT's files, of a causal language model or of its body alone. Raises UserError for adapters of weights that
+    `names` has not, and for scales of another kind than alpha / rank."""
     path, about = folder / "adapter_model.safetensors", folder / "adapter_config.json"
     if not path.is_file() or not about.is_file():
         raise UserError(f"{folder} holds no adapter_model.safetensors and adapter_config.json")
+    settings = json.loads(about.read_text())
+    for key in ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern"):
+        if settings.get(key):
+            raise UserError(f"{about}: {key} is set; adapters are read that scale by lora_alpha / r alone")
     flax_of = {name.removesuffix(".weight"): flax for flax, name in names.items()}
     found: Adapters = {}
     for name, tensor in load_file(path).items():
-        match = re.fullmatch(r"base_model\.model\.(.+)\.lora_([AB])\.weight", name)
+        match = re.fullmatch(r"base_model\.model\.(?:model\.)?(.+)\.lora_([AB])\.weight", name)
         if match is None or match[1] not in flax_of:
             raise UserError(f"{path}: {name} is no adapter of this model; is it of another base?")
         found.setdefault(flax_of[match[1]], {})[match[2]] = np.ascontiguousarray(tensor.T, np.float32)
-    return found, float(json.loads(about.read_text())["lora_alpha"])
+    return found, float(settings["lora_alpha"])
