@@ -18,6 +18,7 @@ from jdistill.errors import UserError
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.export import export
 from jdistill.model_card import write_card
+from jdistill.models.pma import random_pma
 from jdistill.models.pooling import DISTILFACE, POOLERS, pool
 from jdistill.student import make_student
 
@@ -59,7 +60,10 @@ def by_loops(name: str, states: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.array(found)
 
 
-@pytest.mark.parametrize("name", POOLERS)
+WITHOUT_PARAMETERS = [name for name in POOLERS if name != "pma"]  # which test_lora_pma.py holds against torch
+
+
+@pytest.mark.parametrize("name", WITHOUT_PARAMETERS)
 def test_every_pooler_equals_loops_and_never_sees_padding(name: str) -> None:
     states = np.random.default_rng(0).standard_normal((5, 4, 7, 6)).astype(np.float32)
     mask = np.arange(7) < np.array([7, 4, 1, 3])[:, None]
@@ -78,6 +82,8 @@ def test_there_are_fourteen_and_others_are_refused() -> None:
             pool(name, states, mask)
     with pytest.raises(UserError, match="the two final states of an LSTM, which a transformer has not"):
         make_student(simtde_config(), replace(make_encoder(), pooling="final"), random_tokens(20))
+    with pytest.raises(UserError, match="pooler 'pma' has parameters, which D2LLM trains"):
+        make_student(simtde_config(), replace(make_encoder(), pooling="pma"), random_tokens(20))
     with pytest.raises(UserError, match="no pooler 'mean4'; there are cls, avg_last_hidden"):
         pool("mean4", states, mask)
 
@@ -100,6 +106,8 @@ def test_the_real_minilm_equals_transformers() -> None:
 def test_every_pooler_goes_through_an_export_and_back(name: str, tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="needs the torch extra")
     model = replace(make_encoder(), pooling=name)
+    if name == "pma":
+        model = replace(model, pooler=random_pma(32, np.random.default_rng(0)))
     checks = export(model, tmp_path / "out", onnx=True)
     assert set(checks) == {"ONNX Runtime", "sentence-transformers"} and max(checks.values()) < 1e-5
     again = jdistill.load(str(tmp_path / "out"))

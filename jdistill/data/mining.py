@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import bm25s
 import numpy as np
 
 from jdistill.data.holdout import comparable
@@ -143,6 +142,8 @@ def bm25_search(
     queries: Sequence[str], passages: Sequence[str], window: int
 ) -> tuple[Search, Callable[[int, Sequence[int]], np.ndarray]]:
     """search and score_of by BM25 (Lucene's form, by bm25s; English stop words left out)."""
+    import bm25s  # which runs a JAX program as it is imported, and processes must be connected before the first one
+
     index = bm25s.BM25()
     index.index(bm25s.tokenize(list(passages), stopwords="en", show_progress=False), show_progress=False)
     window = min(window, len(passages))
