@@ -23,8 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from ml_collections import ConfigDict
 
 import jdistill
-from jdistill.evals.judged_pairs import drawn
-from jdistill.evals.pair_labels import pair_scores
+from jdistill.evals.judged_pairs import evaluate_judged
 from jdistill.judged import read_judged
 from jdistill.pair_scorer import PairScorer
 
@@ -54,19 +53,11 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
     return workdir
 
 
-def untuned(flags: argparse.Namespace, cfg: ConfigDict) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The language model as it is, on the test pairs of each file: as a bi-encoder (mean pooling, cosines), and as a judge."""
+def untuned(flags: argparse.Namespace, cfg: ConfigDict) -> dict[str, dict[str, dict[str, float]]]:
+    """The language model as it is, on the test pairs of each file: "student" as a bi-encoder (mean pooling, cosines), "teacher" as a judge."""
     cfg.judge.adapter = ""
     model = jdistill.load(flags.teacher)
-    judged, scorer = read_judged(cfg, model), PairScorer(model, None, "cosine")
-    as_encoder, as_judge = {}, {}
-    for one in judged.sets:
-        train = drawn(one.train, cfg.threshold_pairs, cfg.seed)
-        vectors = [scorer.score(pairs.queries, pairs.passages, True) for pairs in (train, one.test)]
-        as_encoder[one.name] = pair_scores(vectors[0], train.labels, vectors[1], one.test.labels)
-        logits = [judged.judge_scores(cfg, one, pairs) for pairs in (train, one.test)]
-        as_judge[one.name] = pair_scores(logits[0], train.labels, logits[1], one.test.labels)
-    return as_encoder, as_judge
+    return evaluate_judged(cfg, read_judged(cfg, model), PairScorer(model, None, "cosine"))
 
 
 def line(name: str, found: list[dict[str, Any]], floor_of: dict[str, Any] | None) -> str:
@@ -98,11 +89,11 @@ def main() -> None:
         done[row] = [json.loads((folder / "results.json").read_text())["pairs"] for folder in folders]
     first = json.loads((flags.workdir / "student-0" / "results.json").read_text())["pairs"]
     cfg = ConfigDict(json.loads((flags.workdir / "student-0" / "config.json").read_text()))
-    as_encoder, as_judge = untuned(flags, cfg)
+    plain = untuned(flags, cfg)
     for name, figures in first.items():
         print(f"\n{name}\n| row | seeds | accuracy | ap | prior | of the judge's ap above the prior |\n|{' --- |' * 6}")
-        print(line("language model as bi-encoder", [as_encoder[name]], figures["teacher"]))
-        print(line("judge, not tuned", [as_judge[name]], figures["teacher"]))
+        print(line("language model as bi-encoder", [plain[name]["student"]], figures["teacher"]))
+        print(line("judge, not tuned", [plain[name]["teacher"]], figures["teacher"]))
         print(line("judge, tuned", [figures["teacher"]], figures["teacher"]))
         for row, found in done.items():
             of_file = [pairs[name]["student"] for pairs in found if name in pairs]

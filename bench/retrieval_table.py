@@ -14,7 +14,6 @@ import argparse
 import json
 import subprocess
 import sys
-from itertools import chain, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +28,7 @@ if __name__ == "__main__":
 
 import jdistill
 from jdistill.data.beir import FILES, collections, read_collection, write_collection
+from jdistill.data.candidates import in_turn
 from jdistill.data.mining import bm25_search
 from jdistill.data.sources import read_texts
 from jdistill.evals.retrieval import DEPTH, evaluate_retrieval, measures
@@ -86,8 +86,7 @@ def mine(flags: argparse.Namespace, folder: Path) -> None:
     with (folder / "triplets.jsonl").open("w") as out:
         for one, other in zip(*found.values(), strict=True):
             assert one["query"] == other["query"]
-            in_turn = chain.from_iterable(zip_longest(one["negatives"], other["negatives"]))
-            kept = list(dict.fromkeys(text for text in in_turn if text is not None))[:NEGATIVES]
+            kept = list(in_turn(one["negatives"], other["negatives"]))[:NEGATIVES]
             out.write(json.dumps(one | {"negatives": kept}) + "\n")
 
 

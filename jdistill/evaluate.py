@@ -191,7 +191,8 @@ def main(argv: list[str] | None = None) -> int:
         "onnx": partial(onnx_encoder.load, file=args.onnx_file),
     }
     load = backends[args.backend]
-    model = load(args.model)
+    scorer = load_pair_scorer(args.model) if args.rescore else None
+    model = scorer.encoder if scorer else load(args.model)
     about = {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
     figures = evaluate(
         model,
@@ -199,7 +200,7 @@ def main(argv: list[str] | None = None) -> int:
         corpus_model=load(args.corpus_model) if args.corpus_model else None,
         index=args.index,
         index_effort=args.index_effort,
-        scorer=load_pair_scorer(args.model) if args.rescore else None,
+        scorer=scorer,
         rescore=int(args.rescore) if args.rescore.isdecimal() else 0,
     )
     results = {"model": about} | figures

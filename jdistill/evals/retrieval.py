@@ -106,7 +106,8 @@ def search(
         order = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
         return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
 
-    find()  # compiles what these lengths need, so that the clock does not see it
+    # Compiles what these lengths need, so that the clock does not see it.
+    encoder.encode(queries, prompt=prompt) if scorer is None else find()
     began = time.perf_counter()
     scores, rows = find()
     seconds = time.perf_counter() - began
