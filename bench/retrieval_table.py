@@ -1,7 +1,7 @@
 """IBKD for dense retrieval beside its teacher and BM25: before and after stage 2, on BEIR collections and held-out questions.
 
     python bench/retrieval_table.py --text sentences.txt.gz --questions qnli_dev.jsonl --beir RETRIEVAL \\
-        --workdir runs/retrieval-table [--sentences 50000] [-- --config.seed=1 …]
+        --workdir runs/retrieval-table [--sentences 50000] [--variant mse] [-- --config.seed=1 …]
 
 Stage 1: the sentences, the collections' documents and the questions' sentences, 256 tokens. Stage 2: question and answering
 sentence, each with hard negatives of BM25 and of the teacher in turn. 1,000 questions are held out and become a collection
@@ -114,6 +114,7 @@ def main() -> None:
     )
     parser.add_argument("--beir", type=Path, required=True)
     parser.add_argument("--sentences", type=int, default=0, help="of --text; 0: all")
+    parser.add_argument("--variant", default="", help="of configs/ibkd_retrieval.py; empty: IBKD itself")
     parser.add_argument("--workdir", type=Path, default=Path("runs/retrieval-table"))
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     flags = parser.parse_args()
@@ -124,8 +125,9 @@ def main() -> None:
             (data / left_over).unlink(missing_ok=True)
         prepare(flags, data)
         mine(flags, data)
+    config = "configs/ibkd_retrieval.py" + (f":{flags.variant}" if flags.variant else "")
     command = [
-        sys.executable, "-m", "jdistill.main", "--config", "configs/ibkd_retrieval.py", "--workdir", str(run),
+        sys.executable, "-m", "jdistill.main", "--config", config, "--workdir", str(run),
         f"--config.teacher={flags.teacher}", "--config.start=", f"--config.text={data / 'text.txt'}",
         "--config.text_column=", f"--config.triplets={data / 'triplets.jsonl'}", f"--config.beir={beir}",
         "--config.max_length=256", "--config.student.layers=3", "--config.epochs=1.0", "--config.index_texts=0",

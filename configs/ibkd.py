@@ -13,7 +13,7 @@ budget:
     mse         the projected student to the teacher
     crd         contrastive against the teacher, with a buffer of negatives (Tian et al. 2020)
     hpd         the projected student to the teacher's 128 principal axes (Zhao et al. 2022)
-    supervised  no teacher, stage 2 alone
+    supervised  no teacher, stage 2 alone; start names the student, and text may be empty
 """
 
 from ml_collections import ConfigDict

@@ -95,8 +95,9 @@ def prepare(cfg: ConfigDict) -> Run:
                 f"--config.teacher={cfg.teacher}: a judge of pairs is a language model, and this gives vectors only"
             )
         judged = read_judged(cfg, teacher.encoder)
-    # A run on labelled data alone needs no text.
-    no_text = all(stage.data in ("labelled", *OF_JUDGED) for stage in stages)
+    # A run on labelled data alone needs no text; one on triplets alone may have some, to be judged on and to be found in.
+    kinds = {stage.data for stage in stages}
+    no_text = not kinds & {"texts", "triplets"} or ("texts" not in kinds and not cfg.text and teacher.texts is None)
     words = text.Corpus([], [], 0) if no_text else text.read_corpus(cfg, teacher)
     # Before the first stage trains for hours: a file that cannot be read should be known now.
     triplets = text.read_labelled(cfg) if any(stage.data == "triplets" for stage in stages) else None

@@ -117,7 +117,7 @@ def train(
         "steps": steps,
         "seconds": 0.0,
     }
-    done, spent, started = 0, 0.0, time.monotonic()
+    done, spent = 0, 0.0
     if checkpoints.steps():
         done, restored, was = checkpoints.restore(abstract(state)._asdict())
         _same_data(was, about, folder)
@@ -137,6 +137,11 @@ def train(
             100 * data.batches.padding,
         )
     writer = MetricsWriter(folder) if sharding.is_first_process() else None
+    if done < steps:
+        data.batch(
+            done
+        )  # the first look asks the teacher for what its cache lacks: not a part of training's time and rate
+    started = time.monotonic()
     schedule, meter = make_schedule(cfg, steps), Progress(f"training {folder.name}", steps, "steps", done)
     waiting: list[tuple[int, dict[str, Array]]] = []
     window: list[dict[str, float]] = []

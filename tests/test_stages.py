@@ -100,3 +100,17 @@ def test_bad_triplets_are_known_before_the_first_stage(folder: Path) -> None:
     done = run_inside(command(folder, "bad", f"--config.triplets={folder / 'bad.jsonl'}"))
     assert done.returncode == 2 and "line 1: the columns anchor (or query) and positive are needed" in done.stderr
     assert not (folder / "bad" / "distil").exists()
+
+
+def test_triplets_alone_need_neither_a_teacher_nor_text(folder: Path) -> None:
+    changed = [
+        f"--config.{key}" for key in ("teacher=", f"start={folder / 'teacher'}", "text=", "finetune.max_steps=2")
+    ]
+    arguments = command(folder, "alone", *changed)
+    arguments[arguments.index("configs/ibkd.py")] += ":supervised"
+    done = run_inside(arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert jdistill.load(str(folder / "alone" / "export")).dim == 6
+
+    done = run_inside(command(folder, "no_text", "--config.text="))
+    assert done.returncode == 2 and "--config.text is empty" in done.stderr
