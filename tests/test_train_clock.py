@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from configs import simtde as config_file
 from simtde_setting import setting
 
+from configs import simtde as config_file
 from jdistill.data.batches import Batches
 from jdistill.train import Data, train
 
