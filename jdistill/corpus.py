@@ -112,6 +112,12 @@ def tokenize(cfg: ConfigDict, corpus: Corpus, student: Encoder) -> TokenTable:
     return tokens_of(cfg, student, corpus.train)
 
 
+def sample(corpus: Corpus, count: int) -> list[str]:
+    """At most so many of the training texts, the same for the same texts."""
+    rows = np.random.default_rng(0).permutation(len(corpus.train))[:count]
+    return [corpus.train[i] for i in np.sort(rows)]
+
+
 def tokens_of(cfg: ConfigDict, student: Encoder, texts: list[str]) -> TokenTable:
     """The texts as the student reads them, tokenised once and kept."""
     fingerprint = repr((student.tokenizer_fingerprint(), student.max_length, student.default_prompt, student.prompts))

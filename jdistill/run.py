@@ -199,7 +199,11 @@ def open_stage(
         data = text.text_data(stage.cfg, run.words, tokens, of_teacher, student.config.pad_token_id, stage.others)
     else:
         of_triplets, data = text.triplet_data(stage.cfg, run.triplets, student)
+        # What is fitted to the text, such as the projection's start, is to fit the corpus as well as the labelled rows.
         tokens = of_triplets.passages
+        if run.words.train:
+            sample = text.sample(run.words, len(tokens.lengths))
+            tokens = tokens.joined(text.tokens_of(stage.cfg, student, sample))
     return stage.build(stage.cfg, Start(student, is_teacher, run.teacher.width, tokens, look_up, task, judge)), data
 
 

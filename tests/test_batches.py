@@ -87,3 +87,11 @@ def test_padded_rows() -> None:
     ids, mask = table.padded(np.array([2, 0, 1]), 4, 99)
     assert ids.tolist() == [[5, 6, 99, 99], [7, 8, 9, 99], [99, 99, 99, 99]]
     assert mask.sum(1).tolist() == [2, 3, 0] and ids.dtype == np.int32
+
+
+def test_joined_tables() -> None:
+    one = TokenTable(np.array([5, 6, 7], np.uint16), np.array([0, 2, 3]))
+    other = TokenTable(np.array([70_000, 9], np.int32), np.array([0, 0, 2]))
+    joined = one.joined(other)
+    assert joined.lists(np.arange(4)) == [[5, 6], [7], [], [70_000, 9]]
+    assert joined.lengths.tolist() == [2, 1, 0, 2]

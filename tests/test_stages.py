@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import commands
@@ -13,10 +15,15 @@ import numpy as np
 import pytest
 from commands import ROOT, environment, run_inside, wait_for_step
 from conftest import make_encoder, save_encoder, sentences
+from ml_collections import ConfigDict
 
 import jdistill
+from configs import ibkd as config_file
 from jdistill.checkpoint import Checkpoints
+from jdistill.data.triplets import read_triplets
 from jdistill.export import load_student
+from jdistill.methods.contract import Method, Start
+from jdistill.run import open_stage, prepare
 
 
 def command(folder: Path, workdir: str, *more: str) -> list[str]:
@@ -114,3 +121,30 @@ def test_triplets_alone_need_neither_a_teacher_nor_text(folder: Path) -> None:
 
     done = run_inside(command(folder, "no_text", "--config.text="))
     assert done.returncode == 2 and "--config.text is empty" in done.stderr
+
+
+def test_what_is_fitted_in_the_second_stage_sees_triplets_and_corpus_alike(folder: Path) -> None:
+    cfg = config_file.get_config()
+    keys = {"teacher": str(folder / "teacher"), "start": "", "text": str(folder / "text.txt"), "text_column": ""}
+    keys |= {"triplets": str(folder / "triplets.jsonl"), "cache_dir": str(folder / "cache"), "held_out": 20}
+    cfg.update_from_flattened_dict(keys | {"finetune.batch_size": 8, "batch_size": 8})
+    run = prepare(cfg)
+    given: list[Start] = []
+
+    def build(cfg: ConfigDict, start: Start) -> Method:
+        given.append(start)
+        return run.stages[0].build(cfg, start)
+
+    open_stage(run, replace(run.stages[1], build=build), run.start, True, made_up=True)
+    tokens = given[0].tokens
+    half = len(tokens.lengths) // 2
+    triplets = read_triplets(cfg.triplets)
+    passages = set(triplets.positives) | {text for negatives in triplets.negatives for text in negatives}
+    assert half == len(passages)
+
+    def ids_of(texts: Iterable[str]) -> set[tuple[int, ...]]:
+        return set(map(tuple, run.start.tokenize(list(texts))))
+
+    first, second = (set(map(tuple, tokens.lists(rows))) for rows in np.split(np.arange(2 * half), 2))
+    assert first == ids_of(passages)
+    assert len(second) == half and second <= ids_of(run.words.train) and second != first

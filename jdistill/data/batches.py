@@ -29,6 +29,12 @@ class TokenTable:
         """The token ids of these texts."""
         return [self.ids[self.offsets[i] : self.offsets[i + 1]].tolist() for i in rows]
 
+    def joined(self, other: TokenTable) -> TokenTable:
+        """These texts and after them the other's, in memory."""
+        return TokenTable(
+            np.concatenate([self.ids, other.ids]), np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]])
+        )
+
     def padded(self, rows: np.ndarray, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
         """The token ids of these texts, int32 [len(rows), width], and their mask, bool of the same shape."""
         columns = np.arange(width)
