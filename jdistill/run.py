@@ -97,8 +97,9 @@ def prepare(cfg: ConfigDict) -> Run:
         judged = read_judged(cfg, teacher.encoder)
     # A run on labelled data alone needs no text; one on triplets alone may have some, to be judged on and to be found in.
     kinds = {stage.data for stage in stages}
-    no_text = not kinds & {"texts", "triplets"} or ("texts" not in kinds and not cfg.text and teacher.texts is None)
-    words = text.Corpus([], [], 0) if no_text else text.read_corpus(cfg, teacher)
+    has_text = bool(cfg.text) or teacher.texts is not None
+    needs_text = "texts" in kinds or ("triplets" in kinds and has_text)
+    words = text.read_corpus(cfg, teacher) if needs_text else text.Corpus([], [], 0)
     # Before the first stage trains for hours: a file that cannot be read should be known now.
     triplets = text.read_labelled(cfg) if any(stage.data == "triplets" for stage in stages) else None
     answers = text.Answers(cfg, words, teacher)

@@ -137,10 +137,9 @@ def train(
             100 * data.batches.padding,
         )
     writer = MetricsWriter(folder) if sharding.is_first_process() else None
+    # The first look asks the teacher for what its cache lacks, which is no part of training's time and rate.
     if done < steps:
-        data.batch(
-            done
-        )  # the first look asks the teacher for what its cache lacks: not a part of training's time and rate
+        data.batch(done)
     started = time.monotonic()
     schedule, meter = make_schedule(cfg, steps), Progress(f"training {folder.name}", steps, "steps", done)
     waiting: list[tuple[int, dict[str, Array]]] = []
