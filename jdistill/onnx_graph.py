@@ -179,7 +179,7 @@ def _pooling_mode(path: Path) -> str:
 
 
 def _pool(graph: Graph, mode: str, tokens: str, width: int) -> str:
-    """One vector a text, padding never counted: [batch, width]. The mean of a text without tokens is zeros."""
+    """One vector a text, padding never counted: [batch, width]. The mean and the last token of a text without tokens are zeros."""
     op = graph.op
     if mode == "mean":
         total = op("Squeeze", op("MatMul", op("Unsqueeze", "mask", [1]), tokens), [1])
@@ -195,7 +195,8 @@ def _pool(graph: Graph, mode: str, tokens: str, width: int) -> str:
         counted = op(
             "Mul", op("CumSum", "mask", np.int64(1)), "mask"
         )  # highest at the last token, on whichever side padding is
-        return op("GatherND", tokens, op("ArgMax", counted, axis=1, keepdims=1), batch_dims=1)
+        last = op("GatherND", tokens, op("ArgMax", counted, axis=1, keepdims=1), batch_dims=1)
+        return op("Mul", last, op("ReduceMax", "mask", [1], keepdims=1))
     # cls, as sentence-transformers takes it: the first token that is not padding, so that left padding is right too.
     return op("GatherND", tokens, op("ArgMax", "mask", axis=1, keepdims=1), batch_dims=1)
 

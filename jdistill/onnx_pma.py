@@ -36,8 +36,9 @@ def pool(graph: Graph, folder: Path, tokens: str, width: int) -> str:
     scores = op(
         "ReduceSum", op("Mul", by_head(linear("key", tokens)), query), [-1], keepdims=0
     )  # [batch, sequence, heads]
-    low = op("Mul", op("Sub", np.float32(1.0), op("Unsqueeze", "mask", [2])), np.float32(-1e30))
-    share = op("Softmax", op("Add", scores, low), axis=1)
+    mask = op("Unsqueeze", "mask", [2])
+    low = op("Mul", op("Sub", np.float32(1.0), mask), np.float32(-1e30))
+    share = op("Mul", op("Softmax", op("Add", scores, low), axis=1), mask)  # a text without a token has none
     value = by_head(linear("value", tokens))
     mixed = op("ReduceSum", op("Mul", value, op("Unsqueeze", share, [3])), [1], keepdims=0)
     h = norm("norm_1", op("Add", linear("out", op("Reshape", mixed, [-1, width])), learnt))

@@ -105,6 +105,8 @@ def test_pma_equals_torch_s_attention() -> None:
     np.testing.assert_allclose(pma(params, states, mask, heads), expected, atol=1e-5)
     other = np.where(mask[..., None], states, 7.0)
     np.testing.assert_allclose(pma(params, other, mask, heads), expected, atol=1e-5)
+    nothing = np.zeros((5, 9), bool)  # of texts without a token, whatever padding holds
+    np.testing.assert_array_equal(pma(params, states, nothing, heads), pma(params, other[:, :3], nothing[:, :3], heads))
 
 
 def test_iem_equals_torch_and_its_matrix_every_pair() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,11 @@ import pytest
 from conftest import make_decoder, make_encoder, real_teacher_folder, sentences
 from simtde_setting import config as simtde_config
 from simtde_setting import random_tokens
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 
 import jdistill
+from jdistill import onnx_graph
 from jdistill.errors import UserError
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.export import export
@@ -143,6 +147,30 @@ def test_decoders_go_through_an_export_and_back(name: str, causal: bool, changes
         "mean": "the mean over its tokens of the last hidden state",
     }
     assert words.get(name, "hidden states 0, 4") in card
+
+
+@pytest.mark.parametrize("name", ["pma", "lasttoken", "mean", "max"])
+def test_an_empty_text_of_a_tokenizer_that_adds_nothing(name: str, tmp_path: Path) -> None:
+    """SmolLM2's tokenizer gives such a text no token at all, so that its vector must not be that of its batch's padding."""
+    st = pytest.importorskip("sentence_transformers", reason="needs the torch extra")
+    model = make_decoder()
+    words = copy.deepcopy(model.tokenizer.backend_tokenizer)
+    words.post_processor = TemplateProcessing(single="$A", pair="$A $B")
+    plain = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]")
+    model = replace(model, tokenizer=plain, pooling=name, normalize=False)
+    if name == "pma":
+        model = replace(model, pooler=random_pma(32, np.random.default_rng(0)))
+    assert model.tokenizer("")["input_ids"] == []
+    checks = export(model, tmp_path / "out", onnx=True)
+    assert set(checks) == {"ONNX Runtime", "sentence-transformers"} and max(checks.values()) < 1e-5
+    if name == "max":  # sentence-transformers gives such a text -1e9, which we do not
+        return
+    one, many = model.encode(["", "one"]), model.encode(["", "many more words than that, and still more of them"])
+    np.testing.assert_allclose(one[0], many[0], atol=1e-6)
+    theirs = st.SentenceTransformer(str(tmp_path / "out"), device="cpu", trust_remote_code=name == "pma")
+    np.testing.assert_allclose(theirs.encode(["", "one"]), one, atol=1e-5)
+    tokens = plain(["", "one"], padding=True, return_tensors="np")
+    np.testing.assert_allclose(onnx_graph.run(tmp_path / "out" / "onnx" / "model.onnx", tokens), one, atol=1e-5)
 
 
 def test_code_in_a_folder_needs_trust_and_weights_that_differ_are_refused(tmp_path: Path) -> None:

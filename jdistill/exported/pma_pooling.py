@@ -21,13 +21,14 @@ class PmaPooling(Module):
         self.norm_1, self.norm_2 = nn.LayerNorm(embedding_dimension), nn.LayerNorm(embedding_dimension)
 
     def forward(self, features: dict, **kwargs) -> dict:
-        tokens, mask = features["token_embeddings"].float(), features["attention_mask"].bool()
+        tokens, mask = features["token_embeddings"].float(), features["attention_mask"].bool().unsqueeze(-1)
         batch, length, width = tokens.shape
         query = self.to_query(self.query).reshape(self.heads, -1)
         key, value = (layer(tokens).reshape(batch, length, self.heads, -1) for layer in (self.key, self.value))
         scores = torch.einsum("hk,blhk->blh", query, key) * (width // self.heads) ** -0.5
-        scores = scores.masked_fill(~mask.unsqueeze(-1), torch.finfo(scores.dtype).min)
-        mixed = torch.einsum("blh,blhk->bhk", scores.softmax(dim=1), value).reshape(batch, width)
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(dim=1) * mask  # a text without a token has none
+        mixed = torch.einsum("blh,blhk->bhk", weights, value).reshape(batch, width)
         h = self.norm_1(self.out(mixed) + self.query)
         features["sentence_embedding"] = self.norm_2(h + torch.relu(self.feed(h)))
         return features

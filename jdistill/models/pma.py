@@ -40,14 +40,19 @@ def random_pma(width: int, rng: np.random.Generator) -> Tree:
 
 
 def pma(params: Tree, states_BxLxD: Array, mask_BxL: Array, heads: int) -> Array:
-    """One vector a text [B, D], float32: h = LN(MHA(q, Y, Y) + q), y = LN(h + relu(W h + b)). Padding has no weight."""
+    """One vector a text [B, D], float32: h = LN(MHA(q, Y, Y) + q), y = LN(h + relu(W h + b)). Padding has no weight.
+
+    Of a text without a token the mix is zero, not the mean of whatever padding its batch has.
+    """
     y = states_BxLxD.astype(jnp.float32)
     B, L, D = y.shape
     query_HxK = _dense(params["to_query"], params["query"]).reshape(heads, D // heads)
     key, value = (_dense(params[name], y).reshape(B, L, heads, D // heads) for name in ("key", "value"))
     scores_BxHxL = jnp.einsum("hk,blhk->bhl", query_HxK, key) * (D // heads) ** -0.5
-    low = jnp.finfo(jnp.float32).min
-    weights_BxHxL = jax.nn.softmax(jnp.where(mask_BxL.astype(bool)[:, None, :], scores_BxHxL, low), axis=-1)
+    mask_Bx1xL = mask_BxL.astype(bool)[:, None, :]
+    weights_BxHxL = (
+        jax.nn.softmax(jnp.where(mask_Bx1xL, scores_BxHxL, jnp.finfo(jnp.float32).min), axis=-1) * mask_Bx1xL
+    )
     mixed_BxD = jnp.einsum("bhl,blhk->bhk", weights_BxHxL, value).reshape(B, D)
     h = _norm(params["norm_1"], _dense(params["out"], mixed_BxD) + params["query"])
     return _norm(params["norm_2"], h + jax.nn.relu(_dense(params["feed"], h)))
