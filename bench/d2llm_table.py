@@ -68,7 +68,7 @@ def line(name: str, found: list[dict[str, Any]], floor_of: dict[str, Any] | None
         spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 and measure != "prior" else ""
         cells.append(f"{statistics.mean(values):.2f}{spread}")
     kept = ""
-    if floor_of:
+    if floor_of and floor_of["ap"] > floor_of["prior"]:  # a share of nothing says nothing
         gain = statistics.mean(figures["ap"] - figures["prior"] for figures in found)
         kept = f"{100 * gain / (floor_of['ap'] - floor_of['prior']):.0f} %"
     return f"| {name} | {len(found)} | {' | '.join(cells)} | {kept} |"
