@@ -3,7 +3,7 @@
     python bench/ibkd_beta.py --text sentences.txt.gz --triplets snli_triplets.jsonl --senteval SENTEVAL \\
         --workdir runs/ibkd-beta [--row ibkd-linear] [--betas 0 0.1 1 10] [--seeds 0 1]
 
-Both stages take the same beta; 0 is CKD. Runs as bench/ibkd_table.py, whose folders it can share.
+Both stages take the same beta; 0 is CKD. Runs as bench/ibkd_table.py, whose folders ROW@BETA it shares.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if __name__ == "__main__":
 import argparse
 import statistics
 
-from ibkd_table import a_row, figures, parse, run
+from ibkd_table import ROWS, figures, parse, run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -26,12 +26,13 @@ STAGES = {"distil": "after stage 1", "finetune": "after stage 2"}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--betas", type=float, nargs="+", default=[0.0, 0.1, 0.5, 1.0, 2.0, 10.0])
-    parser.add_argument("--row", type=a_row, default="ibkd", help="of bench/ibkd_table.py: the kernel")
+    kernels = [row for row in ROWS if row.startswith("ibkd")]
+    parser.add_argument("--row", choices=kernels, default="ibkd", help="of bench/ibkd_table.py: the kernel")
     flags = parse(parser)
     averages: dict[str, list[float]] = {stage: [] for stage in STAGES}
     print(f"| beta | {' | '.join(STAGES.values())} |\n|{' --- |' * 3}")
     for beta in flags.betas:
-        found = [figures(flags, run(flags, f"{flags.row}*{beta}", seed)) for seed in flags.seeds]
+        found = [figures(flags, run(flags, f"{flags.row}@{beta:g}", seed)) for seed in flags.seeds]
         for stage in STAGES:
             averages[stage].append(statistics.mean(of_seed[stage]["Avg"] for of_seed in found))
         print(f"| {beta} | {' | '.join(f'{averages[stage][-1]:.2f}' for stage in STAGES)} |", flush=True)

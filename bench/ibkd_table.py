@@ -1,7 +1,7 @@
 """IBKD beside its baselines: one student start, one text, one budget; STS, alignment, uniformity, covariance.
 
     python bench/ibkd_table.py --text sentences.txt.gz --triplets snli_triplets.jsonl --senteval SENTEVAL \\
-        --dev_pairs sts-dev-clean.csv --workdir runs/ibkd-table [--rows mse ckd ibkd "ibkd-linear*10" …] [--seeds 0 1 2 3 4]
+        --dev_pairs sts-dev-clean.csv --workdir runs/ibkd-table [--rows mse ckd ibkd ibkd-linear@10 …] [--seeds 0 1 2 3 4]
 
 Each run is a folder WORKDIR/ROW-SEED that resumes; what is complete is not run again. Prints the table after stage 1 and
 after stage 2, and the difference of IBKD and CKD over the seeds with its 95 % interval.
@@ -47,18 +47,18 @@ STUDENT_T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 
 
 
 def settings_of(row: str) -> tuple[str, list[str]]:
-    """Variant and changed keys of a row; ROW*10 is a row of IBKD with both stages' beta 10."""
-    name, _, beta = row.partition("*")
+    """Variant and changed keys of a row; ROW@10 is a row of IBKD with both stages' beta 10."""
+    name, _, beta = row.partition("@")
     variant, changes = ROWS[name]
     if not beta:
         return variant, changes
     return variant, [*changes, f"--config.loss.beta={float(beta)}", f"--config.finetune.loss.beta={float(beta)}"]
 
 
-def a_row(text: str) -> str:
-    """A row's name as a flag; raises ValueError, which argparse reports, of a name or a beta that is none."""
-    name, star, beta = text.partition("*")
-    if name not in ROWS or (star and (not name.startswith("ibkd") or float(beta) < 0)):
+def row_name(text: str) -> str:
+    """ROW or, of IBKD, ROW@BETA; raises ValueError, which argparse reports, of any other text."""
+    name, at, beta = text.partition("@")
+    if name not in ROWS or (at and (not name.startswith("ibkd") or not float(beta) >= 0)):
         raise ValueError(text)
     return text
 
@@ -113,7 +113,9 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", nargs="+", type=a_row, default=list(ROWS), help="of these, ROW*BETA for another beta")
+    parser.add_argument(
+        "--rows", nargs="+", type=row_name, default=list(ROWS), help="of these, ROW@BETA for another beta"
+    )
     flags = parse(parser)
     done = {(row, seed): figures(flags, run(flags, row, seed)) for seed in flags.seeds for row in flags.rows}
     measures = (*TASKS, "alignment", "uniformity", "off_diagonal")

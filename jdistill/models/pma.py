@@ -50,9 +50,8 @@ def pma(params: Tree, states_BxLxD: Array, mask_BxL: Array, heads: int) -> Array
     key, value = (_dense(params[name], y).reshape(B, L, heads, D // heads) for name in ("key", "value"))
     scores_BxHxL = jnp.einsum("hk,blhk->bhl", query_HxK, key) * (D // heads) ** -0.5
     mask_Bx1xL = mask_BxL.astype(bool)[:, None, :]
-    weights_BxHxL = (
-        jax.nn.softmax(jnp.where(mask_Bx1xL, scores_BxHxL, jnp.finfo(jnp.float32).min), axis=-1) * mask_Bx1xL
-    )
+    scores_BxHxL = jnp.where(mask_Bx1xL, scores_BxHxL, jnp.finfo(jnp.float32).min)
+    weights_BxHxL = jax.nn.softmax(scores_BxHxL, axis=-1) * mask_Bx1xL
     mixed_BxD = jnp.einsum("bhl,blhk->bhk", weights_BxHxL, value).reshape(B, D)
     h = _norm(params["norm_1"], _dense(params["out"], mixed_BxD) + params["query"])
     return _norm(params["norm_2"], h + jax.nn.relu(_dense(params["feed"], h)))

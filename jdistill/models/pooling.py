@@ -33,9 +33,8 @@ def cls_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
 def last_token_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
     """The last token's vector, in float32: [B, D]. A text without any token gives zeros, as in sentence-transformers."""
     count_B = mask_BxL.astype(jnp.int32).sum(1)
-    last_BxD = jnp.take_along_axis(x_BxLxD, jnp.maximum(count_B - 1, 0)[:, None, None], axis=1)[:, 0].astype(
-        jnp.float32
-    )
+    last_B = jnp.maximum(count_B - 1, 0)
+    last_BxD = jnp.take_along_axis(x_BxLxD, last_B[:, None, None], axis=1)[:, 0].astype(jnp.float32)
     return jnp.where(count_B[:, None] > 0, last_BxD, 0.0)
 
 
