@@ -83,17 +83,20 @@ def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, flo
     path = workdir / "table.json"
     if path.is_file():
         return json.loads(path.read_text())
-    found = {}
     stages = [stage for stage in ("distil", "finetune") if (workdir / stage).is_dir()]
+    # The run itself has scored what its last stage gave.
+    found = {stages[-1]: json.loads((workdir / "results.json").read_text())["sts"]}
     for stage in stages:
+        if stage in found and not flags.geometry:
+            continue
         out = workdir / f"export-{stage}"
         command = [sys.executable, "-m", "jdistill.export", "--workdir", str(workdir), "--stage", stage]
         subprocess.run([*command, "--out", str(out)], check=True)
         model, senteval = jdistill.load(str(out)), Path(flags.senteval)
-        # The run itself has scored what its last stage gave.
-        of_run = json.loads((workdir / "results.json").read_text())["sts"] if stage == stages[-1] else None
-        geometry = evaluate_geometry(model, senteval, read_texts(flags.text, key="text").texts).figures
-        found[stage] = (of_run or evaluate_sts(model, senteval)["sts"]) | geometry
+        if stage not in found:
+            found[stage] = evaluate_sts(model, senteval)["sts"]
+        if flags.geometry:
+            found[stage] |= evaluate_geometry(model, senteval, read_texts(flags.text, key="text").texts).figures
     path.write_text(json.dumps(found, indent=2) + "\n")
     return found
 
@@ -106,6 +109,7 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--dev_pairs", default="")
     parser.add_argument("--sentences", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--geometry", action=argparse.BooleanOptionalAction, default=True, help="STS alone without it")
     parser.add_argument("--workdir", type=Path, default=Path("runs/ibkd-table"))
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     return parser.parse_args()
@@ -118,7 +122,7 @@ def main() -> None:
     )
     flags = parse(parser)
     done = {(row, seed): figures(flags, run(flags, row, seed)) for seed in flags.seeds for row in flags.rows}
-    measures = (*TASKS, "alignment", "uniformity", "off_diagonal")
+    measures = (*TASKS, *(("alignment", "uniformity", "off_diagonal") if flags.geometry else ()))
     for stage in ("distil", "finetune"):
         print(f"\n{stage}\n| row | seed | {' | '.join(measures)} |\n|{' --- |' * (len(measures) + 2)}")
         for (row, seed), of_stage in done.items():

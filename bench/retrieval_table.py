@@ -1,10 +1,11 @@
 """IBKD for dense retrieval beside its teacher and BM25: before and after stage 2, on BEIR collections and held-out questions.
 
     python bench/retrieval_table.py --text sentences.txt.gz --questions qnli_dev.jsonl --beir RETRIEVAL \\
-        --workdir runs/retrieval-table [--sentences 50000] [--variant mse] [-- --config.seed=1 …]
+        --workdir runs/retrieval-table [--sentences 50000] [--variant mse] [--start FOLDER] [-- --config.seed=1 …]
 
-Stage 1: the sentences, the collections' documents and the questions' sentences, 256 tokens. Stage 2: question and answering
-sentence, each with hard negatives of BM25 and of the teacher in turn. 1,000 questions are held out and become a collection
+Stage 1: the collections' documents, whole and by their sentences, the questions and their sentences, and the file's, 256
+tokens; --start goes on from a student that has read the file already. Stage 2: question and answering sentence, each with
+hard negatives of BM25 and of the teacher in turn. 1,000 questions are held out and become a collection
 of their own, whose documents are all sentences of the file. Prints nDCG@10, MRR@10 and recall.
 """
 
@@ -30,6 +31,7 @@ import jdistill
 from jdistill.data.beir import FILES, collections, read_collection, write_collection
 from jdistill.data.candidates import in_turn
 from jdistill.data.mining import bm25_search
+from jdistill.data.sentence_split import split_sentences
 from jdistill.data.sources import read_texts
 from jdistill.evals.retrieval import DEPTH, evaluate_retrieval, measures
 from jdistill.progress import setup_logging
@@ -62,10 +64,14 @@ def prepare(flags: argparse.Namespace, folder: Path) -> None:
             copy = folder / "beir" / path.name / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes((path / name).read_bytes())
-        texts += read_collection(path).documents.values()
+        passages = list(read_collection(path).documents.values())
+        texts += passages
+        texts += split_sentences(passages)  # a query is a sentence of the collection's field, not a passage
     texts += (row["question"] for row in rows if row["question"] not in held_out)
     texts += read_texts(flags.text, key="text").texts[: flags.sentences or None]
-    (folder / "text.txt").write_text("".join(" ".join(text.split()) + "\n" for text in texts))
+    lines = dict.fromkeys(" ".join(text.split()) for text in texts)
+    lines.pop("", None)  # cranfield has an empty document
+    (folder / "text.txt").write_text("".join(line + "\n" for line in lines))
     with (folder / "pairs.jsonl").open("w") as out:
         for row in answered:
             if row["question"] not in held_out:
@@ -115,6 +121,7 @@ def main() -> None:
     parser.add_argument("--beir", type=Path, required=True)
     parser.add_argument("--sentences", type=int, default=0, help="of --text; 0: all")
     parser.add_argument("--variant", default="", help="of configs/ibkd_retrieval.py; empty: IBKD itself")
+    parser.add_argument("--start", default="", help="a student to go on with; empty: the teacher's last three layers")
     parser.add_argument("--workdir", type=Path, default=Path("runs/retrieval-table"))
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     flags = parser.parse_args()
@@ -128,10 +135,10 @@ def main() -> None:
     config = "configs/ibkd_retrieval.py" + (f":{flags.variant}" if flags.variant else "")
     command = [
         sys.executable, "-m", "jdistill.main", "--config", config, "--workdir", str(run),
-        f"--config.teacher={flags.teacher}", "--config.start=", f"--config.text={data / 'text.txt'}",
+        f"--config.teacher={flags.teacher}", f"--config.start={flags.start}", f"--config.text={data / 'text.txt'}",
         "--config.text_column=", f"--config.triplets={data / 'triplets.jsonl'}", f"--config.beir={beir}",
-        "--config.max_length=256", "--config.student.layers=3", "--config.epochs=1.0", "--config.index_texts=0",
-        "--config.latency_texts=0", "--config.onnx=False", *flags.extra,
+        "--config.max_length=256", f"--config.student.layers={0 if flags.start else 3}", "--config.epochs=1.0",
+        "--config.index_texts=0", "--config.latency_texts=0", "--config.onnx=False", *flags.extra,
     ]  # fmt: skip
     subprocess.run(command, check=True)
     results = json.loads((run / "results.json").read_text())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -34,17 +36,21 @@ class Packed:
 
 def pack(beginnings: Sequence[Sequence[int]], ends: Sequence[Sequence[int]]) -> list[Packed]:
     """Prompt i is beginnings[i] + ends[i], and its end is not empty; prompts of the same beginning share sequences of at most LONGEST tokens
-    and MOST ends, or stand alone."""
-    open_ones: dict[tuple[int, ...], Packed] = {}
+    and MOST ends, about as many in each, or stand alone."""
+    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for i, beginning in enumerate(beginnings):
+        alike[tuple(beginning)].append(i)
     found: list[Packed] = []
-    for i, (beginning, end) in enumerate(zip(beginnings, ends, strict=True)):
-        key = tuple(beginning)
-        packed = open_ones.get(key)
-        if packed is None or len(packed.tokens) + len(end) > LONGEST or len(packed.ends) == MOST:
-            packed = Packed(list(key), [0] * len(key), list(range(len(key))))
-            open_ones[key] = packed
-            found.append(packed)
-        packed.add(i, end)
+    for beginning, prompts in alike.items():
+        tokens = sum(len(ends[i]) for i in prompts)
+        sequences = max(math.ceil(tokens / max(LONGEST - len(beginning), 1)), math.ceil(len(prompts) / MOST))
+        most = math.ceil(len(prompts) / sequences)
+        packed = None
+        for i in prompts:
+            if packed is None or len(packed.tokens) + len(ends[i]) > LONGEST or len(packed.ends) == most:
+                packed = Packed(list(beginning), [0] * len(beginning), list(range(len(beginning))))
+                found.append(packed)
+            packed.add(i, ends[i])
     return found
 
 

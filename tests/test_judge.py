@@ -69,6 +69,11 @@ def test_pairs_of_a_query_share_its_beginning_and_nothing_else(monkeypatch: pyte
         np.testing.assert_allclose(y, [one[1][0] for one in alone], atol=1e-5)
 
 
+def test_pairs_that_need_two_sequences_are_shared_out_evenly() -> None:
+    assert [len(packed.ends) for packed in pack([[1] * 50] * 13, [[2] * 37] * 13)] == [7, 6]
+    assert [len(packed.ends) for packed in pack([[1] * 50] * 17, [[2]] * 17)] == [9, 8]
+
+
 def test_only_the_texts_are_cut(tmp_path: Path) -> None:
     model = decoder()
     model.tokenizer.chat_template = TEMPLATE
