@@ -29,14 +29,15 @@ SETTINGS: dict[str, tuple[str, str, dict[str, object]]] = {
 }
 
 
-# What test_sharding.py compiles for some devices: a kernel and chunks, rows of several texts, buffers of others.
-SHARDED = ("ibkd", "ibkd_blocks", "finetune", "crd")
+# What test_sharding.py compiles for any number of devices: whole matrices and chunks, rows of several texts, D2LLM's lists and
+# a base that is split too.
+ON_ANY_COUNT = ("ibkd", "ibkd_blocks", "finetune", "d2llm_spread")
 IN_TWO_PROCESSES = ("", "ibkd", "finetune")
 
 
 def of_devices(count: int) -> list[str]:
-    """These, SimTDE's and D2LLM's: all of them for 1 and 8 devices, one for each way that rows are split for 2 and 4."""
-    return [*LOSSES, *SHARDED, "d2llm", "d2llm_spread"] if count in (1, 8) else ["", *SHARDED[:3]]
+    """For 1 and 8 devices SimTDE's losses and buffers of others too."""
+    return [*ON_ANY_COUNT, *([*LOSSES, "crd"] if count in (1, 8) else [])]
 
 
 def config(variant: str = "", **changes: object):
