@@ -29,6 +29,7 @@ def main() -> None:
     kernels = [row for row in ROWS if row.startswith("ibkd")]
     parser.add_argument("--row", choices=kernels, default="ibkd", help="of bench/ibkd_table.py: the kernel")
     flags = parse(parser)
+    flags.geometry = False  # the picture is of STS
     averages: dict[str, list[float]] = {stage: [] for stage in STAGES}
     print(f"| beta | {' | '.join(STAGES.values())} |\n|{' --- |' * 3}")
     for beta in flags.betas:

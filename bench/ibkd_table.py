@@ -79,10 +79,11 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
 
 
 def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, float]]:
-    """stage -> STS and geometry, from WORKDIR/table.json if it is there."""
+    """stage -> STS and geometry, from WORKDIR/table.json if it has what is asked for."""
     path = workdir / "table.json"
-    if path.is_file():
-        return json.loads(path.read_text())
+    kept = json.loads(path.read_text()) if path.is_file() else {}
+    if kept and (not flags.geometry or all("alignment" in of_stage for of_stage in kept.values())):
+        return kept
     stages = [stage for stage in ("distil", "finetune") if (workdir / stage).is_dir()]
     # The run itself has scored what its last stage gave.
     found = {stages[-1]: json.loads((workdir / "results.json").read_text())["sts"]}
@@ -91,7 +92,8 @@ def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, flo
             continue
         out = workdir / f"export-{stage}"
         command = [sys.executable, "-m", "jdistill.export", "--workdir", str(workdir), "--stage", stage]
-        subprocess.run([*command, "--out", str(out)], check=True)
+        if not out.is_dir():
+            subprocess.run([*command, "--out", str(out)], check=True)
         model, senteval = jdistill.load(str(out)), Path(flags.senteval)
         if stage not in found:
             found[stage] = evaluate_sts(model, senteval)["sts"]

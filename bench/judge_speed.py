@@ -3,8 +3,8 @@
     python bench/judge_speed.py --teacher MODEL.gguf --pairs snli_pairs.jsonl [--queries 4] [--candidates 13] [--rounds 3]
 
 Each query with its own passage and those of the pairs that follow, as distilling asks for a query's positive, 8 hard negatives and
-4 easy ones. The same pairs and prompts for all; medians of alternating rounds, compiling left out. torch and transformers read the same weights, once
-exported. Prints pairs a second and the ratios (asked for: 2 and 5).
+4 easy ones. The same pairs and prompts for all; medians of alternating rounds, compiling left out. torch and transformers read the
+same weights, once exported. Prints pairs a second and the ratios (asked for: 2 and 5).
 """
 
 from __future__ import annotations

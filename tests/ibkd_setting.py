@@ -29,15 +29,15 @@ SETTINGS: dict[str, tuple[str, str, dict[str, object]]] = {
 }
 
 
-# What test_sharding.py compiles for any number of devices: whole matrices and chunks, rows of several texts, D2LLM's lists and
-# a base that is split too.
-ON_ANY_COUNT = ("ibkd", "ibkd_blocks", "finetune", "d2llm_spread")
+# What test_sharding.py compiles for any number of devices: SimTDE's loss, whole matrices and chunks, rows of several texts,
+# D2LLM's lists and a base that is split too.
+ON_ANY_COUNT = ("", "ibkd", "ibkd_blocks", "finetune", "d2llm_spread")
 IN_TWO_PROCESSES = ("", "ibkd", "finetune")
 
 
 def of_devices(count: int) -> list[str]:
-    """For 1 and 8 devices SimTDE's losses and buffers of others too."""
-    return [*ON_ANY_COUNT, *([*LOSSES, "crd"] if count in (1, 8) else [])]
+    """For 1 and 8 devices SimTDE's other losses, buffers of others and D2LLM with a whole base too."""
+    return [*ON_ANY_COUNT, *([*LOSSES[1:], "crd", "d2llm"] if count in (1, 8) else [])]
 
 
 def config(variant: str = "", **changes: object):
