@@ -20,7 +20,7 @@ from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.heads import apply_dense
 from jdistill.models.model import ModelConfig, hidden_states
-from jdistill.models.pooling import mean_pool, pool
+from jdistill.models.pooling import POOLERS, mean_pool, pool
 from jdistill.progress import log
 
 Tree = Any
@@ -76,6 +76,7 @@ def make_student(cfg: ConfigDict, start: Encoder, tokens: TokenTable) -> Encoder
     else:
         config = student_config(start.config, cfg.student)
         params = _parameters(cfg, config, start.config, start.params, tokens, np.random.default_rng([cfg.seed, 1]))
+    POOLERS[start.pooling].states(config.num_layers)  # refused here, before the run has cost anything
     return dataclasses.replace(start, config=config, params=params, dense=(), dense_activations=(), source="")
 
 

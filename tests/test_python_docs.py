@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jdistill.data.python_docs import python_docs, split_sentences
+from jdistill.data.docstring_prose import prose_sentences
+from jdistill.data.python_docs import python_docs
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def test_the_same_in_another_process(sentences: list[str]) -> None:
 
 
 def test_code_markup_and_signatures_are_left_out() -> None:
-    assert split_sentences("""copy(src, dst, *, follow=True) -> path
+    assert prose_sentences("""copy(src, dst, *, follow=True) -> path
 
 Copy :func:`~shutil.copy` files, i.e. their *data* and ``mode`` bits,
 from one place to another. If `dst` exists
@@ -100,4 +101,4 @@ The code below is an example of it::
 
 
 def test_a_summary_may_lack_its_full_stop_but_a_cut_line_may_not() -> None:
-    assert split_sentences("Return a list of the names\n\nThe heading of a section\n") == ["Return a list of the names"]
+    assert prose_sentences("Return a list of the names\n\nThe heading of a section\n") == ["Return a list of the names"]
