@@ -130,8 +130,7 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
             of_teachers = 100 * share(method, run.teacher)
             log.info("student: %d parameters, %.0f %% of the teacher's", method.student.num_params, of_teachers)
         sharding.wait_for_all("stage folder")
-        # Fine-tuning leaves the teacher on purpose, so agreement with it would choose the least tuned checkpoint.
-        of_encoder = dev_score(run.cfg, run.words.held_out, vectors, stage.data == "texts" and stage.teacher)
+        of_encoder = dev_score(run.cfg, run.words.held_out, vectors, agrees(stage))
         score = stage_score(run, stage, method, of_encoder)
         last = stage is run.stages[-1]
         params, seconds, steps = train(stage.cfg, method, data, folder, score, give_up if last else None)
@@ -144,6 +143,17 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
         sentences = steps * stage.cfg.batch_size * data.texts_per_row
         done.append({"name": stage.name, "seconds": seconds, "steps": steps, "sentences": sentences})
     return Trained(student, params, run.judged, done)
+
+
+def agrees(stage: Stage) -> bool:
+    """Whether agreement with the teacher may choose a checkpoint. Fine-tuning leaves the teacher on purpose, so that agreement would
+    choose the least tuned one."""
+    return stage.data == "texts" and stage.teacher
+
+
+def has_own_score(stage: Stage) -> bool:
+    """Whether the stage's checkpoints have a dev score without cfg.dev_pairs."""
+    return agrees(stage) or stage.data in ("labelled", *OF_JUDGED)
 
 
 def save_adapters(method: Method, params: Tree, alpha: float, folder: Path) -> None:

@@ -109,6 +109,10 @@ def sweep(
         trial = study.ask(space)
         name = _name(trial.params)
         log.info("trial %d of %d: %s", ended + 1, trials, name)
+        if (same := next((of for of in _ended(study) if of.params == trial.params), None)) is not None:
+            log.info("drawn before, and not run again")
+            _repeat(study, trial, same)
+            continue
         mine = cfg.copy_and_resolve_references()
         mine.update_from_flattened_dict(trial.params)
         _run(study, trial, before.pop(name, {}), partial(trainer, mine, workdir / "trials" / name))
@@ -142,8 +146,6 @@ def _run(
         trial.set_user_attr("diverged", str(error))
         study.tell(trial, state=TrialState.PRUNED)
         return
-    if not curve:
-        raise UserError("a sweep compares dev scores, and this method has none without --config.dev_pairs")
     best = max(curve.values())
     if pruned:
         study.tell(trial, state=TrialState.PRUNED)
@@ -152,13 +154,24 @@ def _run(
     log.info("%s at a dev score of %.2f", "pruned" if pruned else "done", best)
 
 
+def _repeat(study: optuna.Study, trial: optuna.Trial, same: FrozenTrial) -> None:
+    """Ends a trial as the one with the same values did, so that the sampler's count goes on."""
+    for name, value in same.user_attrs.items():
+        trial.set_user_attr(name, value)
+    if same.state == TrialState.COMPLETE:
+        study.tell(trial, same.value)
+    else:
+        study.tell(trial, state=TrialState.PRUNED)
+
+
 def _take_up_killed(study: optuna.Study) -> dict[str, dict[int, float]]:
-    """Puts the trials that a kill ended at the head of the queue: name -> their dev scores by step so far."""
-    found = {}
+    """Asks again for the trials that a kill ended: name -> their dev scores by step, of every kill so far."""
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
         study.enqueue_trial(trial.params)
-        found[_name(trial.params)] = trial.intermediate_values
+    found: dict[str, dict[int, float]] = {}
+    for trial in study.get_trials(states=(TrialState.FAIL,)):
+        found.setdefault(_name(trial.params), {}).update(trial.intermediate_values)
     return found
 
 
@@ -182,6 +195,7 @@ def _name(params: dict[str, Any]) -> str:
 
 def _write(workdir: Path, study: optuna.Study) -> list[dict[str, Any]]:
     """sweep.json and the page, from the trials that have ended."""
+    distinct = {repr(sorted(trial.params.items())): trial for trial in reversed(_ended(study))}
     rows: list[dict[str, Any]] = [
         {
             "params": trial.params,
@@ -189,7 +203,7 @@ def _write(workdir: Path, study: optuna.Study) -> list[dict[str, Any]]:
             "state": "diverged" if "diverged" in trial.user_attrs else trial.state.name.lower(),
             "curve": {str(step): value for step, value in sorted(trial.intermediate_values.items())},
         }
-        for trial in _ended(study)
+        for trial in sorted(distinct.values(), key=lambda trial: trial.number)
     ]
     rows.sort(key=lambda row: -(row["score"] if row["score"] is not None else float("-inf")))
     write_json(workdir / "sweep.json", rows)

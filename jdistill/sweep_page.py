@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from jdistill.report_page import BLUE, RED, Page, num
 
-MOST_BARS = 12  # of a key with more values, such as one drawn from a range, each trial is a dot
+MOST_BARS = 12  # of a key with more numbers, such as one drawn from a range, each trial is a dot
 MOST_CURVES = 12
 
 
@@ -87,7 +87,7 @@ def _chart(page: Page, key: str, groups: list[dict[str, Any]], values: dict[Any,
     axes = figure.subplots()
     best = max(values, key=lambda value: values[value]["mean"])
     caption = f"Best dev score by {key}, over the other keys"
-    if len(values) <= MOST_BARS:
+    if len(values) <= MOST_BARS or not all(isinstance(value, int | float) for value in values):
         means = [of["mean"] for of in values.values()]
         spreads = [of["spread"] or 0.0 for of in values.values()]
         bars = axes.bar(
@@ -98,7 +98,10 @@ def _chart(page: Page, key: str, groups: list[dict[str, Any]], values: dict[Any,
             capsize=3,
         )
         axes.bar_label(bars, [f"{mean:.1f}" for mean in means], fontsize=8, padding=2)
-        axes.set_xticks(range(len(values)), [str(value) for value in values], parse_math=False)
+        names = [str(value) for value in values]
+        axes.set_xticks(range(len(values)), names, parse_math=False)
+        if len("".join(names)) > 40:  # they would run into each other
+            axes.tick_params(axis="x", labelrotation=60, labelsize=7)
         low, high = min(means), max(means)
         # From zero a spread of a few points would be invisible; where all are positive the axis starts below the lowest.
         axes.set_ylim(max(0.0, low - 0.5 * (high - low) - 1) if low >= 0 else None, high + 0.2 * (high - low) + 1)

@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from jdistill.errors import UserError
 from jdistill.models.pooling import known
 from jdistill.optimizer import make_optimizer
-from jdistill.run import stages_of
+from jdistill.run import has_own_score, stages_of
 from jdistill.workdir import flat
 
 Space = dict[str, BaseDistribution]
@@ -31,7 +31,8 @@ def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
         key = _full_key(name, list(keys))
         if key in found:
             raise UserError(f"--grid {spec}: {key} is given twice")
-        bounds = re.fullmatch(r"(.+?)\.\.(.+)", values)
+        # Of a key that is text, such as a path, two dots are no range.
+        bounds = None if isinstance(keys[key], str) else re.fullmatch(r"(.+?)\.\.(.+)", values)
         if bounds is None:
             choices = [_typed(value, keys[key], spec) for value in values.split(",")]
             if len(set(choices)) < len(choices):
@@ -41,7 +42,7 @@ def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
         if sampler == "grid":
             raise UserError(f"--grid {spec}: a range needs --sampler=random or tpe; the grid takes values, KEY=A,B,C")
         low, high = (_typed(bound, keys[key], spec) for bound in bounds.groups())
-        if isinstance(low, str | bool) or low >= high:
+        if isinstance(low, bool) or low >= high:
             raise UserError(f"--grid {spec}: a range goes from a lower number to a higher one")
         found[key] = (
             IntDistribution(low, int(high)) if isinstance(low, int) else FloatDistribution(low, high, log=low > 0)
@@ -52,14 +53,18 @@ def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
 
 
 def check_space(cfg: ConfigDict, space: Space) -> None:
-    """Raises the UserError of the method or optimiser for a value, or end of a range, that it refuses."""
+    """Raises the UserError of the method or optimiser for a value, or end of a range, that it refuses, and one where a trial
+    would end without a dev score."""
     for key, of in space.items():
         for value in of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high):  # type: ignore[attr-defined]
             one = cfg.copy_and_resolve_references()
             one.update_from_flattened_dict({key: value})
-            for stage in stages_of(one):
+            stages = stages_of(one)
+            for stage in stages:
                 make_optimizer(stage.cfg, 1)
                 known(stage.cfg.pooling or "mean")
+            if not (one.dev_pairs or has_own_score(stages[-1])):
+                raise UserError("a sweep compares dev scores, and this method has none without --config.dev_pairs")
 
 
 def _full_key(name: str, keys: list[str]) -> str:

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from configs import distilface as config_file
 from jdistill.errors import UserError
+from jdistill.models.pooling import DISTILFACE
 from jdistill.sweep import sweep
 from jdistill.sweep_page import best_by_value, over_seeds
 from jdistill.sweep_space import parse_space
@@ -46,6 +47,8 @@ def test_keys_by_their_end_and_ranges() -> None:
     assert found["learning_rate"].log and not found["batch_size"].log  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="from a lower number"):
         parse_space(["learning_rate=1e-3..1e-5"], config(), "tpe")
+    paths = parse_space(["start=../a.gguf,../b.gguf"], config(), "grid")["start"]
+    assert paths.choices == ("../a.gguf", "../b.gguf")  # type: ignore[attr-defined]
     both = ConfigDict({"a": {"x": 1}, "b": {"x": 2}})
     with pytest.raises(UserError, match="a.x, b.x end so"):
         parse_space(["x=1"], both, "grid")
@@ -68,8 +71,19 @@ def test_a_value_that_the_method_refuses_ends_the_sweep_before_it_begins(
     assert not (tmp_path / "sweep").exists()
 
 
+def test_trials_without_a_dev_score_are_refused_before_the_first(tmp_path: Path) -> None:
+    space = parse_space(["temperature=0.05"], config_file.get_config(), "grid")
+    with pytest.raises(UserError, match="none without --config.dev_pairs"):
+        sweep(config_file.get_config(), tmp_path / "sweep", space, trainer=never)
+    taught = config_file.get_config()  # agreement with the teacher is a score of its own
+    taught.update_from_flattened_dict({"teacher": "teacher", "loss.distil": 1.0})
+    assert sweep(taught, tmp_path / "taught", space, trainer=hill)
+
+
 def config() -> ConfigDict:
-    return config_file.get_config()
+    cfg = config_file.get_config()
+    cfg.dev_pairs = "dev.csv"
+    return cfg
 
 
 def never(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
@@ -107,6 +121,52 @@ def test_a_sweep_that_was_killed_draws_on_as_one_that_was_not(tmp_path: Path, sa
     assert sweep(config(), tmp_path / "killed", space, sampler, trials=8, trainer=counted) == whole
     assert len(rest) == 5 and rest[0] == begun[3]  # the trial that was killed is taken up again
     assert sweep(config(), tmp_path / "killed", space, sampler, trials=8, trainer=never) == whole
+
+
+def test_a_grid_killed_twice_runs_each_trial_on_and_keeps_its_scores(tmp_path: Path) -> None:
+    space = parse_space(["temperature=0.05,0.1,0.2"], config(), "grid")
+    whole = sweep(config(), tmp_path / "whole", space, trainer=hill)
+    begun: list[float] = []
+
+    def killed(at: float, done: int) -> Callable[..., None]:
+        def trainer(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
+            begun.append(tau := cfg.loss.temperature)
+            for step in (10, 20, 30)[3 - rest.get(tau, 3) :]:  # from its checkpoint on
+                give_up(step, step - 100 * abs(tau - 0.05))
+                rest[tau] = rest.get(tau, 3) - 1
+                if tau == at and step == done:
+                    raise KeyboardInterrupt
+
+        return trainer
+
+    rest: dict[float, int] = {}
+    for at, done in ((0.05, 30), (0.1, 20)):  # the first kill comes after its last score, before the sweep has noted it
+        with pytest.raises(KeyboardInterrupt):
+            sweep(config(), tmp_path / "killed", space, trainer=killed(at, done))
+    assert sweep(config(), tmp_path / "killed", space, trainer=killed(9, 0)) == whole
+    assert sorted(begun) == [0.05, 0.05, 0.1, 0.1, 0.2] and set(rest.values()) == {0}
+
+
+def test_values_drawn_again_are_not_run_again(tmp_path: Path) -> None:
+    space = parse_space(["temperature=0.05,0.1,0.2"], config(), "random")
+    begun: list[float] = []
+
+    def trainer(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
+        begun.append(cfg.loss.temperature)
+        hill(cfg, folder, give_up)
+
+    rows = sweep(config(), tmp_path, space, "random", trials=12, trainer=trainer)
+    assert sorted(begun) == [0.05, 0.1, 0.2] == sorted(row["params"]["loss.temperature"] for row in rows)
+    assert [len(row["curve"]) for row in rows] == [3, 3, 3] and over_seeds(rows)[0]["spread"] is None
+
+
+def test_the_fourteen_poolers_have_a_bar_each(tmp_path: Path) -> None:
+    def trainer(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
+        give_up(10, float(len(cfg.pooling)))
+
+    space = parse_space([f"pooling={','.join(DISTILFACE)}"], config(), "grid")
+    assert len(sweep(config(), tmp_path, space, trainer=trainer)) == 14
+    assert (tmp_path / "report" / "sweep-pooling.png").is_file()
 
 
 def test_pruned_and_diverged_trials_are_told_from_the_others(tmp_path: Path) -> None:
