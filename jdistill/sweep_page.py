@@ -97,11 +97,11 @@ def _chart(page: Page, key: str, groups: list[dict[str, Any]], values: dict[Any,
             color=[RED if value == best else BLUE for value in values],
             capsize=3,
         )
-        axes.bar_label(bars, [f"{mean:.1f}" for mean in means], fontsize=8, padding=2)
+        axes.bar_label(bars, [f"{mean:.1f}" for mean in means], fontsize=8 if len(means) < 9 else 5, padding=2)
         names = [str(value) for value in values]
         axes.set_xticks(range(len(values)), names, parse_math=False)
         if len("".join(names)) > 40:  # they would run into each other
-            axes.tick_params(axis="x", labelrotation=60, labelsize=7)
+            axes.tick_params(axis="x", labelrotation=90, labelsize=7)
         low, high = min(means), max(means)
         # From zero a spread of a few points would be invisible; where all are positive the axis starts below the lowest.
         axes.set_ylim(max(0.0, low - 0.5 * (high - low) - 1) if low >= 0 else None, high + 0.2 * (high - low) + 1)
