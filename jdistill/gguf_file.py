@@ -6,11 +6,12 @@ Needs the package gguf (the extra [gguf]).
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
@@ -33,6 +34,7 @@ _LAYER_NAMES = {
 }
 _NAMES = {"token_embd": "embed_tokens", "output_norm": "norm", "output": "lm_head"}
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
+_SAFETENSORS = "is not read from GGUF; load the model from its Hugging Face folder, which says how"
 CONTROL = 3  # token_type of special tokens
 
 # How the text is cut before BPE, by tokenizer.ggml.pre; None: as GPT-2's.
@@ -61,6 +63,11 @@ def read_gguf(path: Path) -> tuple[DecoderConfig, dict[str, np.ndarray], PreTrai
         reader = gguf.GGUFReader(path)
         fields = {name: field.contents() for name, field in reader.fields.items()}
     except (ValueError, OSError, IndexError, KeyError) as error:
+        if "GGMLQuantizationType" in str(error):
+            raise UserError(
+                f"{path}: a tensor's quantisation is none that the package gguf {version('gguf')} knows ({error}); a newer one may, or "
+                "another quantisation of the model will do"
+            ) from None
         raise UserError(
             f"{path} cannot be read ({error}); it is truncated or not a GGUF file: fetch it again"
         ) from None
@@ -80,6 +87,8 @@ def read_gguf(path: Path) -> tuple[DecoderConfig, dict[str, np.ndarray], PreTrai
                 f"({error}); another quantisation of the model will do"
             ) from None
         tensors[name] = np.array(values, np.float32)
+    if scaled := [tensor.name for tensor in reader.tensors if tensor.name.startswith("rope_")]:
+        raise UserError(f"{path}: RoPE scaled by the tensor {scaled[0]} (Llama 3.1 and later) {_SAFETENSORS}")
     config = _config(fields, str(kind), tensors, path)
     if kind == "llama":
         for i in range(config.num_layers):
@@ -96,7 +105,7 @@ def _hugging_face_name(name: str) -> str | None:
     if found := re.fullmatch(r"blk\.(\d+)\.(\w+)", owner):
         inner = _LAYER_NAMES.get(found[2])
         return f"layers.{found[1]}.{inner}.{leaf}" if inner else None
-    return f"{_NAMES[owner]}.{leaf}" if owner in _NAMES else None  # rope_freqs and the like are computed
+    return f"{_NAMES[owner]}.{leaf}" if owner in _NAMES else None
 
 
 def _unpermuted(rows: np.ndarray, heads: int) -> np.ndarray:
@@ -112,8 +121,9 @@ def _config(fields: dict[str, Any], kind: str, tensors: dict[str, np.ndarray], p
             raise UserError(f"{path}: the field {kind}.{key} is missing")
         return value
 
-    if fields.get(f"{kind}.rope.scaling.type", "none") not in ("none", "") or "rope_freqs.weight" in fields:
-        raise UserError(f"{path}: RoPE scaled as {fields[f'{kind}.rope.scaling.type']!r} is not supported from GGUF")
+    scaling = fields.get(f"{kind}.rope.scaling.type", "none")
+    if scaling not in ("none", ""):
+        raise UserError(f"{path}: RoPE scaled as {scaling!r} {_SAFETENSORS}")
     heads, hidden = of("attention.head_count"), of("embedding_length")
     vocabulary = tensors["embed_tokens.weight"].shape[0] if "embed_tokens.weight" in tensors else of("vocab_size")
     return DecoderConfig(
@@ -156,6 +166,8 @@ def _tokenizer(fields: dict[str, Any], path: Path) -> PreTrainedTokenizerFast:
         pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), plain]) if pattern else plain
     )
     bpe.decoder = ByteLevel()
+    if cut == "qwen2":
+        bpe.normalizer = normalizers.NFC()
     types = fields.get("tokenizer.ggml.token_type") or [1] * len(tokens)
     special = [AddedToken(t, special=True) for t, kind in zip(tokens, types, strict=True) if kind == CONTROL]
     bpe.add_special_tokens(special)

@@ -45,15 +45,24 @@ def test_smollm2_equals_transformers(smollm2: Path) -> None:
     assert [model.tokenizer(text)["input_ids"] for text in texts] == rows
     ids, mask = pad(rows, model.config.pad_token_id, 512, len(rows))
     with torch.no_grad():
-        logits = theirs(torch.tensor(ids), attention_mask=torch.tensor(mask)).logits.numpy()
-    ours = jax.jit(
-        lambda params: decoder.logits(model.config, params, hidden_states(model.config, params, ids, mask)[-1])
-    )(model.params)
-    assert np.abs(np.asarray(ours) - logits)[mask].max() < 1e-3
+        found = theirs(torch.tensor(ids), attention_mask=torch.tensor(mask), output_hidden_states=True)
+
+    @jax.jit
+    def both(params: dict) -> tuple[list, jax.Array]:
+        states = hidden_states(model.config, params, ids, mask)
+        return states, decoder.logits(model.config, params, states[-1])
+
+    states, logits = both(model.params)
+    for layer, (ours, expected) in enumerate(zip(states, found.hidden_states, strict=True)):
+        largest = np.abs(expected.numpy()[mask]).max()  # some channels of a language model come to thousands
+        assert np.abs(np.asarray(ours) - expected.numpy())[mask].max() < 1e-4 * max(1.0, largest), layer
+    assert np.abs(np.asarray(logits) - found.logits.numpy())[mask].max() < 1e-4
 
 
-def write(path: Path, architecture: str = "llama", pre: str = "gpt-2", **tensors: np.ndarray) -> Path:
-    """A one-layer GGUF file of 2 heads and a vocabulary of 5."""
+def write(
+    path: Path, architecture: str = "llama", pre: str = "gpt-2", scaling: str = "", **tensors: np.ndarray
+) -> Path:
+    """A one-layer GGUF file of 2 heads and a vocabulary of 5, with these tensors in place of random ones or beside them."""
     out = gguf.GGUFWriter(path, architecture)
     out.add_block_count(1)
     out.add_context_length(32)
@@ -62,6 +71,8 @@ def write(path: Path, architecture: str = "llama", pre: str = "gpt-2", **tensors
     out.add_head_count(2)
     out.add_head_count_kv(1)
     out.add_layer_norm_rms_eps(1e-5)
+    if scaling:
+        out.add_rope_scaling_type(gguf.RopeScalingType(scaling))
     out.add_tokenizer_model("gpt2")
     out.add_tokenizer_pre(pre)
     out.add_token_list(["a", "b", "c", "ab", "<end>"])
@@ -73,8 +84,9 @@ def write(path: Path, architecture: str = "llama", pre: str = "gpt-2", **tensors
     shapes |= {"ffn_gate": (12, 8), "ffn_up": (12, 8), "ffn_down": (8, 12), "attn_norm": (8,), "ffn_norm": (8,)}
     named = {f"blk.0.{name}.weight": shape for name, shape in shapes.items()}
     named |= {"token_embd.weight": (5, 8), "output_norm.weight": (8,)}
-    for name, shape in named.items():
-        out.add_tensor(name, tensors.get(name, rng.standard_normal(shape).astype(np.float32)))
+    made = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in named.items()}
+    for name, tensor in (made | tensors).items():
+        out.add_tensor(name, tensor)
     out.write_header_to_file()
     out.write_kv_data_to_file()
     out.write_tensors_to_file()
@@ -95,7 +107,7 @@ def test_rows_of_queries_are_put_back_in_order(tmp_path: Path) -> None:
     assert jdistill.load(str(path)).encode(["ab", "c a"]).shape == (2, 8)
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     good = write(tmp_path / "good.gguf").read_bytes()
     with pytest.raises(UserError, match="architecture is 'mamba'; jdistill reads llama, qwen2, qwen3"):
         read_gguf(write(tmp_path / "a.gguf", "mamba"))
@@ -106,9 +118,38 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(UserError, match="c.gguf cannot be read"):
             read_gguf(tmp_path / "c.gguf")
 
-    def cannot(*_: object) -> None:
-        raise NotImplementedError("no such type")
 
-    monkeypatch.setattr(gguf, "dequantize", cannot)
-    with pytest.raises(UserError, match="tensor .* is quantised as F32, which cannot be dequantised"):
-        read_gguf(tmp_path / "good.gguf")
+def requantised(path: Path, tensor: str, kind: int) -> Path:
+    """The file with another number for the quantisation of a matrix, whose bytes are left as they are."""
+    data = bytearray(path.read_bytes())
+    at = data.index(tensor.encode()) + len(tensor) + 4 + 2 * 8  # its name, the number of dimensions, two of them
+    data[at : at + 4] = kind.to_bytes(4, "little")
+    path.write_bytes(data)
+    return path
+
+
+def test_a_quantisation_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    wide = {"token_embd.weight": np.zeros((5, 256), np.float32)}
+    with pytest.raises(UserError, match="token_embd.weight is quantised as Q8_K, which cannot be dequantised"):
+        read_gguf(requantised(write(tmp_path / "a.gguf", **wide), "token_embd.weight", 15))
+    with pytest.raises(UserError, match="quantisation is none that the package gguf .* knows .*977"):
+        read_gguf(requantised(write(tmp_path / "b.gguf", **wide), "token_embd.weight", 977))
+
+
+def test_scaled_rope_is_refused_and_not_passed_over(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="RoPE scaled by the tensor rope_freqs.weight"):
+        read_gguf(write(tmp_path / "a.gguf", **{"rope_freqs.weight": np.ones(2, np.float32)}))
+    with pytest.raises(UserError, match="RoPE scaled as 'yarn'"):
+        read_gguf(write(tmp_path / "b.gguf", scaling="yarn"))
+
+
+def test_qwens_text_is_composed_first(tmp_path: Path) -> None:
+    tokenizers = [
+        read_gguf(write(tmp_path / f"{kind}.gguf", kind, pre=pre))[2]
+        for kind, pre in (("qwen2", "qwen2"), ("llama", "gpt-2"))
+    ]
+    normal = [
+        t.backend_tokenizer.normalizer and t.backend_tokenizer.normalizer.normalize_str("cafe\u0301")
+        for t in tokenizers
+    ]
+    assert normal == ["caf\u00e9", None]
