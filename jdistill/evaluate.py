@@ -193,6 +193,12 @@ def main(argv: list[str] | None = None) -> int:
     load = backends[args.backend]
     scorer = load_pair_scorer(args.model) if args.rescore else None
     model = scorer.encoder if scorer else load(args.model)
+    # Names that do not fit should be known before hours of encoding.
+    every = (
+        EveryPooler(model, pooler_names(args.poolers, model.config.num_layers))
+        if args.poolers and isinstance(model, Encoder)
+        else None
+    )
     about = {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
     figures = evaluate(
         model,
@@ -206,8 +212,7 @@ def main(argv: list[str] | None = None) -> int:
     results = {"model": about} | figures
     if tasks:
         results["transfer"] = {task.name: evaluate_transfer(model, task) for task in tasks}
-    if args.poolers and isinstance(model, Encoder):
-        every = EveryPooler(model, pooler_names(args.poolers, model.config.num_layers))
+    if every:
         results["poolers"] = {name: evaluate_sts(view, Path(args.senteval)) for name, view in every.views().items()}
     if args.out:
         out = Path(args.out)

@@ -164,11 +164,13 @@ def quantized(model: Encoder, folder: Path, kind: str, texts: list[str]) -> Path
     batches = (
         [_tokens(model, texts[i : i + 16]) for i in range(0, len(texts), 16)] if KINDS[kind] == "calibrated" else []
     )
-    quantize(graph, out, batches)
-    theirs = onnx_graph.run(out, _tokens(model, list(PROBE_TEXTS)))
-    sizes = graph.stat().st_size, out.stat().st_size
-    if not keep_graph:
-        graph.unlink()
+    try:
+        quantize(graph, out, batches)
+        theirs = onnx_graph.run(out, _tokens(model, list(PROBE_TEXTS)))
+        sizes = graph.stat().st_size, out.stat().st_size
+    finally:
+        if not keep_graph:
+            graph.unlink()
     return _close_enough(model, theirs, sizes, out, kind)
 
 
@@ -259,6 +261,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--step", type=int, help="of a kept checkpoint to export instead of the best")
     flags = parser.parse_args(argv)
     setup_logging()
+    measured = "" if flags.step is None else "its best checkpoint"
     if (KINDS.get(flags.quantize) == "calibrated") != bool(flags.calibrate):
         raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
     student, params = load_trained(flags.workdir, flags.stage, flags.step)
@@ -268,6 +271,7 @@ def main(argv: list[str] | None = None) -> int:
                 f"--plain: the student projects what {student.pooling} gives, so its pooler cannot be changed"
             )
         log.info("pooler %s becomes %s", student.pooling, nearest_built_in(student.pooling))
+        measured = f"pooler {student.pooling}"
         student = replace(student, pooling=nearest_built_in(student.pooling))
     export(student, flags.out, onnx=flags.format == "onnx")
     if "iem" in params:
@@ -279,7 +283,11 @@ def main(argv: list[str] | None = None) -> int:
     if flags.quantize:
         texts = read_texts(flags.calibrate, key="calibrate").texts[:512] if flags.calibrate else []
         (quantized_for_torch if flags.quantize_for == "torch" else quantized)(student, flags.out, flags.quantize, texts)
-    write_card(flags.workdir, flags.out)
+    if flags.plain and (files := custom_files(student)):
+        log.warning(
+            "the folder still needs trust_remote_code: a decoder that reads both ways carries %s", ", ".join(files)
+        )
+    write_card(flags.workdir, flags.out, measured)
     return 0
 
 

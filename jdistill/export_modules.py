@@ -38,6 +38,9 @@ class Module:
         return self.type.rsplit(".", 1)[-1]
 
 
+TRANSFORMER = "bidirectional_transformer.py"  # what a decoder that reads both ways carries
+
+
 def is_built_in(pooling: str) -> bool:
     """Whether sentence-transformers computes this pooler without code of ours, and so without trust_remote_code."""
     return POOLERS[pooling].over_layers == "mean" and POOLERS[pooling].over_tokens in MODES
@@ -57,7 +60,7 @@ def custom_files(model: Encoder) -> list[str]:
     of_pooler = {"final": "final_states.py", "pma": "pma_pooling.py"}.get(model.pooling, "layer_pooling.py")
     files = [] if is_built_in(model.pooling) else [of_pooler]
     if isinstance(model.config, DecoderConfig) and not model.config.causal:
-        files.append("bidirectional_transformer.py")
+        files.append(TRANSFORMER)
     return files
 
 

@@ -10,6 +10,7 @@ from jdistill import convert
 from jdistill.bilstm_files import is_bilstm, max_length
 from jdistill.bilstm_files import read_config as bilstm_config
 from jdistill.encoder_files import read_pooler
+from jdistill.export_modules import TRANSFORMER, is_built_in
 from jdistill.models.pooling import POOLERS
 
 HEAD = """---
@@ -24,7 +25,7 @@ tags:
 
 # {name}
 
-A sentence encoder of {params} parameters with {dim}-dimensional vectors, distilled by {method} from `{teacher}`
+A sentence encoder of {params} parameters with {dim}-dimensional vectors, {made} by {method} from `{teacher}`
 ({teacher_params} parameters).
 
 ## Use
@@ -40,7 +41,13 @@ vectors = model.encode(["a sentence", "another one"])
 LOADS = "`transformers.AutoModel` and `AutoTokenizer` load the folder too. "
 TRUST = """
 The folder carries code of its own ({files}), which sentence-transformers runs only with `trust_remote_code=True`, from a
-local folder too. `python -m jdistill.export --plain` writes the nearest pooler that needs none.
+local folder too.{plain}
+"""
+PLAIN = " `python -m jdistill.export --plain` writes the nearest pooler that needs none."
+NOT_MEASURED = """
+## Figures
+
+None: the run measured {what}, which this is not. `python -m jdistill.evaluate` measures this folder.
 """
 INT8 = """
 ## int8
@@ -70,8 +77,9 @@ TOKENS = {
 }
 
 
-def write_card(workdir: Path, folder: Path) -> None:
-    """README.md in an exported folder, from the run's config.json and, once there is one, its results.json."""
+def write_card(workdir: Path, folder: Path, measured: str = "") -> None:
+    """README.md in an exported folder, from the run's config.json and, once there is one, its results.json. measured: what the
+    run's figures are of, where they are not of this folder."""
     config = _read(workdir / "config.json")
     results = _read(workdir / "results.json")
     model, modules = _read(folder / "config.json"), json.loads((folder / "modules.json").read_text())
@@ -91,7 +99,8 @@ def write_card(workdir: Path, folder: Path) -> None:
         params=_count(results, "student"),
         dim=dim,
         method=config.get("method", "jdistill"),
-        teacher=config.get("teacher", "its teacher"),
+        made="distilled" if config.get("teacher", "teacher") else "trained, without a teacher,",
+        teacher=config.get("teacher", "its teacher") or config.get("start", "its start"),
         teacher_params=_count(results, "teacher"),
         pooling=described(pooling, architecture.num_layers),
         trust=", trust_remote_code=True" if code else "",
@@ -101,12 +110,14 @@ def write_card(workdir: Path, folder: Path) -> None:
         else _read(folder / "sentence_bert_config.json").get("max_seq_length", model.get("max_position_embeddings")),
         loads="" if recurrent else LOADS,
     )
-    text += TRUST.format(files=", ".join(code)) if code else ""
+    # A transformer of our own is none that another pooler would spare.
+    plain = code and not is_built_in(pooling) and TRANSFORMER not in code
+    text += TRUST.format(files=", ".join(code), plain=PLAIN if plain else "") if code else ""
     text += PAIRS if (folder / "interaction.py").is_file() else ""
     rows = [INT8_GRAPH.format(file=f"onnx/{path.name}") for path in sorted((folder / "onnx").glob("model_int8*.onnx"))]
     rows += [INT8_FOLDER.format(name=workdir.name, file=path.name) for path in sorted(folder.glob("torch_int8*"))]
     text += INT8.format(rows="\n".join(rows)) if rows else ""
-    text += _figures(results)
+    text += NOT_MEASURED.format(what=measured) if measured and results else _figures(results, config)
     beside = folder / "README.md.tmp"
     beside.write_text(text)
     beside.replace(folder / "README.md")
@@ -122,8 +133,9 @@ def described(pooling: str, num_layers: int) -> str:
     return f"{tokens} of {JOINED[pooler.over_layers]} hidden states {', '.join(map(str, layers))} (0: the embedding layer's output)"
 
 
-def _figures(results: dict[str, Any]) -> str:
+def _figures(results: dict[str, Any], config: dict[str, Any]) -> str:
     parts: list[str] = []
+    other = "teacher" if config.get("teacher", "teacher") else "its start"  # without a teacher, what stands beside it
     sts, teacher = results.get("sts", {}), results.get("teacher_sts", {})
     if sts:
         rows = [
@@ -133,7 +145,7 @@ def _figures(results: dict[str, Any]) -> str:
             for task, value in sts.items()
         ]
         parts.append(
-            "\n## Semantic textual similarity (Spearman x 100)\n\n| task | this model | teacher | kept |\n| --- | --- | --- | --- |\n"
+            f"\n## Semantic textual similarity (Spearman x 100)\n\n| task | this model | {other} | of it |\n| --- | --- | --- | --- |\n"
             + "\n".join(rows)
         )
     for name, scores in results.get("retrieval", {}).items():
@@ -145,7 +157,7 @@ def _figures(results: dict[str, Any]) -> str:
             for metric, value in scores.items()
         ]
         parts.append(
-            f"\n## Retrieval: {name}\n\n| metric | this model | teacher |\n| --- | --- | --- |\n" + "\n".join(rows)
+            f"\n## Retrieval: {name}\n\n| metric | this model | {other} |\n| --- | --- | --- |\n" + "\n".join(rows)
         )
     for name, found in results.get("pairs", {}).items():
         lines = [
@@ -170,7 +182,8 @@ def _figures(results: dict[str, Any]) -> str:
             if agreement.get(key) is not None
         ]
         parts.append(
-            "\n## Agreement with the teacher on held-out text\n\n| figure | value |\n| --- | --- |\n" + "\n".join(rows)
+            f"\n## Agreement with {other.replace('teacher', 'the teacher')} on held-out text\n\n| figure | value |\n| --- | --- |\n"
+            + "\n".join(rows)
         )
     training = results.get("training", {})
     if training:

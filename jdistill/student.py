@@ -70,6 +70,12 @@ def make_student(cfg: ConfigDict, start: Encoder, tokens: TokenTable) -> Encoder
         raise UserError("pooler 'final' takes the two final states of an LSTM, which a transformer has not")
     if start.pooling == "pma" and not start.pooler:
         raise UserError("pooler 'pma' has parameters, which D2LLM trains; this method's student cannot start with it")
+    over_tokens = POOLERS[start.pooling].over_tokens
+    if over_tokens in ("cls", "max") and not start.tokenizer("")["input_ids"]:
+        raise UserError(
+            f"pooler {start.pooling!r}: the start's tokenizer gives an empty text no token, of which sentence-transformers and "
+            "ONNX make vectors of their own, so that the student could not be exported; mean, lasttoken and avg_* fit"
+        )
     config: ModelConfig
     if isinstance(start.config, DecoderConfig):
         config, params = _cut_decoder(cfg, start.config, start.params)

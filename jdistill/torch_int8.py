@@ -42,7 +42,7 @@ def save(model: Encoder, plain: Path, out: Path, texts: Sequence[str] = ()) -> P
     tensors = convert.to_hf(model.config, model.params)
     tensors = quantized_rows(tensors | (smoothed(tensors, largest_inputs(plain, texts)) if texts else {}))
     shutil.rmtree(out, ignore_errors=True)
-    skipped = shutil.ignore_patterns("model.safetensors", "onnx", "README.md", out.name)
+    skipped = shutil.ignore_patterns("model.safetensors", "onnx", "README.md", "torch_int8*", out.name)
     shutil.copytree(plain, out, ignore=lambda folder, names: skipped(folder, names) if Path(folder) == plain else set())
     save_file(tensors, out / "int8.safetensors", metadata={"format": "pt"})
     shutil.copyfile(CUSTOM / f"{MODULE}.py", out / f"{MODULE}.py")

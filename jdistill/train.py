@@ -145,27 +145,35 @@ def train(
     waiting: list[tuple[int, dict[str, Array]]] = []
     window: list[dict[str, float]] = []
     window_start = time.monotonic()
-    skipped = 0  # steps in a row
+    skipped, loss_scale = 0, 1.0  # skipped: steps in a row
     given_up = False
 
     def settle(keep: int) -> None:
         """Looks at the metrics of all but the newest `keep` steps, in order, and stops at the first that is not finite."""
-        nonlocal skipped
+        nonlocal skipped, loss_scale
         while len(waiting) > keep:
             number, metrics = waiting.pop(0)
             values = {name: float(value) for name, value in metrics.items()}
             if not all(map(math.isfinite, values.values())):
                 checkpoints.wait()
                 raise _diverged(number, f"the loss is not finite: {values}", checkpoints)
-            skipped = skipped + 1 if values.get("skipped") else 0
+            skipped, loss_scale = (skipped + 1 if values.get("skipped") else 0), values.get("loss_scale", 1.0)
             if skipped == MOST_SKIPPED:
                 checkpoints.wait()
-                raise _overflows(number, values["loss_scale"], checkpoints)
+                raise _overflows(number, skipped, loss_scale, checkpoints)
             window.append(values)
+
+    def refuse_untrained(at: int) -> None:
+        """A run of fewer than MOST_SKIPPED steps that skipped each of them has trained nothing."""
+        if skipped == at:
+            checkpoints.wait()
+            raise _overflows(at, skipped, loss_scale, checkpoints)
 
     def save(at: int, with_score: bool) -> None:
         nonlocal given_up
         settle(0)
+        if at == steps:
+            refuse_untrained(at)
         if not math.isfinite(float(optax.global_norm(state.params))):  # the update that the next loss would have shown
             checkpoints.wait()
             raise _diverged(at, "the parameters are not finite", checkpoints)
@@ -221,6 +229,7 @@ def train(
                     checkpoints.wait()
                     raise Interrupted(caught, done)
             if done < steps and not given_up:
+                refuse_untrained(done)
                 log.info("stopped at step %d: no better dev score since step %s", done, checkpoints.best_step())
             checkpoints.wait()
             if sharding.any_process(bool(caught)):  # in the last step or its scoring: what comes next must not begin
@@ -251,9 +260,9 @@ def _diverged(step: int, what: str, checkpoints: Checkpoints) -> Diverged:
     )
 
 
-def _overflows(step: int, scale: float, checkpoints: Checkpoints) -> Diverged:
+def _overflows(step: int, skipped: int, scale: float, checkpoints: Checkpoints) -> Diverged:
     return Diverged(
-        f"stopped at step {step}: float16 overflowed in {MOST_SKIPPED} steps in a row, the loss scaled by {scale:g} now. The "
+        f"stopped at step {step}: float16 overflowed in {skipped} steps in a row, the loss scaled by {scale:g} now. The "
         f"model's activations leave float16's range; set --config.dtype=bfloat16 (or float32), and start in a new workdir. The "
         f"last good checkpoint is that of step {max(checkpoints.steps(), default=0)}"
     )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import real_teacher_folder
+from conftest import make_encoder, real_teacher_folder, save_encoder, sentences
+from test_sts import write_stsb
 
 from jdistill import evaluate, index, loading, search
 from jdistill.errors import UserError
+from jdistill.evals.sts import evaluate_sts
 
 RNG = np.random.default_rng(0)
 VECTORS = RNG.normal(size=(50, 8)).astype(np.float32)
@@ -162,6 +165,29 @@ def test_the_evaluate_command_writes_and_prints(
     assert found["scored_pairs"] == pytest.approx(100) and found["entity"]["recall@1"] == 1
     out = capsys.readouterr().out
     assert "100.00" in out and "recall@1_catalogue" in out
+
+
+def test_poolers_are_scored_by_name_and_wrong_names_cost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = sentences(8)
+    write_stsb(tmp_path / "senteval", [f"{i}\t{texts[2 * i]}\t{texts[2 * i + 1]}" for i in range(4)])
+    model = save_encoder(make_encoder(), tmp_path / "model")
+    arguments = ["--model", str(model), "--senteval", str(tmp_path / "senteval"), "--out", str(tmp_path / "r.json")]
+    assert evaluate.main([*arguments, "--poolers=cls,avg_last4"]) == 0
+    found = json.loads((tmp_path / "r.json").read_text())["poolers"]
+    assert list(found) == ["cls", "avg_last4"]
+    for name, figures in found.items():
+        alone = evaluate_sts(replace(make_encoder(), pooling=name), tmp_path / "senteval")["sts"]
+        assert figures["sts"] == pytest.approx(alone, abs=1e-3)
+    assert "avg_last4" in capsys.readouterr().out
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("evaluated before the names were looked at")
+
+    monkeypatch.setattr(evaluate, "evaluate", never)
+    assert evaluate.main([*arguments, "--poolers=avg_las4"]) == 2
+    assert "no pooler 'avg_las4'" in capsys.readouterr().err
 
 
 def test_the_evaluate_command_refuses_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,10 +114,14 @@ def test_overflow_without_end_stops_the_run_with_advice(tmp_path) -> None:
         ids, mask = tokens.padded(rows, width, 0)
         return {"ids": ids, "mask": mask}
 
+    data = Data(batches, rows_of, "x", "texts")
     with pytest.raises(
         UserError, match=r"stopped at step 40: float16 overflowed in 40 steps .*--config.dtype=bfloat16"
     ):
-        train(cfg, method, Data(batches, rows_of, "x", "texts"), tmp_path / "stage", lambda model: {})
+        train(cfg, method, data, tmp_path / "stage", lambda model: {})
+    cfg.max_steps = 6  # a run that ends before that has trained nothing either
+    with pytest.raises(UserError, match=r"stopped at step 6: float16 overflowed in 6 steps in a row, .* by 2048 now"):
+        train(cfg, method, data, tmp_path / "short", lambda model: {})
     cfg.dtype = "float8"
     with pytest.raises(UserError, match="dtype='float8' is not one of float32, bfloat16, float16"):
         make_optimizer(cfg, 10)

@@ -17,7 +17,9 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 import jdistill
+from configs import distilface
 from jdistill import onnx_graph
+from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.export import export
@@ -27,25 +29,25 @@ from jdistill.models.pooling import DISTILFACE, POOLERS, pool
 from jdistill.student import make_student
 
 # DistilFACE's definitions: which hidden states (0: the embedding layer's output), joined how
-BY_HAND = {
-    "avg_last_hidden": ([4], "mean"),
-    "avg_last_second_hidden": ([3], "mean"),
-    "avg_all_hidden": ([0, 1, 2, 3, 4], "mean"),
-    "avg_second_to_last_hidden": ([1, 2, 3, 4], "mean"),
-    "avg_first_last": ([0, 4], "mean"),
-    "avg_last2": ([3, 4], "mean"),
-    "avg_last4": ([1, 2, 3, 4], "mean"),
-    "max_all_hidden": ([0, 1, 2, 3, 4], "max"),
-    "max_second_to_last_hidden": ([1, 2, 3, 4], "max"),
-    "max_first_last": ([0, 4], "max"),
-    "max_last2": ([3, 4], "max"),
-    "max_last4": ([1, 2, 3, 4], "max"),
-    "concat_last4": ([1, 2, 3, 4], "concat"),
+BY_HAND: dict[str, tuple[list[int] | slice, str]] = {
+    "avg_last_hidden": ([-1], "mean"),
+    "avg_last_second_hidden": ([-2], "mean"),
+    "avg_all_hidden": (slice(0, None), "mean"),
+    "avg_second_to_last_hidden": (slice(1, None), "mean"),
+    "avg_first_last": ([0, -1], "mean"),
+    "avg_last2": ([-2, -1], "mean"),
+    "avg_last4": ([-4, -3, -2, -1], "mean"),
+    "max_all_hidden": (slice(0, None), "max"),
+    "max_second_to_last_hidden": (slice(1, None), "max"),
+    "max_first_last": ([0, -1], "max"),
+    "max_last2": ([-2, -1], "max"),
+    "max_last4": ([-4, -3, -2, -1], "max"),
+    "concat_last4": ([-4, -3, -2, -1], "concat"),
 }
 
 
 def by_loops(name: str, states: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """states [5, B, L, D], token by token."""
+    """states [layers + 1, B, L, D], token by token."""
     found = []
     for b in range(states.shape[1]):
         tokens = [states[:, b, i] for i in range(mask.shape[1]) if mask[b, i]]
@@ -58,7 +60,7 @@ def by_loops(name: str, states: np.ndarray, mask: np.ndarray) -> np.ndarray:
         elif name == "max":
             found.append(np.max([token[-1] for token in tokens], axis=0))
         else:
-            layers, how = BY_HAND.get(name, ([4], "mean"))
+            layers, how = BY_HAND.get(name, ([-1], "mean"))
             join = {"mean": lambda x: x.mean(0), "max": lambda x: x.max(0), "concat": lambda x: x.reshape(-1)}[how]
             found.append(np.mean([join(token[layers]) for token in tokens], axis=0))
     return np.array(found)
@@ -96,18 +98,27 @@ def test_there_are_fourteen_and_others_are_refused() -> None:
         pool("mean4", states, mask)
 
 
-def test_the_real_minilm_equals_transformers() -> None:
+@pytest.mark.parametrize("kind", ["the real MiniLM", "a random DistilBERT"])
+def test_every_pooler_equals_loops_over_the_states_of_transformers(kind: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    theirs = transformers.AutoModel.from_pretrained(real_teacher_folder()).eval()
-    model = jdistill.load(str(real_teacher_folder()))
+    folder = real_teacher_folder()
+    if kind == "a random DistilBERT":
+        torch.manual_seed(0)
+        config = transformers.DistilBertConfig(dim=32, n_layers=5, n_heads=4, hidden_dim=64, initializer_range=0.3)
+        transformers.DistilBertModel(config).save_pretrained(tmp_path)
+        transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+        folder = tmp_path
+    theirs = transformers.AutoModel.from_pretrained(folder).eval()
+    model = replace(jdistill.load(str(folder)), normalize=False)
     tokens = model.tokenizer(sentences(6), padding=True, return_tensors="pt")
     with torch.no_grad():
-        states = theirs(**tokens, output_hidden_states=True).hidden_states
-    kept = np.stack([states[i].numpy() for i in (0, 3, 4, 5, 6)])  # what by_loops calls 1 to 4 are the last four
-    for name in ("cls", "avg_first_last", "avg_last2", "avg_last4", "max_last4", "concat_last4"):
-        ours = replace(model, pooling=name, normalize=False).encode(sentences(6))
-        np.testing.assert_allclose(ours, by_loops(name, kept, tokens["attention_mask"].numpy()), atol=1e-5)
+        given = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+        states = np.stack([x.numpy() for x in theirs(**given, output_hidden_states=True).hidden_states])
+    assert len(states) == model.config.num_layers + 1
+    for name, view in EveryPooler(model, list(DISTILFACE)).views().items():
+        expected = by_loops(name, states, tokens["attention_mask"].numpy())
+        np.testing.assert_allclose(view.encode(sentences(6)), expected, atol=2e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("name", POOLERS)
@@ -153,25 +164,39 @@ def test_decoders_go_through_an_export_and_back(name: str, causal: bool, changes
     assert words.get(name, "hidden states 0, 4") in card
 
 
+def without_special_tokens(model: Encoder) -> Encoder:
+    """Its tokenizer gives an empty text no token at all, as SmolLM2's."""
+    words = copy.deepcopy(model.tokenizer.backend_tokenizer)
+    words.post_processor = TemplateProcessing(single="$A", pair="$A $B")
+    plain = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]")
+    assert plain("")["input_ids"] == []
+    return replace(model, tokenizer=plain)
+
+
+@pytest.mark.parametrize("name", ["cls", "max"])
+def test_what_stacks_disagree_on_without_tokens_is_refused_before_training(name: str) -> None:
+    cfg = distilface.get_config()
+    cfg.student.layers = 2
+    model = replace(make_decoder(), pooling=name)
+    assert make_student(cfg, model, random_tokens(20)).pooling == name
+    with pytest.raises(UserError, match=f"pooler '{name}': the start's tokenizer gives an empty text no token"):
+        make_student(cfg, without_special_tokens(model), random_tokens(20))
+
+
 @pytest.mark.parametrize("name", ["pma", "lasttoken", "mean", "avg_last2"])
 def test_an_empty_text_of_a_tokenizer_that_adds_nothing(name: str, tmp_path: Path) -> None:
     """SmolLM2's tokenizer gives such a text no token at all, so that its vector must not be that of its batch's padding."""
     st = pytest.importorskip("sentence_transformers", reason="needs the torch extra")
-    model = make_decoder()
-    words = copy.deepcopy(model.tokenizer.backend_tokenizer)
-    words.post_processor = TemplateProcessing(single="$A", pair="$A $B")
-    plain = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]")
-    model = replace(model, tokenizer=plain, pooling=name, normalize=False)
+    model = replace(without_special_tokens(make_decoder()), pooling=name, normalize=False)
     if name == "pma":
         model = replace(model, pooler=random_pma(32, np.random.default_rng(0)))
-    assert model.tokenizer("")["input_ids"] == []
     checks = export(model, tmp_path / "out", onnx=True)
     assert set(checks) == {"ONNX Runtime", "sentence-transformers"} and max(checks.values()) < 1e-5
     one, many = model.encode(["", "one"]), model.encode(["", "many more words than that, and still more of them"])
     np.testing.assert_allclose(one[0], many[0], atol=1e-6)
     theirs = st.SentenceTransformer(str(tmp_path / "out"), device="cpu", trust_remote_code=name == "pma")
     np.testing.assert_allclose(theirs.encode(["", "one"]), one, atol=1e-5)
-    tokens = plain(["", "one"], padding=True, return_tensors="np")
+    tokens = model.tokenizer(["", "one"], padding=True, return_tensors="np")
     np.testing.assert_allclose(onnx_graph.run(tmp_path / "out" / "onnx" / "model.onnx", tokens), one, atol=1e-5)
 
 
@@ -197,10 +222,14 @@ def test_one_pass_gives_every_pooler() -> None:
     model = make_encoder(normalize=False)
     views = EveryPooler(model, pooler_names("all", 4)).views()
     assert list(views) == list(DISTILFACE)
-    texts = sentences(70)
+    texts = [text for text in sentences(2000) if len(text.split()) == 7][:70]  # two batches of one width
+    assert len(texts) == 70
     for name, view in views.items():
         np.testing.assert_allclose(view.encode(texts), replace(model, pooling=name).encode(texts), atol=1e-5)
         assert view.dim == view.encode(texts).shape[1]
+    for name in ("pma", "final"):
+        with pytest.raises(UserError, match=f"'{name}' cannot be put on a model"):
+            pooler_names(f"cls,{name}", 4)
     assert pooler_names("cls, avg_last2", 2) == ("cls", "avg_last2")
     assert set(DISTILFACE) - set(pooler_names("all", 3)) == {"avg_last4", "max_last4", "concat_last4"}
     with pytest.raises(UserError, match="4 last layers"):

@@ -23,11 +23,14 @@ BATCH = 64
 def pooler_names(asked: str, num_layers: int) -> tuple[str, ...]:
     """The names in "all" (the paper's 14, those left out and told of that the model has too few layers for) or "a,b,c".
 
-    Raises UserError for a name that is not a pooler's, or one named itself that the model has too few layers for.
+    Raises UserError for a name that is not a pooler's, one named itself that the model has too few layers for, and one that a
+    transformer's states alone do not give: pma has parameters, final is of an LSTM.
     """
     if asked != "all":
         names = tuple(known(name.strip()) for name in asked.split(","))
         for name in names:
+            if name in ("pma", "final"):
+                raise UserError(f"pooler {name!r} cannot be put on a model that was not trained with it")
             POOLERS[name].states(num_layers)
         return names
     names = tuple(name for name, pooler in DISTILFACE.items() if pooler.fewest_layers <= num_layers)

@@ -19,8 +19,15 @@ from jdistill.student import make_student, representer, to_teacher
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
-    """Raises UserError for a temperature that is not positive, a batch of one, and a student without dropout."""
+    """Raises UserError for a temperature that is not positive, a negative weight or one without a teacher, a batch of one, and a
+    student without dropout."""
     scalars(cfg.loss, "temperature")
+    if cfg.loss.distil < 0:
+        raise UserError(f"--config.loss.distil={cfg.loss.distil} must be 0 or above: it is a loss's weight")
+    if cfg.loss.distil and not cfg.teacher:
+        raise UserError(
+            f"--config.loss.distil={cfg.loss.distil} weighs the teacher's vectors: name one in --config.teacher"
+        )
     if cfg.batch_size < 2:
         raise UserError("--config.batch_size=1: contrastive learning needs at least 2 texts in a batch")
     if not 0 < cfg.student.dropout < 1:
