@@ -1,5 +1,8 @@
 """Dynamic loss scaling for float16 (Micikevicius et al. 2018): the loss grows before the gradient is taken, so that small
-gradients do not become zero, and the gradient shrinks again; a step whose gradient overflows is skipped."""
+gradients do not become zero, and the gradient shrinks again; a step whose gradient overflows is skipped.
+
+The rule is that of flax.training.dynamic_scale, which wraps jax.value_and_grad; here the gradient is pulled through chunk by
+chunk, so the rule is an optimiser's, and its state is in the checkpoint with the rest."""
 
 from __future__ import annotations
 

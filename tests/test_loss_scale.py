@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax.training.dynamic_scale import DynamicScale
 from simtde_setting import random_tokens, small_teacher
 from simtde_setting import start as small_start
 
@@ -99,6 +100,27 @@ def test_an_overflow_is_skipped_and_the_scale_halved_and_grown_again(monkeypatch
         np.testing.assert_allclose(updates["w"], expected["w"], rtol=1e-6)
         scales.append(float(after.scale))
     assert scales == [2**15, 2**15, 2**16, 2**16]
+
+
+def test_the_scale_moves_as_that_of_flax(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = DynamicScale(growth_interval=3)
+    monkeypatch.setattr(loss_scale, "GROW_AFTER", 4)  # Flax grows after one step more than its interval
+    optimizer, params = loss_scale.with_loss_scale(optax.sgd(0.1)), {"w": jnp.ones(3)}
+    state, scales = optimizer.init(params), []
+    for overflow in [1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]:
+        factor = jnp.inf if overflow else 2.0
+
+        def loss(p: dict, factor: float = factor) -> jax.Array:
+            return (p["w"] * factor).sum()
+
+        scale = loss_scale.scale_of(state)
+        assert scale is not None and float(scale) == float(theirs.scale)
+        scales.append(float(scale))
+        theirs, finite, _, gradient = theirs.value_and_grad(loss)(params)
+        updates, state = optimizer.update(jax.tree.map(lambda g, s=scale: g * s, jax.grad(loss)(params)), state, params)
+        assert bool(finite) != bool(overflow)
+        np.testing.assert_allclose(updates["w"], 0 * params["w"] if overflow else -0.1 * gradient["w"], rtol=1e-6)
+    assert set(scales) == {2.0**14, 2.0**15, 2.0**16}  # down and up again
 
 
 def test_overflow_without_end_stops_the_run_with_advice(tmp_path) -> None:
