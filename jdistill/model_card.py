@@ -39,6 +39,9 @@ vectors = model.encode(["a sentence", "another one"])
 {loads}A text's vector is {pooling}{after}. At most {max_length} tokens of a text are read.
 """
 LOADS = "`transformers.AutoModel` and `AutoTokenizer` load the folder too. "
+BOTH_WAYS = (
+    "`transformers.AutoModel` alone would read it left to right: that it reads both ways is in the folder's own code. "
+)
 TRUST = """
 The folder carries code of its own ({files}), which sentence-transformers runs only with `trust_remote_code=True`, from a
 local folder too.{plain}
@@ -108,7 +111,7 @@ def write_card(workdir: Path, folder: Path, measured: str = "") -> None:
         max_length=max_length(folder, modules)
         if recurrent
         else _read(folder / "sentence_bert_config.json").get("max_seq_length", model.get("max_position_embeddings")),
-        loads="" if recurrent else LOADS,
+        loads="" if recurrent else BOTH_WAYS if TRANSFORMER in code else LOADS,
     )
     # A transformer of our own is none that another pooler would spare.
     plain = code and not is_built_in(pooling) and TRANSFORMER not in code

@@ -137,6 +137,7 @@ def test_a_run_from_a_raw_decoder_ends_by_patience(tmp_path: Path) -> None:
     assert f"trained, without a teacher, by distilface from `{decoder}`" in card
     assert "--plain" not in card  # another pooler would not spare a decoder that reads both ways its code
     assert "Agreement with its start" in card
+    assert "AutoModel` alone would read it left to right" in card
     out = ["--workdir", str(tmp_path / "run"), "--out", str(tmp_path / "plain")]
     assert exporter.main([*out, "--plain", "--quantize=int8"]) == 0
     plain = jdistill.load(str(tmp_path / "plain"))
