@@ -69,7 +69,12 @@ def rank_imitation(student_nxC: Array, teacher_nxC: Array, mask_nxC: Array) -> A
 
     a, b = centred(student_nxC), centred(teacher_nxC)
     squares_a, squares_b = jnp.square(a).sum(1), jnp.square(b).sum(1)
-    alive = (squares_a > 1e-12) & (squares_b > 1e-12)
+
+    def differs(squares_n: Array, z_nxC: Array) -> Array:
+        # Of equal logits centring leaves rounding, some 1e-7 of their size, whose direction means nothing.
+        return squares_n > 1e-12 + 1e-11 * (weight * jnp.square(z_nxC.astype(jnp.float32))).sum(1)
+
+    alive = differs(squares_a, student_nxC) & differs(squares_b, teacher_nxC)
     # Inside the root too, so that a constant row has no infinite gradient times zero.
     length = jnp.sqrt(jnp.where(alive, squares_a, 1.0)) * jnp.sqrt(jnp.where(alive, squares_b, 1.0))
     return _mean_over_queries(jnp.where(alive, 1.0 - (a * b).sum(1) / length, 0.0), mask_nxC.any(1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -143,8 +143,8 @@ class Judge:
         answers_2xD = self.answer_rows
         params = sharding.replicate(self.model.params, mesh) if mesh.size > 1 else self.model.on_device()[0]
         judge = partial(_judge, params, answers_2xD, config=config, dtype=self.model.dtype)
-        # So many sequences as have about batch_size pairs.
-        height = max(1, batch_size * len(sequences) // max(len(queries), 1))
+        # So many sequences as have about batch_size pairs; a power of two, so that two calls of unlike pairs share their programs.
+        height = 1 << max(1, batch_size * len(sequences) // max(len(queries), 1)).bit_length() - 1
         height = -(-height // mesh.size) * mesh.size
         tokens_of = [packed.tokens for packed in sequences]
         for rows, tokens, mask in batches_by_length(tokens_of, config.pad_token_id, config.max_positions, height):
@@ -156,8 +156,13 @@ class Judge:
         return z, y
 
     def fingerprint(self) -> str:
-        """A hash of all that decides a pair's score: model, template, answers, budgets."""
-        digest = hashlib.blake2b(self.model.fingerprint().encode(), digest_size=16)
+        """A hash of all that decides a pair's score: model, template, answers, budgets. What is an encoder's alone, such as its
+        length and its pooler, does not."""
+        bare = replace(
+            self.model, max_length=0, pooling="mean", normalize=False, prompts={}, default_prompt=None, pooler={}, dense=(),
+            dense_activations=(),
+        )  # fmt: skip
+        digest = hashlib.blake2b(bare.fingerprint().encode(), digest_size=16)
         if self.head is not None:
             digest.update(np.ascontiguousarray(self.head).tobytes())
         digest.update(repr((self.pieces, self.answers, self.query_tokens, self.passage_tokens)).encode())
@@ -223,7 +228,8 @@ class Scores:
 
     def places(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
         """Where the answer to each pair is kept, int64 [N]; what is not known yet is asked, CHUNK pairs at a time."""
-        keys = [q + BETWEEN + p for q, p in zip(queries, passages, strict=True)]
+        # A query that held the separator would be judged as another pair.
+        keys = [q.replace(BETWEEN, " ") + BETWEEN + p for q, p in zip(queries, passages, strict=True)]
 
         def answer(rows: list[str]) -> np.ndarray:
             pairs = [row.split(BETWEEN, 1) for row in rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from jdistill.data.batches import TokenTable
 from jdistill.data.candidates import Candidates, Queries, by_query, candidates, in_turn, passages_of
 from jdistill.data.holdout import comparable
 from jdistill.data.labelled_pairs import Pairs, read_pairs, train_and_test
-from jdistill.data.mining import Rules, bm25_search, mine
+from jdistill.data.mining import Rules, bm25_search, mine, read_mined
 from jdistill.data.triplets import TripletTokens, same_texts
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
@@ -92,7 +91,8 @@ def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
             raise UserError(f"--{key}={source}: no training query has a positive")
         counts = (cfg.positives, cfg.hard_negatives, cfg.easy_negatives)
         passages = passages_of(queries)
-        found = candidates(queries, mined(cfg, queries, passages), passages, counts, cfg.seed)
+        # Fixed (section 3.4), for every seed of a run the same: the judge is asked of them once.
+        found = candidates(queries, mined(cfg, queries, passages), passages, counts, seed=0)
         if cfg.max_queries:
             found = replace(found, queries=found.queries[: cfg.max_queries], columns=found.columns[: cfg.max_queries])
         if len(found.queries) < cfg.batch_size:
@@ -108,8 +108,9 @@ def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
 def without(pairs: Pairs, texts: set[str], queries: set[str]) -> tuple[Pairs, int]:
     """The pairs no text of which is among `texts`, nor their query among `queries` (as data.holdout.comparable has them), and how many were
     removed."""
+    of_query = texts | queries
     keep = [
-        comparable(query) not in texts | queries and comparable(passage) not in texts
+        comparable(query) not in of_query and comparable(passage) not in texts
         for query, passage in zip(pairs.queries, pairs.passages, strict=True)
     ]
     return pairs.where(keep), len(keep) - sum(keep)
@@ -147,7 +148,7 @@ def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[s
                 search, score_of = dense_search(encoder, queries.texts, passages, window)
             mine(queries.texts, positives, passages, search, score_of, rules, by, out)
         sharding.wait_for_all("mined negatives")
-        found.append([json.loads(line)["negatives"] for line in out.read_text(encoding="utf-8").splitlines()])
+        found.append([record["negatives"] for record in read_mined(out)])
     return [list(in_turn(*rankings)) for rankings in zip(*found, strict=True)]
 
 

@@ -284,7 +284,9 @@ def test_splits_and_held_out_queries(tmp_path: Path) -> None:
     whole = read_pairs(str(tmp_path / "whole.jsonl"), "config.asymmetric")
     train, test = train_and_test(whole, "dev", "test", 5, "config.asymmetric")
     assert len(set(test.queries)) == 5 and len(set(train.queries)) == 15
-    with pytest.raises(UserError, match="leave none of 20"):
+    with pytest.raises(UserError, match="train and test are the same split 'dev'"):
+        train_and_test(pairs, "dev", "dev", 0, "config.symmetric")
+    with pytest.raises(UserError, match="holding out 20 of 20 queries leaves none to train on"):
         train_and_test(whole, "dev", "test", 20, "config.asymmetric")
 
 

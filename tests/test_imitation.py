@@ -187,6 +187,13 @@ def test_empty_sides_and_constant_rows_are_finite_with_no_gradient() -> None:
     for a, b in ((jnp.ones_like(student), teacher), (student, jnp.ones_like(teacher))):
         value, gradient = jax.value_and_grad(lambda x, b=b: rank_imitation(x, b, near))(a)
         assert float(value) == 0.0 and not np.asarray(gradient).any()
+    for constant in (-13.81, 7.3, 1e-3, 2.9e4):  # whose mean is not exact in float32
+        for width in (5, 7, 9, 10):
+            equal, other = jnp.full((3, width), constant), jnp.asarray(np.random.default_rng(0).normal(size=(3, width)))
+            every = jnp.ones((3, width), bool)
+            for a, b in ((equal, other), (other, equal)):
+                value, gradient = jax.value_and_grad(lambda x, b=b, every=every: rank_imitation(x, b, every))(a)
+                assert float(value) == 0.0 and not np.asarray(gradient).any(), (constant, width)
     one = np.zeros_like(near)
     one[:, 0] = True
     assert float(rank_imitation(student, teacher, one)) == 0.0

@@ -134,6 +134,15 @@ def test_scores_are_asked_once_and_kept_by_content(
     assert "keeps scores of 1 other models or instructions, which are not used" in caplog.text
     assert asked == [1, 3]
     assert other.fingerprint() != judge.fingerprint() != replace(judge, query_tokens=15).fingerprint()
+    encodes_otherwise = replace(judge.model, max_length=9, pooling="mean", normalize=False, prompts={"query": "q: "})
+    assert replace(judge, model=encodes_otherwise).fingerprint() == judge.fingerprint()
+
+
+def test_a_separator_within_a_query_is_no_separator(tmp_path: Path) -> None:
+    judge = Judge(decoder(), query_tokens=16, passage_tokens=16)
+    found, _ = Scores(judge, tmp_path).of(["one\x1ftwo"], ["three"])
+    np.testing.assert_allclose(found, judge.score(["one two"], ["three"])[0], atol=2e-3)
+    assert abs(found[0] - judge.score(["one"], ["two\x1fthree"])[0][0]) > 1e-2
 
 
 def test_a_killed_scoring_run_loses_one_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import random_params, tiny_decoder_config
+from safetensors.numpy import load_file, save_file
 
 from jdistill.convert import names_of
 from jdistill.errors import UserError
@@ -80,6 +81,37 @@ def test_peft_s_own_files(tmp_path: Path) -> None:
         lora.paths(random_params(CONFIG), "nothing")
     with pytest.raises(UserError, match="holds no adapter_model.safetensors"):
         lora.load(tmp_path / "none", names)
+    deeper = {
+        path.replace("layer_1", "layer_9"): name.replace("layers.1.", "layers.9.") for path, name in names.items()
+    }
+    with pytest.raises(UserError, match="has no adapter of layers.9.*another base, of fewer layers"):
+        lora.load(tmp_path, names | deeper)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("adapter_config.json", b'{"lora_alpha": 8.0'),
+        ("adapter_config.json", b'{"r": 4}'),
+        ("adapter_model.safetensors", b"\x10\x00\x00\x00\x00\x00\x00\x00{}"),
+    ],
+)
+def test_an_adapter_that_is_damaged_is_named(tmp_path: Path, file: str, content: bytes) -> None:
+    names = {path: name for path, (name, _) in names_of(CONFIG).items()}
+    lora.save(tmp_path, adapters(), 16.0, names)
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(UserError, match="the adapter cannot be read .*write it again"):
+        lora.load(tmp_path, names)
+
+
+def test_half_an_adapter_is_named(tmp_path: Path) -> None:
+    names = {path: name for path, (name, _) in names_of(CONFIG).items()}
+    lora.save(tmp_path, adapters(), 16.0, names)
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    half = {name: x for i, (name, x) in enumerate(sorted(tensors.items())) if i}
+    save_file(half, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(UserError, match="has its lora_B alone; the file is not whole"):
+        lora.load(tmp_path, names)
 
 
 def test_pma_equals_torch_s_attention() -> None:

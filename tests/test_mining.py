@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jdistill.data import mining
-from jdistill.data.mining import Rules, bm25_search, mine, pick
+from jdistill.data.mining import Rules, bm25_search, mine, pick, read_mined
 from jdistill.data.triplets import read_triplets
 from jdistill.errors import UserError
 from jdistill.mine import main
@@ -97,6 +97,15 @@ def test_a_killed_job_goes_on_and_gives_the_same_file(tmp_path: Path, monkeypatc
     assert (tmp_path / "other.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
     assert len(list(tmp_path.glob("other.jsonl.*.part"))) == 1
     assert json.loads((tmp_path / "cut.jsonl").read_text().splitlines()[0])["query"] == "dogs number 0"
+
+
+def test_texts_with_line_separators_of_unicode_are_read_back(tmp_path: Path) -> None:
+    odd = ["a\u2028b and more words", "c\u0085d of other words"]
+    passages = ["first of them", *odd]
+    search, score_of = bm25_search(["which words"], passages, 3)
+    mine(["which words"], [[0]], passages, search, score_of, Rules(2), "bm25", tmp_path / "m.jsonl")
+    (record,) = read_mined(tmp_path / "m.jsonl")
+    assert sorted(record["negatives"]) == sorted(odd)
 
 
 def test_the_command_mines_by_bm25_and_by_an_encoder(tmp_path: Path, real_teacher: str) -> None:

@@ -98,6 +98,8 @@ def train_and_test(pairs: Pairs, train: str, test: str, held_out: int, key: str)
     drawn by a hash of the query. Raises UserError for a split that there is not."""
     names = sorted(set(pairs.splits))
     if names != [""]:
+        if train == test:
+            raise UserError(f"--{key}: train and test are the same split {train!r}; a file's pairs are to be apart")
         for name in (train, test):
             if name not in names:
                 raise UserError(f"--{key}: there is no split {name!r}; there are {', '.join(names)}")
@@ -108,7 +110,7 @@ def train_and_test(pairs: Pairs, train: str, test: str, held_out: int, key: str)
     kept_apart = set(apart)
     side = [query in kept_apart for query in pairs.queries]
     if all(side):
-        raise UserError(f"--{key}: {held_out} held-out queries leave none of {len(kept_apart)} to train on")
+        raise UserError(f"--{key}: holding out {held_out} of {len(kept_apart)} queries leaves none to train on")
     return pairs.where([not is_test for is_test in side]), pairs.where(side)
 
 

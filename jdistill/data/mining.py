@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -125,7 +126,7 @@ def mine(
             file.flush()
             os.fsync(file.fileno())
             meter.advance(stop - start)
-    found = [len(json.loads(line)["negatives"]) for line in beside.read_text(encoding="utf-8").splitlines()]
+    found = [len(record["negatives"]) for record in read_mined(beside)]
     skipped = sum(not rows for rows in positives)
     fewer = sum(count < rules.count for count in found) - skipped
     os.replace(beside, out)
@@ -136,6 +137,11 @@ def mine(
         rules.count,
         skipped,
     )
+
+
+def read_mined(path: Path) -> list[dict[str, Any]]:
+    """The records that mine() wrote, in order. Only a line feed ends one: texts may hold U+2028, at which str.splitlines cuts too."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
 def bm25_search(

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from jdistill.errors import UserError
@@ -122,15 +123,29 @@ def load(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, float]:
     path, about = folder / "adapter_model.safetensors", folder / "adapter_config.json"
     if not path.is_file() or not about.is_file():
         raise UserError(f"{folder} holds no adapter_model.safetensors and adapter_config.json")
-    settings = json.loads(about.read_text())
+    try:
+        settings, tensors = json.loads(about.read_text()), load_file(path)
+        alpha = float(settings["lora_alpha"])
+    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise UserError(
+            f"{folder}: the adapter cannot be read ({type(error).__name__}: {error}); write it again"
+        ) from None
     for key in ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern"):
         if settings.get(key):
             raise UserError(f"{about}: {key} is set; adapters are read that scale by lora_alpha / r alone")
     flax_of = {name.removesuffix(".weight"): flax for flax, name in names.items()}
     found: Adapters = {}
-    for name, tensor in load_file(path).items():
+    for name, tensor in tensors.items():
         match = re.fullmatch(r"base_model\.model\.(?:model\.)?(.+)\.lora_([AB])\.weight", name)
         if match is None or match[1] not in flax_of:
             raise UserError(f"{path}: {name} is no adapter of this model; is it of another base?")
         found.setdefault(flax_of[match[1]], {})[match[2]] = np.ascontiguousarray(tensor.T, np.float32)
-    return found, float(settings["lora_alpha"])
+    targets = settings.get("target_modules")
+    if isinstance(targets, list) and not settings.get("layers_to_transform"):
+        missing = {flax for name, flax in flax_of.items() if name.rpartition(".")[2] in targets} - found.keys()
+        if missing:
+            raise UserError(f"{path} has no adapter of {names[min(missing)]}; is it of another base, of fewer layers?")
+    for flax, adapter in found.items():
+        if adapter.keys() != {"A", "B"}:
+            raise UserError(f"{path}: {names[flax]} has its lora_{next(iter(adapter))} alone; the file is not whole")
+    return found, alpha
