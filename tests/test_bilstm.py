@@ -25,8 +25,9 @@ from jdistill.errors import UserError
 from jdistill.export import export
 from jdistill.methods import METHODS
 from jdistill.methods.contract import Start
-from jdistill.models.bilstm import DIRECTIONS, BilstmConfig, _by_scan, flat_weights
+from jdistill.models.bilstm import DIRECTIONS, Bilstm, BilstmConfig, _by_scan, flat_weights
 from jdistill.models.model import hidden_states
+from jdistill.models.pooling import pool
 from jdistill.step import make_gradient
 
 E, H, L = 10, 7, 9
@@ -74,6 +75,31 @@ def test_it_equals_torch_with_and_without_padding() -> None:
         theirs = torch.nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=L)[0]
         np.testing.assert_allclose(states[1], theirs.detach().numpy(), atol=1e-5)
         np.testing.assert_array_equal(states[0], tree["word"]["embedding"][ids])
+        # Every gradient too: that by the recurrent kernels is a product of ours over all tokens.
+        weight = np.random.default_rng(2).standard_normal(theirs.shape).astype(np.float32)
+        lstm.zero_grad()
+        (theirs * torch.tensor(weight)).sum().backward()
+        ours = jax.grad(lambda t, used=used, w=weight: (hidden_states(CONFIG, t, ids, used)[1] * w).sum())(tree)
+        for name, suffix in (("forward", ""), ("backward", "_reverse")):
+            for part, parameter in (("input", "weight_ih_l0"), ("recurrent", "weight_hh_l0"), ("bias", "bias_ih_l0")):
+                expected = getattr(lstm, parameter + suffix).grad.numpy().T
+                np.testing.assert_allclose(ours[name][part], expected, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("over_time", ["max", "final"])
+def test_a_dropped_channel_is_dropped_from_the_sentence_vector(over_time: str) -> None:
+    """A channel that is below zero at every token must not become zero at some and win the maximum."""
+    tree, (ids, mask) = params(), batch()
+    module = Bilstm(replace(CONFIG, dropout=0.4))
+    for seed in range(5):
+        drop = {"dropout": jax.random.key(seed)}
+        both = module.apply({"params": tree}, ids, mask, deterministic=False, rngs=drop)
+        states = both[1]
+        kept = (np.asarray(states) != 0).any(1)
+        np.testing.assert_array_equal(np.asarray(states)[mask] != 0, np.repeat(kept, mask.sum(1), axis=0))
+        assert 0.3 < kept.mean() < 0.9
+        vectors = np.asarray(pool(over_time, list(both), jnp.asarray(mask)))
+        assert (vectors[~kept] == 0).all() and (vectors[kept] != 0).all() and (vectors[kept] < 0).any()
 
 
 def test_what_stands_in_padding_changes_nothing_and_has_no_gradient() -> None:

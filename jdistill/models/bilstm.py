@@ -7,14 +7,15 @@ cell, output. torch's two biases are one here, their sum.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.experimental import rnn
 
-from jdistill.models.matmul import matmul
+from jdistill.models.matmul import matmul, product
 
 Array = jax.Array
 DIRECTIONS = ("forward", "backward")
@@ -28,7 +29,7 @@ class BilstmConfig:
     embedding_size: int  # E
     lstm_size: int  # H
     pad_token_id: int = 0
-    dropout: float = 0.0  # of the embeddings and of the LSTM's output, while training
+    dropout: float = 0.0  # of the embeddings and of the LSTM's channels, while training
     model_type: str = "bilstm"
     num_layers: int = 1
 
@@ -65,7 +66,10 @@ class Bilstm(nn.Module):
         weights = {name: _direction(self, name) for name in DIRECTIONS}
         run = _by_cudnn if jax.default_backend() == "gpu" and self.dtype == jnp.float32 else _by_scan
         states_BxLxD = run(c, x_BxLxE, mask_BxL, weights, self.dtype)
-        return x_BxLxE, dropout(jnp.where(mask_BxL[:, :, None], states_BxLxD, 0.0))
+        # A channel is dropped at all tokens of a text or at none: a maximum over time would pass over single zeros, and see more of
+        # them than there are while evaluating.
+        channels = nn.Dropout(c.dropout, broadcast_dims=(1,), deterministic=deterministic)
+        return x_BxLxE, channels(jnp.where(mask_BxL[:, :, None], states_BxLxD, 0.0))
 
 
 def _direction(module: nn.Module, name: str) -> dict[str, Array]:
@@ -91,38 +95,85 @@ def _by_scan(
     c: BilstmConfig, x_BxLxE: Array, mask_BxL: Array, weights: dict[str, dict[str, Array]], dtype: jnp.dtype
 ) -> Array:
     """Both directions in one scan over the tokens, [B, L, D]. The inputs' products are made before it, for all tokens at once."""
-    B, _, _ = x_BxLxE.shape
-    x = x_BxLxE.astype(dtype)
+    x, mask_LxB = x_BxLxE.astype(dtype), jnp.swapaxes(mask_BxL, 0, 1)
     gates = [
         matmul(x, weights[name]["input"].astype(dtype)).astype(jnp.float32) + weights[name]["bias"]
         for name in DIRECTIONS
     ]
-    recurrent = [weights[name]["recurrent"].astype(dtype) for name in DIRECTIONS]
-    zeros_BxH = jnp.zeros((B, c.lstm_size), jnp.float32)
-
-    def cell(
-        gates_Bx4H: Array, h_BxH: Array, c_BxH: Array, kernel_Hx4H: Array, is_token_B: Array
-    ) -> tuple[Array, Array]:
-        total = gates_Bx4H + matmul(h_BxH.astype(dtype), kernel_Hx4H).astype(jnp.float32)
-        i, f, g, o = jnp.split(total, 4, axis=-1)
-        new_c = nn.sigmoid(f) * c_BxH + nn.sigmoid(i) * jnp.tanh(g)
-        new_h = nn.sigmoid(o) * jnp.tanh(new_c)
-        # The backward direction meets padding first and must leave it as it began.
-        real = is_token_B[:, None]
-        return jnp.where(real, new_h, h_BxH), jnp.where(real, new_c, c_BxH)
-
-    def step(carry: tuple[Array, ...], at: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
-        h_f, c_f, h_b, c_b = carry
-        gates_f, mask_f, gates_b, mask_b = at
-        h_f, c_f = cell(gates_f, h_f, c_f, recurrent[0], mask_f)
-        h_b, c_b = cell(gates_b, h_b, c_b, recurrent[1], mask_b)
-        return (h_f, c_f, h_b, c_b), (h_f, h_b)
-
-    tokens_first = [jnp.swapaxes(x, 0, 1) for x in (gates[0], mask_BxL, gates[1], mask_BxL)]
-    given = (*tokens_first[:2], *(x[::-1] for x in tokens_first[2:]))
-    start: tuple[Array, ...] = (zeros_BxH,) * 4
-    _, (forward_LxBxH, backward_LxBxH) = jax.lax.scan(step, start, given)
+    first, last = (jnp.swapaxes(g, 0, 1) for g in gates)  # [L, B, 4H]
+    kernels = tuple(weights[name]["recurrent"].astype(dtype) for name in DIRECTIONS)
+    forward_LxBxH, backward_LxBxH = _recurrence((first, last[::-1]), kernels, (mask_LxB, mask_LxB[::-1]))
     return jnp.swapaxes(jnp.concatenate([forward_LxBxH, backward_LxBxH[::-1]], axis=-1), 0, 1)
+
+
+Pair = tuple[Array, Array]  # of the two directions, each in the order in which it reads
+
+
+@jax.custom_vjp
+def _recurrence(gates_LxBx4H: Pair, kernels_Hx4H: Pair, mask_LxB: Pair) -> Pair:
+    """The states [L, B, H] from what the inputs give the gates. Its gradient by the kernels is one product over all tokens: that
+    of a scan would be one for each token, added up in memory."""
+    return _scan(gates_LxBx4H, kernels_Hx4H, mask_LxB)
+
+
+def _recurrence_forward(gates: Pair, kernels: Pair, mask: Pair) -> tuple[Pair, Any]:
+    states, pull = jax.vjp(lambda gates: _scan(gates, kernels, mask), gates)
+    return states, (states, kernels, pull)
+
+
+def _recurrence_backward(saved: Any, d_states: Pair) -> tuple[Pair, Pair, None]:
+    states, kernels, pull = saved
+    (d_gates,) = pull(d_states)  # what a gate's input gets from its own token and all that the direction reads later
+    d_kernels = []
+    for states_LxBxH, kernel, d_LxBx4H in zip(states, kernels, d_gates, strict=True):
+        before_LxBxH = jnp.concatenate([jnp.zeros_like(states_LxBxH[:1]), states_LxBxH[:-1]])
+        _, by_kernel = jax.vjp(partial(matmul, before_LxBxH.astype(kernel.dtype)), kernel)
+        d_kernels += by_kernel(d_LxBx4H.astype(kernel.dtype))
+    return d_gates, (d_kernels[0], d_kernels[1]), None
+
+
+_recurrence.defvjp(_recurrence_forward, _recurrence_backward)
+
+
+def _scan(gates_LxBx4H: Pair, kernels_Hx4H: Pair, mask_LxB: Pair) -> Pair:
+    B, H = mask_LxB[0].shape[1], kernels_Hx4H[0].shape[0]
+    turned = [
+        jax.lax.optimization_barrier(kernel.T) for kernel in kernels_Hx4H
+    ]  # once, not in every step of the gradient
+
+    def step(carry: tuple[Pair, Pair], at: tuple[Pair, Pair]) -> tuple[tuple[Pair, Pair], Pair]:
+        states = [
+            _cell(gates, *before, kernel, turned_, is_token)
+            for before, gates, is_token, kernel, turned_ in zip(carry, *at, kernels_Hx4H, turned, strict=True)
+        ]
+        return (states[0], states[1]), (states[0][0], states[1][0])
+
+    zeros = jnp.zeros((B, H), jnp.float32)
+    return jax.lax.scan(step, ((zeros, zeros), (zeros, zeros)), (gates_LxBx4H, mask_LxB))[1]
+
+
+def _cell(
+    gates_Bx4H: Array, h_BxH: Array, c_BxH: Array, kernel_Hx4H: Array, turned_4HxH: Array, is_token_B: Array
+) -> Pair:
+    """The states (h, c) after a token."""
+    total = gates_Bx4H + _times(h_BxH.astype(kernel_Hx4H.dtype), kernel_Hx4H, turned_4HxH).astype(jnp.float32)
+    i, f, g, o = jnp.split(total, 4, axis=-1)
+    new_c = nn.sigmoid(f) * c_BxH + nn.sigmoid(i) * jnp.tanh(g)
+    new_h = nn.sigmoid(o) * jnp.tanh(new_c)
+    # The backward direction meets padding first and must leave it as it began.
+    real = is_token_B[:, None]
+    return jnp.where(real, new_h, h_BxH), jnp.where(real, new_c, c_BxH)
+
+
+@jax.custom_vjp
+def _times(h: Array, kernel: Array, turned: Array) -> Array:
+    """h @ kernel, with a gradient by h alone, for which the kernel's transpose is given."""
+    return product(h, kernel)
+
+
+_times.defvjp(
+    lambda h, kernel, turned: (product(h, kernel), turned), lambda turned, dy: (product(dy, turned), None, None)
+)
 
 
 def _by_cudnn(
