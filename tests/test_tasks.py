@@ -91,6 +91,20 @@ BAD = {
 }
 
 
+BAD |= {
+    "key": (
+        "sentence1\tsentence2\tlabel\na\tb\tx\n",
+        "sentence1\tlabel\nc\tx\n",
+        "dev.tsv, line 2: the pair's sentence2 is missing",
+    ),
+    "tab": (
+        "sentence\tlabel\na\tb\t1\nc\t0\n",
+        "sentence\tlabel\nc\t1\n",
+        "train.tsv, line 2: more columns than the header's 2",
+    ),
+}
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_rows_are_named_with_file_and_line(tmp_path: Path, case: str) -> None:
     train, dev, message = BAD[case]
@@ -98,6 +112,73 @@ def test_bad_rows_are_named_with_file_and_line(tmp_path: Path, case: str) -> Non
     (tmp_path / "dev.tsv").write_text(dev)
     with pytest.raises(UserError, match=message):
         read_task("mine", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"sentence": "caf\xe9", "label": "x"}\n', "train.jsonl is not UTF-8"),
+        (b'{"sentence": "a", "label": "x"}\n[1]\n', "train.jsonl, line 2 is no JSON object"),
+        (b'{"sentence": "a", "label": "x"}\n{"label": "x"}\n', "train.jsonl, line 2: sentence is missing"),
+        (
+            b'{"sentence1": "a", "sentence2": "b", "label": "x"}\n{"sentence1": "c", "label": "y"}\n',
+            "line 2: the pair's sentence2",
+        ),
+    ],
+)
+def test_bad_records_are_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "train.jsonl").write_bytes(content)
+    (tmp_path / "dev.jsonl").write_text('{"sentence": "a", "label": "x"}\n')
+    with pytest.raises(UserError, match=message):
+        read_task("mine", str(tmp_path))
+
+
+def test_columns_of_pairs_labels_without_and_the_positive_one(tmp_path: Path) -> None:
+    def write(split: str, *rows: dict) -> None:
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    row = {"question": "who?", "sentence": "she " + 200_000 * "x", "label": "entailment"}
+    write("train", row, row | {"label": "not_entailment"}, row | {"label": "-"})
+    write("dev", row)
+    write("test", row | {"label": "-1"}, {"question": "who?", "sentence": "he"})  # as GLUE's own, without labels
+    task = read_task("qnli", str(tmp_path))
+    assert task.pairs and task.train.texts == ["who?"] * 2 and task.test is None
+    assert task.labels == ("not_entailment", "entailment") and task.train.labels.tolist() == [1, 0]
+    (tmp_path / "train.tsv").write_text(
+        "sentence1\tsentence2\tlabel\na\t" + 200_000 * "x" + "\tnot_equivalent\nc\td\tequivalent\n"
+    )
+    (tmp_path / "dev.tsv").write_text("sentence1\tsentence2\tlabel\na\tb\tequivalent\n")
+    (tmp_path / "test.jsonl").unlink()
+    mrpc = read_task("mrpc", str(tmp_path))
+    assert mrpc.labels == ("not_equivalent", "equivalent") and mrpc.metrics == ("accuracy", "f1")
+
+
+@pytest.mark.parametrize("name", ["snli", "mnli", "mnli-mm", "qnli"])
+def test_glue_by_datasets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    columns = ("question", "sentence") if name == "qnli" else ("premise", "hypothesis")
+    kinds = datasets.ClassLabel(names=["entailment", "other"])
+    features = datasets.Features(
+        {columns[0]: datasets.Value("string"), columns[1]: datasets.Value("string"), "label": kinds}
+    )
+
+    def rows(*labels: int) -> object:
+        texts = [f"text {i}" for i in range(len(labels))]
+        return datasets.Dataset.from_dict({columns[0]: texts, columns[1]: texts, "label": list(labels)}, features)
+
+    splits = {"train": rows(0, 1, -1, 1), "validation": rows(1, 1, 0)}
+    if name.startswith("mnli"):
+        splits = {"train": rows(0, 1), "validation_matched": rows(0), "validation_mismatched": rows(1, 1)}
+    asked = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda *given: asked.append(given) or datasets.DatasetDict(splits))
+    task = read_task(name, "owner/sets")
+    assert asked == [("owner/sets", {"snli": "plain_text"}.get(name, name.removesuffix("-mm")))]
+    assert task.labels == ("entailment", "other") and task.pairs and task.train.labels.tolist()[:2] == [0, 1]
+    assert len(task.dev) == {"mnli": 1, "mnli-mm": 2}.get(name, 3) and (task.train.labels >= 0).all()
+    empty = splits["train"].map(lambda row: row | {columns[1]: " "})  # type: ignore[attr-defined]
+    splits["train"] = empty
+    with pytest.raises(UserError, match=f"owner/sets .*, train, row 0: the pair's {columns[1]} is missing"):
+        read_task(name, "owner/sets")
 
 
 def test_what_is_not_there_or_of_another_layout_is_named(tmp_path: Path) -> None:
