@@ -2,11 +2,13 @@
 
     python bench/bilstm_table.py --distilled runs/bilstm --task sst2 --task_dir SENTEVAL --workdir runs/bilstm-table \\
         [--rows scratch sra kd sra+kd kd+ts sra+kd+ts teacher] [--seeds 0 1 2 3 4] [--fractions 1.0] [--epochs 3] [-- --config.…]
-    … --distilled runs/bilstm runs/bilstm-half runs/bilstm-quarter --rows sra     # table 4: students of more and less text
+    … --distilled runs/bilstm-quarter runs/bilstm-half runs/bilstm --rows scratch sra   # table 4: of no, less and all text
     … --fractions 0.2 0.3 0.5 1.0 --rows scratch sra                              # table 3
 
-Each run is a folder of WORKDIR that resumes; what is complete is not run again. The fine-tuned teacher, whose logits the KD rows
-learn, is a run like the others, made once a fraction. Prints the tables; WORKDIR/rows.png is their picture, WORKDIR/curves.png figure 2.
+Each run is a folder of WORKDIR that resumes; what is complete is not run again. Of several --rates a row takes the one that is best on
+dev with the first seed, as the paper does. The fine-tuned teacher, whose logits the KD rows learn, is a run like the others, made once a
+fraction: dev, test and the share of labels are the same for every seed. Arguments after -- hold for students alone where the teacher has
+its own. Prints the tables; WORKDIR/rows.png is their picture, WORKDIR/curves.png figure 2.
 """
 
 from __future__ import annotations
@@ -28,11 +30,19 @@ from bench.bars import draw_bars
 ROWS = ("teacher", "scratch", "sra", "kd", "sra+kd", "kd+ts", "sra+kd+ts")
 
 
-def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, seed: int) -> Path:
+def name_of(distilled: str) -> str:
+    """Of a student: its run's."""
+    path = Path(distilled)
+    return path.parent.name if path.name == "export" else path.name
+
+
+def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, seed: int, rate: str) -> Path:
     """The complete run of a row."""
     parts = row.split("+")
-    name = f"{row.replace('sra', Path(distilled).name) if 'sra' in parts else row}-{fraction:g}-{seed}"
-    workdir = flags.workdir / name
+    name = f"{row.replace('sra', name_of(distilled)) if 'sra' in parts else row}-{fraction:g}-{seed}"
+    workdir = flags.workdir / (name if row == "teacher" else f"{name}-{rate}")
+    if (workdir / "results.json").is_file():
+        return workdir
     keys = [
         f"--config.teacher={flags.teacher}",
         f"--config.task={flags.task}",
@@ -45,8 +55,10 @@ def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, se
     ]
     if row == "teacher":
         keys += ["--config.batch_size=32", "--config.learning_rate=5e-5", f"--config.epochs={flags.teacher_epochs}"]
+    else:
+        keys.append(f"--config.learning_rate={rate}")
     if "kd" in parts:
-        keys.append(f"--config.kd={run(flags, 'teacher', distilled, fraction, 0)}")
+        keys.append(f"--config.kd={run(flags, 'teacher', distilled, fraction, 0, rate)}")
     if "ts" in parts:
         keys += ["--config.augment=ts", f"--config.max_steps={flags.ts_steps}"]
     command = [
@@ -58,8 +70,36 @@ def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, se
         "--workdir",
         str(workdir),
     ]
-    subprocess.run([*command, *keys, *flags.extra], check=True)
+    subprocess.run([*command, *flags.extra, *keys], check=True)
     return workdir
+
+
+def figures(workdir: Path, task: str) -> dict:
+    return json.loads((workdir / "results.json").read_text())["task"][task]
+
+
+def best_rate(flags: argparse.Namespace, row: str, distilled: str, fraction: float) -> str:
+    """Of flags.rates, by dev accuracy with the first seed."""
+    if row == "teacher" or len(flags.rates) == 1:
+        return flags.rates[0]
+    found = {
+        rate: figures(run(flags, row, distilled, fraction, flags.seeds[0], rate), flags.task)["dev"]["accuracy"]
+        for rate in flags.rates
+    }
+    return max(found, key=lambda rate: found[rate])
+
+
+def about_text(distilled: list[str]) -> list[str]:
+    """Table 4's other half: each student's text and its loss on text held out, (1 - cosine) / 2."""
+    lines = ["| student | sentences | passes | distillation loss, held out |", "| --- | --- | --- | --- |"]
+    for folder in map(Path, distilled):
+        results = (folder.parent if folder.name == "export" else folder) / "results.json"
+        if results.is_file():
+            of = json.loads(results.read_text())
+            texts, seen = of["training"]["texts"], of["training"]["sentences"]
+            loss = (1 - of["agreement"]["mean_cosine"]) / 2
+            lines.append(f"| {name_of(str(folder))} | {texts:,} | {seen / texts:.1f} | {loss:.4f} |")
+    return lines
 
 
 def curve(workdir: Path) -> tuple[list[int], list[float]]:
@@ -78,21 +118,24 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=["scratch", "sra", "teacher"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--fractions", type=float, nargs="+", default=[1.0])
+    parser.add_argument("--rates", nargs="+", default=["5e-4"], help="of students; the paper's are 2e-4 3e-4 5e-4 1e-3")
     parser.add_argument("--epochs", type=float, default=3.0)
     parser.add_argument("--teacher_epochs", type=float, default=2.0)
     parser.add_argument("--ts_steps", type=int, default=6000, help="of the rows with augmented text")
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     flags = parser.parse_args()
+    print("\n".join(about_text(flags.distilled)), end="\n\n")
     figure = Figure(figsize=(5.6, 3.6), dpi=200, layout="constrained")
     axes = figure.subplots()
     accuracies: dict[str, dict[str, list[float]]] = {}
-    print("| row | labels | seeds | dev | test |\n| --- | --- | --- | --- | --- |")
+    print("| row | labels | rate | seeds | dev | test |\n| --- | --- | --- | --- | --- | --- |")
     for row in flags.rows:
         for distilled in flags.distilled if "sra" in row.split("+") else flags.distilled[:1]:
             for fraction in flags.fractions:
                 seeds = flags.seeds if row != "teacher" else [0]
-                done = [run(flags, row, distilled, fraction, seed) for seed in seeds]
-                found = [json.loads((folder / "results.json").read_text())["task"][flags.task] for folder in done]
+                rate = best_rate(flags, row, distilled, fraction)
+                done = [run(flags, row, distilled, fraction, seed, rate) for seed in seeds]
+                found = [figures(folder, flags.task) for folder in done]
                 cells = []
                 for side in ([of["dev"] for of in found], found):
                     for metric in side[0].keys() & {"accuracy", "f1"}:
@@ -100,11 +143,10 @@ def main() -> None:
                         spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
                         cells.append(f"{metric} {statistics.mean(values):.2f}{spread}")
                 half = len(cells) // 2
-                label = row.replace("sra", Path(distilled).name) if len(flags.distilled) > 1 else row
-                print(
-                    f"| {label} | {100 * fraction:.0f} % | {len(seeds)} | {', '.join(sorted(cells[:half]))} | {', '.join(sorted(cells[half:]))} |",
-                    flush=True,
-                )
+                label = row.replace("sra", name_of(distilled)) if len(flags.distilled) > 1 else row
+                shown = "5e-5" if row == "teacher" else rate
+                dev, test = (", ".join(sorted(cells[i * half :][:half])) for i in (0, 1))
+                print(f"| {label} | {100 * fraction:.0f} % | {shown} | {len(seeds)} | {dev} | {test} |", flush=True)
                 axes.plot(*curve(done[0]), label=f"{label} {100 * fraction:.0f} %")
                 accuracies[f"{label}, {100 * fraction:.0f} % of the labels"] = {
                     "dev": [of["dev"]["accuracy"] for of in found], "test": [of["accuracy"] for of in found]

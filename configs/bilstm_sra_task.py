@@ -26,6 +26,7 @@ def get_config() -> ConfigDict:
         ""  # a SentEval folder; a folder with train and dev as .tsv or .jsonl; or a datasets id such as nyu-mll/glue
     )
     c.label_fraction = 1.0  # of the training rows that are used
+    c.split_seed = 0  # draws them, and dev and test where a task comes without: for every seed of a run the same
     c.augment = (
         ""  # with kd, ts: up to 800,000 variants of the training rows for the teacher to answer (the augment extra)
     )

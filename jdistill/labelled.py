@@ -40,7 +40,7 @@ class Labelled:
 
 def read_labelled(cfg: ConfigDict) -> Labelled:
     """cfg.task from cfg.task_dir, and what the classifier cfg.kd says of its training rows, asked once and kept."""
-    task = read_task(cfg.task, cfg.task_dir, cfg.seed, cfg.label_fraction)
+    task = read_task(cfg.task, cfg.task_dir, cfg.split_seed, cfg.label_fraction)
     if not cfg.kd:
         if cfg.augment:
             raise UserError(
@@ -49,7 +49,12 @@ def read_labelled(cfg: ConfigDict) -> Labelled:
         return Labelled(task, task.train)
     exported = Path(cfg.kd) / "export"
     teacher = load_classifier(str(exported) if exported.is_dir() else cfg.kd, key="config.kd")
-    if teacher.labels != task.labels or teacher.pairs != task.pairs:
+    if teacher.pairs != task.pairs:
+        kinds = {True: "pairs", False: "single sentences"}
+        raise UserError(
+            f"--config.kd={cfg.kd} reads {kinds[teacher.pairs]}, and the task {task.name} is of {kinds[task.pairs]}"
+        )
+    if teacher.labels != task.labels:
         raise UserError(
             f"--config.kd={cfg.kd} tells {teacher.labels} apart, and the task {task.name} has {task.labels}"
         )
