@@ -23,6 +23,7 @@ from safetensors.numpy import save_file
 from jdistill import bilstm_files, convert, loading, onnx_graph, torch_int8
 from jdistill.adapted import adapted_weights
 from jdistill.checkpoint import Checkpoints
+from jdistill.classifier import load_classifier, save_head
 from jdistill.data.sources import read_texts
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError, exits_cleanly
@@ -280,6 +281,9 @@ def main(argv: list[str] | None = None) -> int:
         else:
             kind = interaction_of(ConfigDict(json.loads((flags.workdir / "config.json").read_text())))
             save_interaction(PairScorer(student, params["iem"], kind), flags.out)
+    of_run = flags.workdir / "export"
+    if "head" in params and (of_run / "head.json").is_file():  # a classifier's, which names its labels
+        save_head(replace(load_classifier(str(of_run)), encoder=student, head=params["head"]), flags.out)
     if flags.quantize:
         texts = read_texts(flags.calibrate, key="calibrate").texts[:512] if flags.calibrate else []
         (quantized_for_torch if flags.quantize_for == "torch" else quantized)(student, flags.out, flags.quantize, texts)

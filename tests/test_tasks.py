@@ -8,22 +8,27 @@ from dataclasses import replace
 from pathlib import Path
 
 import commands
+import jax
 import numpy as np
 import pytest
 from conftest import make_encoder, save_encoder, sentences
 from safetensors.numpy import load_file
-from sklearn.metrics import f1_score
+from simtde_setting import random_tokens
 
 from configs import bilstm_sra_task
+from jdistill import export as exporter
 from jdistill.bilstm_start import make_bilstm, make_tokenizer
 from jdistill.classifier import Classifier, load_classifier, save_head
 from jdistill.data.sentence_split import split_sentences
 from jdistill.data.task_augment import WordsByTag, task_variants, variant
-from jdistill.data.tasks import read_task
+from jdistill.data.tasks import Split, Task, read_task
 from jdistill.errors import UserError
 from jdistill.evals.classify import classification_scores
 from jdistill.export import export
 from jdistill.labelled import read_labelled
+from jdistill.methods import METHODS
+from jdistill.methods.contract import Start
+from jdistill.models import classifier_head
 from jdistill.models.classifier_head import random_head
 
 
@@ -206,12 +211,15 @@ def test_what_is_not_there_or_of_another_layout_is_named(tmp_path: Path) -> None
         read_task("trec", str(folder), label_fraction=0.05)
 
 
-def test_scores_are_those_of_scikit_learn() -> None:
+def test_scores_by_counting() -> None:
     rng = np.random.default_rng(0)
     labels, predicted = rng.integers(0, 2, 200), rng.integers(0, 2, 200)
     found = classification_scores(labels, predicted, ("accuracy", "f1"))
     assert found["accuracy"] == pytest.approx(100 * (labels == predicted).mean())
-    assert found["f1"] == pytest.approx(100 * f1_score(labels, predicted))
+    hits = sum(a == b == 1 for a, b in zip(labels, predicted, strict=True))
+    precision, recall = hits / sum(predicted == 1), hits / sum(labels == 1)
+    assert found["f1"] == pytest.approx(100 * 2 * precision * recall / (precision + recall))
+    assert classification_scores(labels, np.zeros(200, int), ("f1",))["f1"] == 0
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -285,6 +293,8 @@ def test_from_scratch_then_its_logits_teach_a_transformer(tmp_path: Path) -> Non
     assert (
         model.predict(["a lemon"]) == ["1"] and model.encoder.config.model_type == "bilstm" and model.encoder.dim == 24
     )
+    assert exporter.main(["--workdir", str(tmp_path / "scratch"), "--out", str(tmp_path / "again")]) == 0
+    assert load_classifier(str(tmp_path / "again")).fingerprint() == model.fingerprint()
     again = settings(tmp_path, student=tmp_path / "start", kd=tmp_path / "scratch", learning_rate=1e-3)
     done = commands.run_inside(commands.command("configs/bilstm_sra_task.py", tmp_path / "kd", again))
     assert done.returncode == 0, done.stderr[-2000:]
@@ -300,8 +310,6 @@ def test_from_scratch_then_its_logits_teach_a_transformer(tmp_path: Path) -> Non
 
 
 def test_a_distilled_student_is_tuned_on_pairs(tmp_path: Path) -> None:
-    from simtde_setting import random_tokens
-
     from configs import bilstm_sra
 
     start = make_encoder()
@@ -309,13 +317,16 @@ def test_a_distilled_student_is_tuned_on_pairs(tmp_path: Path) -> None:
     cfg = bilstm_sra.get_config()
     cfg.student.embedding_size, cfg.student.lstm_size = 16, 12
     start = replace(start, tokenizer=make_tokenizer(cfg, start))
-    export(make_bilstm(cfg, start, random_tokens(50, vocab_size=1000), 32), tmp_path / "run" / "export")
+    distilled = make_bilstm(cfg, start, random_tokens(50, vocab_size=1000), 32)
+    export(distilled, tmp_path / "run" / "export")
     flavour(tmp_path / "flavour", pairs=True)
-    keys = settings(tmp_path, student=tmp_path / "run", max_steps=20)
+    keys = settings(tmp_path, student=tmp_path / "run", max_steps=20, learning_rate=1e-6)
     done = commands.run_inside(commands.command("configs/bilstm_sra_task.py", tmp_path / "task", keys))
     assert done.returncode == 0, done.stderr[-2000:]
     model = load_classifier(str(tmp_path / "task" / "export"))
     assert model.pairs and model.head["hidden"]["kernel"].shape == (4 * 24, 256) and not model.encoder.dense
+    moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), model.encoder.params, distilled.params)
+    assert 0 < max(jax.tree.leaves(moved)) < 1e-4  # by twenty steps of 1e-6 from the distilled weights
     missing = commands.run_inside(
         commands.command("configs/bilstm_sra_task.py", tmp_path / "none", settings(tmp_path, task_dir=""))
     )
@@ -346,7 +357,30 @@ def test_variants_of_a_task_s_rows() -> None:
     assert any(a not in first and b not in second for a, b in pairs)
 
 
-def test_augmented_rows_count_for_the_logits_alone(tmp_path: Path) -> None:
+def test_the_loss_with_a_teacher_and_rows_without_a_label() -> None:
+    rng = np.random.default_rng(0)
+    cfg = bilstm_sra_task.get_config()
+    cfg.update_from_flattened_dict({"task_dir": "x", "loss.hard": 0.3, "scratch.lstm_size": 12, "student": "given"})
+    (stage,) = METHODS["classify"](cfg)
+    rows = Split(["a", "b"], None, np.array([0, 1], np.int32))
+    task = Task("mine", ("no", "yes"), rows, rows, None)
+    encoder = make_encoder(num_layers=1)
+    method = stage.build(stage.cfg, Start(encoder, False, 32, random_tokens(20), lambda rows: rows, task))
+    vectors, logits = rng.normal(size=(5, 1, 32)).astype(np.float32), rng.normal(size=(5, 2)).astype(np.float32)
+    labels = np.array([1, -1, 0, -1, 1], np.int32)
+    batch = {"label": labels, "logits": logits}
+    total, metrics = method.objective(method.params, method.frozen, {"vectors": vectors}, batch)
+    z = np.asarray(classifier_head.logits(method.params["head"], vectors), np.float64)
+    log_p = z - np.log(np.exp(z).sum(1, keepdims=True))
+    entropy = -np.mean([log_p[i, labels[i]] for i in (0, 2, 4)])
+    squares = np.mean((z - logits) ** 2)
+    assert float(metrics["cross_entropy"]) == pytest.approx(entropy, rel=1e-5)
+    assert float(total) == pytest.approx(0.3 * entropy + 0.7 * squares, rel=1e-5)
+    right = np.mean([z[i].argmax() == labels[i] for i in (0, 2, 4)])
+    assert float(metrics["accuracy"]) == pytest.approx(right)
+
+
+def test_augmented_rows_are_answered_by_the_teacher(tmp_path: Path) -> None:
     save_encoder(make_encoder(), tmp_path / "start")
     flavour(tmp_path / "flavour", pairs=False)
     encoder = make_encoder(num_layers=1)
