@@ -5,7 +5,8 @@
 
 The judge is tuned once, in the run student-0; the other runs begin with its adapter and find its scores. A row is a variant of
 configs/d2llm.py, or alpha=0.5, beta=…, gamma=…; sym, asym (one file alone), single (one branch). Runs are folders of WORKDIR that resume.
-Prints accuracy, average precision and prior for each file, and each row's average precision above the prior as a share of its judge's.
+Prints accuracy, average precision, prior, precision and recall for each file, each row's average precision above the prior as a share
+of its judge's, and MRR@10 and recall@10 of the held-out questions, by cosine and by the interaction module.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from ml_collections import ConfigDict
 
 import jdistill
+from jdistill.compile_cache import keep_compiled_programs
+from jdistill.evals.held_out_questions import evaluate_questions
 from jdistill.evals.judged_pairs import evaluate_judged
 from jdistill.judged import read_judged
 from jdistill.pair_scorer import PairScorer
+from jdistill.progress import setup_logging
 
 ROWS = ("student", "bi_encoder", "contrastive", "no_ri_ph", "no_ri_hi", "no_fi", "mean", "lasttoken", "cosine")
 
@@ -53,17 +57,30 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
     return workdir
 
 
-def untuned(flags: argparse.Namespace, cfg: ConfigDict) -> dict[str, dict[str, dict[str, float]]]:
-    """The language model as it is, on the test pairs of each file: "student" as a bi-encoder (mean pooling, cosines), "teacher" as a judge."""
+def untuned(flags: argparse.Namespace, cfg: ConfigDict) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The language model as it is: on the test pairs of each file, "student" as a bi-encoder (mean pooling, cosines), "teacher" as a judge;
+    and as a bi-encoder on the held-out questions."""
     cfg.judge.adapter = ""
     model = jdistill.load(flags.teacher)
-    return evaluate_judged(cfg, read_judged(cfg, model), PairScorer(model, None, "cosine"))
+    judged, scorer = read_judged(cfg, model), PairScorer(model, None, "cosine")
+    return evaluate_judged(cfg, judged, scorer), evaluate_questions(judged, scorer, cfg.rescore)
+
+
+def retrieval_lines(rows: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """rows: row -> results.json's "questions" of each seed."""
+    lines = ["", "| questions | by | mrr@10 | recall@10 |", "| --- | --- | --- | --- |"]
+    for row, seeds in rows.items():
+        for name in seeds[0]:
+            for how in seeds[0][name]:
+                means = [statistics.mean(of[name][how][measure] for of in seeds) for measure in ("mrr@10", "recall@10")]
+                lines.append(f"| {row} | {how} | {means[0]:.3f} | {means[1]:.3f} |")
+    return lines
 
 
 def line(name: str, found: list[dict[str, Any]], floor_of: dict[str, Any] | None) -> str:
     """found: the figures of each seed."""
     cells = []
-    for measure in ("accuracy", "ap", "prior"):
+    for measure in ("accuracy", "ap", "prior", "precision", "recall"):
         values = [figures[measure] for figures in found]
         spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 and measure != "prior" else ""
         cells.append(f"{statistics.mean(values):.2f}{spread}")
@@ -83,15 +100,23 @@ def main() -> None:
     parser.add_argument("--workdir", type=Path, default=Path("runs/d2llm-table"))
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     flags = parser.parse_args()
+    if Path(flags.symmetric).stem == Path(flags.asymmetric).stem:
+        parser.error("the two files need names of their own, by which the tables are told apart")
+    keep_compiled_programs()
+    setup_logging()
     done: dict[str, list[dict[str, Any]]] = {}
+    questions: dict[str, list[dict[str, Any]]] = {}
     for row in flags.rows:
         folders = [run(flags, row, seed) for seed in flags.seeds]
-        done[row] = [json.loads((folder / "results.json").read_text())["pairs"] for folder in folders]
+        results = [json.loads((folder / "results.json").read_text()) for folder in folders]
+        done[row], questions[row] = ([of[key] for of in results] for key in ("pairs", "questions"))
     first = json.loads((flags.workdir / "student-0" / "results.json").read_text())["pairs"]
     cfg = ConfigDict(json.loads((flags.workdir / "student-0" / "config.json").read_text()))
-    plain = untuned(flags, cfg)
+    plain, plain_questions = untuned(flags, cfg)
     for name, figures in first.items():
-        print(f"\n{name}\n| row | seeds | accuracy | ap | prior | of the judge's ap above the prior |\n|{' --- |' * 6}")
+        print(
+            f"\n{name}\n| row | seeds | accuracy | ap | prior | precision | recall | of the judge's ap above the prior |\n|{' --- |' * 8}"
+        )
         print(line("language model as bi-encoder", [plain[name]["student"]], figures["teacher"]))
         print(line("judge, not tuned", [plain[name]["teacher"]], figures["teacher"]))
         print(line("judge, tuned", [figures["teacher"]], figures["teacher"]))
@@ -99,6 +124,7 @@ def main() -> None:
             of_file = [pairs[name]["student"] for pairs in found if name in pairs]
             if of_file:
                 print(line(row, of_file, figures["teacher"]))
+    print("\n".join(retrieval_lines({"language model as bi-encoder": [plain_questions]} | questions)))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any
 from jdistill import index, loading, sharding
 from jdistill.classifier import Classifier, save_head
 from jdistill.evals import agreement, speed
+from jdistill.evals.held_out_questions import evaluate_questions
 from jdistill.evals.judged_pairs import evaluate_judged
 from jdistill.evaluate import evaluate
 from jdistill.export import export
@@ -64,6 +65,7 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
         scorer = PairScorer(model, trained.params.get("iem"), interaction_of(cfg))
         checks["logits"] = save_interaction(scorer, workdir / "export")
         results["pairs"] = evaluate_judged(cfg, trained.judged, scorer)
+        results["questions"] = evaluate_questions(trained.judged, scorer, cfg.rescore)
         if cfg.beir:
             by_scorer = evaluate(model, beir=cfg.beir, **search, scorer=scorer, rescore=cfg.rescore)
             results["retrieval_rescored"] = by_scorer["retrieval"]

@@ -41,3 +41,18 @@ def labelled(page: Page, found: dict[str, Any]) -> None:
             rows,
             words=(1,),
         )
+    questions = found.get("questions") if isinstance(found.get("questions"), dict) else {}
+    rows = [
+        [name, how, *(num(figures.get(measure), 3) for measure in ("ndcg@10", "mrr@10", "recall@10"))]
+        for name, of_file in (questions or {}).items()
+        if isinstance(of_file, dict)
+        for how, figures in of_file.items()
+        if isinstance(figures, dict)
+    ]
+    if rows:
+        page.table(
+            "Each held-out question looks for its passages among all of its file's",
+            ["File", "Ranked by", "nDCG@10", "MRR@10", "Recall@10"],
+            rows,
+            words=(1,),
+        )

@@ -172,6 +172,10 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
         for row in ("student", "teacher"):
             found = results["pairs"][name][row]
             assert {"accuracy", "ap", "precision", "recall", "prior"} <= found.keys() and found["prior"] == 50
+    assert results["questions"].keys() == {"answers"} and results["questions"]["answers"].keys() == {
+        "cosine",
+        "rescored",
+    }
     about = json.loads((tmp_path / "run" / "tune" / "adapter" / "adapter_config.json").read_text())
     assert about["r"] == 2 and about["lora_alpha"] == 64
     scorer = load_pair_scorer(str(tmp_path / "run" / "export"))

@@ -1,0 +1,41 @@
+"""Retrieval on a file of labelled pairs: each held-out question looks for its passages among all of the file's."""
+
+from __future__ import annotations
+
+from jdistill.data.beir import Collection
+from jdistill.evals.retrieval import measures, search
+from jdistill.judged import Judged, JudgedSet
+from jdistill.models.pma import BRANCHES
+from jdistill.pair_scorer import PairScorer
+
+
+def held_out_collection(one: JudgedSet) -> Collection:
+    """The test questions that have a passage, and the distinct passages of all pairs of the file, those of training too."""
+    every = dict.fromkeys(text for pairs in (one.test, one.dev, one.train) for text in pairs.passages)
+    id_of = {text: str(i) for i, text in enumerate(every)}
+    relevant: dict[str, dict[str, int]] = {}
+    for query, passage, right in zip(one.test.queries, one.test.passages, one.test.labels, strict=True):
+        if right:
+            relevant.setdefault(query, {})[id_of[passage]] = 1
+    queries = {f"q{i}": query for i, query in enumerate(relevant)}
+    return Collection(
+        one.name,
+        {place: text for text, place in id_of.items()},
+        queries,
+        {name: relevant[query] for name, query in queries.items()},
+    )
+
+
+def evaluate_questions(judged: Judged, scorer: PairScorer, rescore: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Asymmetric file -> "cosine" -> ndcg@10, mrr@10, recall@10 …, 0 to 1 (evals.retrieval), and, of a model with an interaction
+    module, "rescored", by which it ranks `rescore` passages of each question anew (0: all of them)."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for one in (one for one in judged.sets if one.branch == BRANCHES[1]):
+        collection, model = held_out_collection(one), scorer.encoder
+        if not collection.queries:
+            continue
+        rankings = {"cosine": search(model, collection, model).ranking}
+        if scorer.params is not None:
+            rankings["rescored"] = search(model, collection, model, scorer=scorer, rescore=rescore).ranking
+        found[one.name] = {how: measures(ranking, collection.relevant) for how, ranking in rankings.items()}
+    return found

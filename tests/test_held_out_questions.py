@@ -1,0 +1,40 @@
+"""Held-out questions of a pair file as a retrieval task: what they look among, and what counts as found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from conftest import make_encoder, sentences
+
+from jdistill.data.candidates import Candidates
+from jdistill.data.labelled_pairs import Pairs
+from jdistill.evals.held_out_questions import evaluate_questions, held_out_collection
+from jdistill.judged import Judged, JudgedSet
+from jdistill.models.pma import BRANCHES, random_iem
+from jdistill.pair_scorer import PairScorer
+
+
+def test_held_out_questions_look_among_all_passages() -> None:
+    def pairs(*rows: tuple[str, str, bool]) -> Pairs:
+        queries, passages, positive = map(list, zip(*rows, strict=True))
+        return Pairs(queries, passages, positive, [""] * len(rows))
+
+    texts = sentences(8)
+    train = pairs((texts[0], "its own", True), (texts[1], texts[2], False))
+    test = pairs(
+        (texts[2], texts[2], True), (texts[2], texts[3], False), (texts[3], texts[4], False), (texts[5], "far", True)
+    )
+    nothing = Candidates([], [], np.zeros((0, 1), np.int64), (1, 0, 0))
+    one = JudgedSet("asked", BRANCHES[1], nothing, train, pairs((texts[6], texts[7], True)), test)
+    collection = held_out_collection(one)
+    assert list(collection.queries.values()) == [texts[2], texts[5]]  # the third asks for what is not there
+    assert set(collection.documents.values()) == {texts[2], texts[3], texts[4], "far", texts[7], "its own"}
+    assert [[collection.documents[d] for d in of] for of in collection.relevant.values()] == [[texts[2]], ["far"]]
+    judged = Judged((one, replace(one, name="same", branch=BRANCHES[0])), {})
+    found = evaluate_questions(judged, PairScorer(make_encoder(), None, "cosine"), 0)
+    assert found.keys() == {"asked"} and found["asked"].keys() == {"cosine"}
+    assert found["asked"]["cosine"]["mrr@10"] >= 0.5 and found["asked"]["cosine"]["recall@10"] == 1  # of six passages
+    params = random_iem(32, np.random.default_rng(0), 8)
+    rescored = evaluate_questions(judged, PairScorer(make_encoder(), params), 3)["asked"]["rescored"]
+    assert rescored["recall@10"] >= 0.5
