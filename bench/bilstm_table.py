@@ -41,8 +41,6 @@ def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, se
     parts = row.split("+")
     name = f"{row.replace('sra', name_of(distilled)) if 'sra' in parts else row}-{fraction:g}-{seed}"
     workdir = flags.workdir / (name if row == "teacher" else f"{name}-{rate}")
-    if (workdir / "results.json").is_file():
-        return workdir
     keys = [
         f"--config.teacher={flags.teacher}",
         f"--config.task={flags.task}",

@@ -16,20 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import numpy as np
-
 import jdistill
 from bench.bars import draw_bars
-from jdistill.data.tasks import Split, read_task
-from jdistill.encoder import Encoder
-from jdistill.evals.pair_labels import pair_scores
-from jdistill.index import unit_rows
-
-
-def cosines(model: Encoder, pairs: Split) -> np.ndarray:
-    assert pairs.others is not None
-    a, b = (unit_rows(model.encode(texts)) for texts in (pairs.texts, pairs.others))
-    return (a * b).sum(1)
+from jdistill.data.tasks import read_task
+from jdistill.evals.transfer import evaluate_transfer
 
 
 def main() -> None:
@@ -43,7 +33,7 @@ def main() -> None:
     flags = parser.parse_args()
     task = read_task(flags.task, flags.task_dir)
     test = task.dev if task.test is None else task.test
-    if task.train.others is None or len(task.labels) != 2:
+    if not task.pairs or len(task.labels) != 2:
         parser.error(f"--task={flags.task} is not one of pairs with two labels")
     teacher = jdistill.load(flags.teacher)
     models = {
@@ -52,11 +42,9 @@ def main() -> None:
         "BiLSTM-KD, fitted to cosines of pairs": jdistill.load(flags.rival),
         "BiLSTM-SRA": jdistill.load(flags.sra),
     }
-    labels = test.labels == 1
-    share = 100 * float(labels.mean())
+    share = 100 * float((test.labels == 1).mean())
     rows = {"every pair positive": {"accuracy": share, "f1": 200 * share / (100 + share), "ap": share}}
-    for name, model in models.items():
-        rows[name] = pair_scores(cosines(model, task.train), task.train.labels == 1, cosines(model, test), labels)
+    rows |= {name: evaluate_transfer(model, task)["cosine"] for name, model in models.items()}
     print(f"| {flags.task}, untuned | accuracy | F1 | average precision |\n| --- | --- | --- | --- |")
     for name, of in rows.items():
         print(f"| {name} | {of['accuracy']:.2f} | {of['f1']:.2f} | {of['ap']:.2f} |")

@@ -223,10 +223,13 @@ def test_one_pass_gives_every_pooler() -> None:
     views = EveryPooler(model, pooler_names("all", 4)).views()
     assert list(views) == list(DISTILFACE)
     texts = sentences(70)  # two batches; each pooler against transformers' states is above
+    for name, view in views.items():
+        found = view.encode(texts)
+        assert view.dim == found.shape[1]
+        np.testing.assert_allclose(view.encode(texts[::-1])[::-1], found, atol=1e-5, err_msg=name)
     for name in ("cls", "avg_first_last", "max_last4", "concat_last4"):
         found = views[name].encode(texts)
         np.testing.assert_allclose(found, replace(model, pooling=name).encode(texts), atol=1e-5)
-        assert views[name].dim == found.shape[1]
     for name in ("pma", "final"):
         with pytest.raises(UserError, match=f"'{name}' cannot be put on a model"):
             pooler_names(f"cls,{name}", 4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jdistill.data.beir import Collection
-from jdistill.evals.retrieval import measures, search
+from jdistill.evals.retrieval import document_vectors, measures, search
 from jdistill.judged import Judged, JudgedSet
 from jdistill.models.pma import BRANCHES
 from jdistill.pair_scorer import PairScorer
@@ -34,8 +34,10 @@ def evaluate_questions(judged: Judged, scorer: PairScorer, rescore: int) -> dict
         collection, model = held_out_collection(one), scorer.encoder
         if not collection.queries:
             continue
-        rankings = {"cosine": search(model, collection, model).ranking}
+        vectors = document_vectors(model, collection)
+        rankings = {"cosine": search(model, collection, model, vectors=vectors).ranking}
         if scorer.params is not None:
-            rankings["rescored"] = search(model, collection, model, scorer=scorer, rescore=rescore).ranking
+            by_module = search(model, collection, model, scorer=scorer, rescore=rescore, vectors=vectors)
+            rankings["rescored"] = by_module.ranking
         found[one.name] = {how: measures(ranking, collection.relevant) for how, ranking in rankings.items()}
     return found

@@ -82,12 +82,13 @@ def search(
     effort: str = "",
     scorer: Scorer | None = None,
     rescore: int = 0,
+    vectors: np.ndarray | None = None,
 ) -> Found:
-    """The best documents of every query, at most 1,000 each, or, proposed for a scorer, `rescore`."""
+    """The best documents of every query, at most 1,000 each, or, proposed for a scorer, `rescore`. vectors: the documents', float32
+    [M, D], where they are made already."""
     document_ids, query_ids = list(collection.documents), list(collection.queries)
-    vectors = documents_by.encode(
-        list(collection.documents.values()), prompt=documents_by.prompt_for("document"), show_progress=True
-    )
+    if vectors is None:
+        vectors = document_vectors(documents_by, collection)
     filled = index.build(vectors, kind, effort)
     queries, prompt = list(collection.queries.values()), encoder.prompt_for("query")
 
@@ -116,6 +117,12 @@ def search(
         for q, query in enumerate(query_ids)
     }
     return Found(ranking, filled.num_bytes, len(queries) / seconds)
+
+
+def document_vectors(model: TextEncoder, collection: Collection) -> np.ndarray:
+    """Of the collection's documents in their order, float32 [M, D], by the model's prompt for documents."""
+    texts = list(collection.documents.values())
+    return model.encode(texts, prompt=model.prompt_for("document"), show_progress=True)
 
 
 def measures(ranking: dict[str, dict[str, float]], relevant: dict[str, dict[str, int]]) -> dict[str, float]:
