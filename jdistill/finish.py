@@ -75,8 +75,10 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
             pair = {"teacher": teacher.encoder, "student": model} if teacher.encoder else {"student": model}
             results["speed"] = speed.compare(pair, words.held_out[: cfg.latency_texts], repeats=3)
     if cfg.index_texts:
-        texts = (words.train + words.held_out)[: cfg.index_texts]
-        made = index.build(model.encode(texts, show_progress=True), cfg.index, cfg.index_effort)
+        of_pairs = [text for one in trained.judged.sets for text in one.passages] if trained.judged else []
+        texts = (words.train + words.held_out or list(dict.fromkeys(of_pairs)))[: cfg.index_texts]
+        vectors = model.encode(texts, prompt=model.prompt_for("document"), show_progress=True)
+        made = index.build(vectors, cfg.index, cfg.index_effort)
         made.save(workdir / "index", texts, model.fingerprint())
     write_json(workdir / "results.json", results)
     write_card(workdir, workdir / "export")

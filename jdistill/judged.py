@@ -42,6 +42,11 @@ class JudgedSet:
     dev: Pairs
     test: Pairs
 
+    @property
+    def passages(self) -> list[str]:
+        """The distinct passages of all its pairs."""
+        return list(dict.fromkeys(text for pairs in (self.test, self.dev, self.train) for text in pairs.passages))
+
 
 @dataclass(frozen=True)
 class Judged:

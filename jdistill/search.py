@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from jdistill import index, loading
+import numpy as np
+
+from jdistill import index
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.errors import UserError, exits_cleanly
+from jdistill.pair_scorer import load_pair_scorer
 from jdistill.progress import setup_logging
+
+PROPOSED = 100  # texts that the index proposes for an interaction module to rank
 
 
 def answer(workdir: Path, query: str, k: int) -> list[tuple[float, str]]:
-    """The k texts nearest to a query, best first, each with its cosine.
+    """The k texts nearest to a query, best first, each with its cosine; of a student with an interaction module (D2LLM), the k best of
+    the PROPOSED nearest, or of k where k is more, each with the module's logit.
 
     Reads workdir/export (the student) and workdir/index. Raises UserError where either is missing, where they do not
     belong together, or where the query is blank or k < 1.
@@ -28,14 +34,23 @@ def answer(workdir: Path, query: str, k: int) -> list[tuple[float, str]]:
                 f"python -m jdistill.main --config FILE --workdir {workdir}{key}"
             )
     saved = index.load(workdir / "index")
-    model = loading.load(str(workdir / "export"), key="workdir")
+    scorer = load_pair_scorer(str(workdir / "export"), key="workdir")
+    model = scorer.encoder
     if model.fingerprint() != saved.fingerprint:
         raise UserError(
             f"{workdir / 'index'} was made by another model than {workdir / 'export'}, so their vectors do "
             "not compare; train into a new --workdir, which makes both"
         )
-    scores, rows = saved.index.search(model.encode([query]), k)
-    return [(float(score), saved.texts[row]) for score, row in zip(scores[0], rows[0], strict=True)]
+    vectors = model.encode([query], prompt=model.prompt_for("query"))
+    (scores,), (rows,) = saved.index.search(vectors, k if scorer.params is None else max(k, PROPOSED))
+    scores, rows = scores[rows >= 0], rows[rows >= 0]  # an index that is not exact may find fewer
+    if scorer.params is not None:
+        # Its vectors are not the index's, which have length one.
+        passages = model.encode([saved.texts[row] for row in rows], prompt=model.prompt_for("document"))
+        (scores,) = scorer.rescore(vectors, passages[None])
+        best = np.argsort(-scores, kind="stable")[:k]
+        scores, rows = scores[best], rows[best]
+    return [(float(score), saved.texts[row]) for score, row in zip(scores, rows, strict=True)]
 
 
 @exits_cleanly

@@ -29,6 +29,7 @@ from jdistill.models import lora
 from jdistill.models.model import hidden_states
 from jdistill.models.pma import iem, pma, random_iem
 from jdistill.pair_scorer import PairScorer, load_pair_scorer
+from jdistill.search import answer
 from jdistill.step import make_gradient
 
 P, K, I = COUNTS
@@ -162,7 +163,7 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
         "held_out_queries": 12, "dev_queries": 6, "hard_negatives": 3, "easy_negatives": 2, "positives": 1, "cache_dir": tmp_path / "cache",
         "batch_size": 8, "tune.batch_size": 8, "tune.max_steps": 3, "max_steps": 4, "checkpoint_every": 2, "tune.checkpoint_every": 2,
         "judge.query_tokens": 20, "judge.passage_tokens": 20, "lora.rank": 2, "tune.lora.rank": 2, "iem_size": 8, "onnx": False,
-        "query_length": 20, "document_length": 20, "latency_texts": 0,
+        "query_length": 20, "document_length": 20, "latency_texts": 0, "index_texts": 100,
     }  # fmt: skip
     run = commands.run_inside(commands.command("configs/d2llm.py", tmp_path / "run", settings))
     assert run.returncode == 0, run.stderr[-3000:]
@@ -176,6 +177,8 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
         "cosine",
         "rescored",
     }
+    found = answer(tmp_path / "run", "the river", 5)
+    assert len(found) == 5 and sorted(found, reverse=True) == found
     about = json.loads((tmp_path / "run" / "tune" / "adapter" / "adapter_config.json").read_text())
     assert about["r"] == 2 and about["lora_alpha"] == 64
     scorer = load_pair_scorer(str(tmp_path / "run" / "export"))
@@ -302,6 +305,7 @@ def test_splits_and_held_out_queries(tmp_path: Path) -> None:
         ({"interaction": "triple"}, "interaction='triple' is not one of"),
         ({"pooling": "cls"}, "pooling='cls' is not one of pma"),
         ({"loss.temperature": 0.0}, "temperature=0.0 must be above 0"),
+        ({"judge.adapter": "runs/a/tune/adapter"}, "is a tuned judge: --config.tune.epochs=0 takes it as it is"),
     ],
 )
 def test_keys_that_do_not_fit_are_named(changes: dict, message: str) -> None:

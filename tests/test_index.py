@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_encoder, real_teacher_folder, save_encoder, sentences
+from conftest import make_decoder, make_encoder, real_teacher_folder, save_encoder, sentences
 from test_sts import write_stsb
 
 from jdistill import evaluate, index, loading, search
 from jdistill.errors import UserError
 from jdistill.evals.sts import evaluate_sts
+from jdistill.interaction_files import add_interaction
+from jdistill.models.pma import random_iem
+from jdistill.pair_scorer import PairScorer
 
 RNG = np.random.default_rng(0)
 VECTORS = RNG.normal(size=(50, 8)).astype(np.float32)
@@ -134,6 +137,28 @@ def test_search_answers(workdir: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert search.main(["--workdir", str(workdir), "--k", "1", "trigonometry function"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("  1  0.") and line.endswith("Return the cosine of x radians.")
+
+
+def test_search_asks_by_the_prompts_and_ranks_by_the_interaction_module(tmp_path: Path) -> None:
+    model, texts = (
+        replace(make_decoder(), prompts={"query": "question: ", "document": "passage: "}),
+        sentences(30, seed=3),
+    )
+    vectors = model.encode(texts, prompt="document")
+    save_encoder(model, tmp_path / "export")
+    index.build(vectors).save(tmp_path / "index", texts, model.fingerprint())
+    query = model.encode(["the river"], prompt="query")
+    cosines = (index.unit_rows(vectors) @ index.unit_rows(query)[0]).tolist()
+    found = search.answer(tmp_path, "the river", 30)
+    assert [text for _, text in found] == sorted(texts, key=lambda text: -cosines[texts.index(text)])
+    assert found[0][0] == pytest.approx(max(cosines), abs=1e-5)
+
+    scorer = PairScorer(model, random_iem(32, np.random.default_rng(0), 8))
+    add_interaction(tmp_path / "export", scorer.params, 32, "dual")
+    logits = scorer.score(["the river"] * 30, texts, symmetric=False).tolist()
+    best = sorted(range(30), key=lambda i: -logits[i])[:4]
+    assert [text for _, text in search.answer(tmp_path, "the river", 4)] == [texts[i] for i in best]
+    assert best != sorted(range(30), key=lambda i: -cosines[i])[:4]  # or the test would say nothing
 
 
 def test_search_says_what_is_missing(workdir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

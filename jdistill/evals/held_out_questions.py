@@ -11,8 +11,7 @@ from jdistill.pair_scorer import PairScorer
 
 def held_out_collection(one: JudgedSet) -> Collection:
     """The test questions that have a passage, and the distinct passages of all pairs of the file, those of training too."""
-    every = dict.fromkeys(text for pairs in (one.test, one.dev, one.train) for text in pairs.passages)
-    id_of = {text: str(i) for i, text in enumerate(every)}
+    id_of = {text: str(i) for i, text in enumerate(one.passages)}
     relevant: dict[str, dict[str, int]] = {}
     for query, passage, right in zip(one.test.queries, one.test.passages, one.test.labels, strict=True):
         if right:

@@ -37,7 +37,8 @@ POOLINGS = ("pma", "mean", "lasttoken")
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
-    """Tuning of the judge, where cfg.tune.epochs asks for it, and distillation. Raises UserError for names that are not listed."""
+    """Tuning of the judge, where cfg.tune.epochs asks for it, and distillation. Raises UserError for names that are not listed,
+    and a judge with an adapter that is to be tuned."""
     if not cfg.symmetric and not cfg.asymmetric:
         raise UserError("--config.symmetric or --config.asymmetric is needed: a file of labelled pairs")
     for key, value, listed in (
@@ -52,6 +53,10 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     distil = Stage("distil", "candidates", cfg, build, teacher=False)
     if not cfg.tune.epochs and not cfg.tune.max_steps:
         return (distil,)
+    if cfg.judge.adapter:  # what tuning wrote would fit the model with that adapter in it, and no other
+        raise UserError(
+            f"--config.judge.adapter={cfg.judge.adapter} is a tuned judge: --config.tune.epochs=0 takes it as it is"
+        )
     changed = cfg.copy_and_resolve_references()
     changed.update(cfg.tune)
     return Stage("tune", "judgements", changed, build_judge, teacher=False, trains="judge"), distil
