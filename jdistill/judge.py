@@ -19,7 +19,6 @@ import numpy as np
 
 from jdistill import convert, loading, sharding
 from jdistill.cache import AnswerCache
-from jdistill.data.sources import resolve
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.gguf_file import read_gguf
@@ -201,7 +200,7 @@ def judge_of(model: Encoder, key: str = "teacher", **settings: Any) -> Judge:
     source = model.source
     if not isinstance(model.config, DecoderConfig) or model.config.tied:
         return Judge(model, **settings)
-    place = resolve(source, key)
+    place = loading.folder_of(source, key)
     tensors = read_gguf(place)[1] if place.suffix == ".gguf" else convert.read_tensors(place)
     if "lm_head.weight" not in tensors:
         raise UserError(f"--{key}={source} has no output layer (lm_head.weight), so it cannot answer")

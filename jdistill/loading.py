@@ -13,6 +13,16 @@ from jdistill.gguf_file import read_gguf
 from jdistill.models.decoder import DecoderConfig
 from jdistill.pma_tensors import from_torch
 
+# The files that are wanted of a hub repository, whose other formats of the same weights can be as large again.
+WANTED = [
+    "*.json", "*.safetensors", "*.txt", "*.model", "*Pooling/*", "*_Dense/*", "*_WordEmbeddings/*", "*_LSTM/*", "*_Interaction/*",
+]  # fmt: skip
+
+
+def folder_of(source: str, key: str) -> Path:
+    """Where a model's files lie, downloaded where it is a hub id; a .gguf file itself. Raises as data.sources.resolve."""
+    return resolve(source, key, allow_patterns=WANTED)
+
 
 def load(source: str, *, key: str = "model", dtype: str = "float32", weights: dict[str, Any] | None = None) -> Encoder:
     """Loads an encoder from a path, a hub id or `pkg:import_name/sub/folder`.
@@ -22,21 +32,7 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     decoders. `key` is what error messages call this source. weights: taken instead of the folder's own safetensors.
     Raises UserError for whatever is missing, damaged or does not fit together.
     """
-    folder = resolve(
-        source,
-        key,
-        allow_patterns=[
-            "*.json",
-            "*.safetensors",
-            "*.txt",
-            "*.model",
-            "*Pooling/*",
-            "*_Dense/*",
-            "*_WordEmbeddings/*",
-            "*_LSTM/*",
-            "*_Interaction/*",
-        ],
-    )
+    folder = folder_of(source, key)
     if folder.suffix == ".gguf":
         return _load_gguf(folder, source, dtype)
     modules = encoder_files.read_json(

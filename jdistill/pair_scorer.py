@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jdistill import loading
-from jdistill.data.sources import resolve
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.interaction_files import add_interaction, read_interaction
@@ -96,7 +95,7 @@ def save_interaction(model: PairScorer, folder: Path) -> float:
 def load_pair_scorer(source: str, key: str = "model") -> PairScorer:
     """An encoder with its interaction module; of a folder without one, pairs are scored by their cosine."""
     encoder = loading.load(source, key=key)
-    found = read_interaction(resolve(source, key))
+    found = read_interaction(loading.folder_of(source, key))
     if found is None:
         return PairScorer(encoder, None, "cosine")
     params, kind = found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from ml_collections import ConfigDict
 
 from jdistill import sharding
 from jdistill.corpus import Corpus, cache_folder
+from jdistill.judged import Judged
 from jdistill.methods.contract import Method, Stage
 from jdistill.optimizer import make_optimizer
 from jdistill.progress import clock
@@ -20,10 +22,13 @@ from jdistill.teacher import Teacher
 from jdistill.train import Data, total_steps
 
 TIMED_STEPS = 3  # of each of the two commonest widths
+TIMED_TEXTS, TIMED_PAIRS = 256, 64  # that a teacher answers, that a judge scores
 
 
-def describe(stage: Stage, method: Method, data: Data, teacher: Teacher, corpus: Corpus) -> str:
-    """A stage's plan as lines of text. Compiles and runs a few steps; writes nothing."""
+def describe(
+    stage: Stage, method: Method, data: Data, teacher: Teacher, corpus: Corpus, judged: Judged | None = None
+) -> str:
+    """A stage's plan as lines of text. judged: the pairs that the stage asks a judge of. Compiles and runs a few steps; writes nothing."""
     cfg, batches = stage.cfg, data.batches
     steps = total_steps(cfg, batches.steps_per_epoch)
     per_token, memory = _measure(cfg, method, data)
@@ -34,7 +39,6 @@ def describe(stage: Stage, method: Method, data: Data, teacher: Teacher, corpus:
     )
     asked = (corpus.train if stage.teacher else []) + corpus.held_out
     missing = int((teacher.cache(cache_folder(cfg)).rows(asked) < 0).sum())
-    fill_rate = _teacher_rate(teacher, corpus.train[:256]) if missing and teacher.encoder is not None else 0.0
     checkpoint = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
     answers = missing * (4 * teacher.width + 16)
     free = shutil.disk_usage(cache_folder(cfg) if cache_folder(cfg).exists() else ".").free
@@ -63,7 +67,7 @@ def describe(stage: Stage, method: Method, data: Data, teacher: Teacher, corpus:
             f"{answers / 2**20:,.0f} MiB of teacher answers, "
             f"{(cfg.keep_last + 1) * checkpoint / 2**20:,.0f} MiB of checkpoints; {free / 2**30:,.0f} GiB free",
         ),
-        ("teacher", f"{missing:,} texts to answer" + (f", about {clock(missing / fill_rate)}" if fill_rate else "")),
+        _of_judge(judged) if judged else _of_teacher(teacher, corpus.train, missing),
         (
             "training",
             f"about {clock(steps * step_tokens * per_token)} at {cfg.batch_size / (step_tokens * per_token):,.0f} {data.unit}/s",
@@ -102,9 +106,27 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
     return seconds / tokens, memory
 
 
-def _teacher_rate(teacher: Teacher, texts: list[str]) -> float:
-    """Texts a second that the teacher answers, compiling left out."""
-    teacher.answer(texts)
+def _of_teacher(teacher: Teacher, texts: list[str], missing: int) -> tuple[str, str]:
+    about = ""
+    if missing and teacher.encoder is not None:
+        some = texts[:TIMED_TEXTS]
+        about = f", about {clock(missing / _rate(lambda: teacher.answer(some), len(some)))}"
+    return "teacher", f"{missing:,} texts to answer{about}"
+
+
+def _of_judge(judged: Judged) -> tuple[str, str]:
+    """All pairs, since which of them a judge that is yet to be tuned has answered cannot be known."""
+    pairs = {one.branch: one.candidates.pairs() for one in judged.sets}
+    branch, (queries, passages) = max(pairs.items(), key=lambda item: len(item[1][0]))
+    few = queries[:TIMED_PAIRS], passages[:TIMED_PAIRS]
+    rate = _rate(lambda: judged.judges[branch].score(*few), len(few[0]))
+    count = sum(len(one) for one, _ in pairs.values())
+    return "judge", f"{count:,} pairs to score, less those that are kept, about {clock(count / rate)} for all"
+
+
+def _rate(run: Callable[[], object], count: int) -> float:
+    """How many of `count` things a second, compiling left out."""
+    run()
     began = time.perf_counter()
-    teacher.answer(texts)
-    return len(texts) / (time.perf_counter() - began)
+    run()
+    return count / (time.perf_counter() - began)

@@ -111,7 +111,8 @@ def plans(run: Run) -> Iterator[str]:
     student, is_teacher = run.start, run.is_teacher
     for stage in run.stages:
         method, data = open_stage(run, stage, student, is_teacher, made_up=True)
-        yield plan.describe(stage, method, data, run.teacher, run.words)
+        asks = run.judged if stage.data == "candidates" else None
+        yield plan.describe(stage, method, data, run.teacher, run.words, asks)
         if stage.trains == "student":
             student, is_teacher = method.student, False
 

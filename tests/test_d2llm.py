@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,10 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
         "judge.query_tokens": 20, "judge.passage_tokens": 20, "lora.rank": 2, "tune.lora.rank": 2, "iem_size": 8, "onnx": False,
         "query_length": 20, "document_length": 20, "latency_texts": 0, "index_texts": 100,
     }  # fmt: skip
-    run = commands.run_inside(commands.command("configs/d2llm.py", tmp_path / "run", settings))
+    arguments = commands.command("configs/d2llm.py", tmp_path / "run", settings)
+    planned = commands.run_inside([*arguments, "--dry_run"])
+    assert not (tmp_path / "run").exists() and re.search(r"^judge     \d+ pairs to score", planned.stdout, re.MULTILINE)
+    run = commands.run_inside(arguments)
     assert run.returncode == 0, run.stderr[-3000:]
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert [stage["name"] for stage in results["training"]["stages"]] == ["tune", "distil"]
