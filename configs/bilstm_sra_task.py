@@ -21,7 +21,7 @@ def get_config() -> ConfigDict:
     c.method = "classify"
     c.teacher = "sentence-transformers/all-MiniLM-L6-v2"  # whose word pieces and embeddings a student from scratch has
     c.student = "scratch"  # a run's folder or an export that is fine-tuned, recurrent or transformer; or scratch
-    c.task = "sst2"  # sst2, mrpc, trec, mr, cr, subj, mpqa (SentEval); qqp, mnli, mnli-mm, rte, qnli, … (GLUE); any name for own files
+    c.task = "sst2"  # sst2, mrpc, trec, mr, cr, subj, mpqa (SentEval); qqp, mnli (both dev splits), rte, qnli, … (GLUE); any name for own files
     c.task_dir = (
         ""  # a SentEval folder; a folder with train and dev as .tsv or .jsonl; or a datasets id such as nyu-mll/glue
     )

@@ -12,7 +12,7 @@ from jdistill.evals.held_out_questions import evaluate_questions
 from jdistill.evals.judged_pairs import evaluate_judged
 from jdistill.evaluate import evaluate
 from jdistill.export import export
-from jdistill.labelled import task_scores
+from jdistill.labelled import task_results
 from jdistill.methods.d2llm import interaction_of
 from jdistill.model_card import write_card
 from jdistill.pair_scorer import PairScorer, save_interaction
@@ -57,10 +57,7 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
     if run.labelled is not None and "head" in trained.params:
         task = run.labelled.task
         save_head(Classifier(model, trained.params["head"], task.labels, task.pairs), workdir / "export")
-        split = "dev" if task.test is None else "test"
-        scores = {which: task_scores(task, model, trained.params["head"], which) for which in {"dev", split}}
-        rows = {"train": len(task.train), "dev": len(task.dev)} | ({"test": len(task.test)} if task.test else {})
-        results["task"] = {task.name: scores[split] | {"split": split, "dev": scores["dev"], "rows": rows}}
+        results["task"] = task_results(task, model, trained.params["head"])
     if trained.judged is not None:
         scorer = PairScorer(model, trained.params.get("iem"), interaction_of(cfg))
         checks["logits"] = save_interaction(scorer, workdir / "export")

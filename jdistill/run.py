@@ -176,7 +176,7 @@ def stage_score(
         return lambda params: of_encoder(method.trained(params))
 
     def of_task(params: Tree) -> dict[str, float]:
-        found = task_scores(labelled.task, method.trained(params), params["head"], "dev")
+        found = task_scores(labelled.task, method.trained(params), params["head"], labelled.task.dev)
         return found | {"score": float(np.mean(list(found.values())))}
 
     return of_task

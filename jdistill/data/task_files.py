@@ -15,6 +15,8 @@ Row = tuple[str, str | None, int]  # a text, the second of a pair, the label's p
 Record = tuple[str, dict[str, str]]  # where it stands, and its columns
 
 SPLITS = ("train", "dev", "test")
+OTHER_DEV = "dev_mismatched"  # MNLI's second dev split, of kinds of text that the training rows have none of
+FILES = {"dev": ("dev", "dev_matched")}  # what a split's file is called, where it may be called otherwise
 # Pairs first: GLUE's QNLI has a question and a sentence, which alone would be a task of single sentences.
 COLUMNS = (
     ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"), ("question", "sentence"),
@@ -28,40 +30,44 @@ CONFIGS = {"snli": "plain_text"}  # of datasets whose config is not called as th
 
 
 def read_files(folder: Path) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
-    """(split -> rows, labels) of train, dev and perhaps test. Raises UserError naming file and line."""
+    """(split -> rows, labels) of train, dev and perhaps test and OTHER_DEV. Raises UserError naming file and line."""
     records: dict[str, list[Record]] = {}
-    for split in SPLITS:
-        path = next((p for p in (folder / f"{split}.tsv", folder / f"{split}.jsonl") if p.is_file()), None)
+    for split in (*SPLITS, OTHER_DEV):
+        called = FILES.get(split, (split,))
+        path = next(
+            (p for name in called for p in (folder / f"{name}.tsv", folder / f"{name}.jsonl") if p.is_file()), None
+        )
         if path is not None:
             records[split] = list(_tsv(path) if path.suffix == ".tsv" else _jsonl(path))
-        elif split != "test":
+        elif split in ("train", "dev"):
             raise UserError(f"{folder} holds no {split}.tsv or {split}.jsonl")
     return rows_of(records)
 
 
 def read_dataset(name: str, source: str) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
-    """The same of GLUE and what is laid out like it, without a test split. mnli: matched; mnli-mm: the mismatched dev."""
+    """The same of GLUE and what is laid out like it, without a test split; mnli with both its dev splits."""
     from datasets import load_dataset
 
-    subset, mismatched = name.removesuffix("-mm"), name.endswith("-mm")
     try:
-        found = load_dataset(source, CONFIGS.get(subset, subset))
+        found = load_dataset(source, CONFIGS.get(name, name))
     except Exception as error:  # the library raises a dozen kinds, some of them its dependencies' own
         raise UserError(
-            f"--config.task_dir={source}: no such folder, and the dataset {source} ({subset}) cannot be loaded "
+            f"--config.task_dir={source}: no such folder, and the dataset {source} ({name}) cannot be loaded "
             f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). Name a local folder"
         ) from None
-    ending = ("_mismatched" if mismatched else "_matched") if "validation_matched" in found else ""
+    theirs = {"train": "train", "dev": "validation"}
+    if "validation_matched" in found:
+        theirs |= {"dev": "validation_matched", OTHER_DEV: "validation_mismatched"}
     names = getattr(found["train"].features.get("label"), "names", None)
     records: dict[str, list[Record]] = {}
-    for split, theirs in (("train", "train"), ("dev", f"validation{ending}")):
-        if theirs not in found:
+    for split, called in theirs.items():
+        if called not in found:
             raise UserError(
-                f"--config.task_dir={source}: the dataset has no split {theirs!r}; it has {', '.join(found)}"
+                f"--config.task_dir={source}: the dataset has no split {called!r}; it has {', '.join(found)}"
             )
         records[split] = [
-            (f"{source} ({subset}), {theirs}, row {i}", {k: "" if v is None else str(v) for k, v in row.items()})
-            for i, row in enumerate(found[theirs])
+            (f"{source} ({name}), {called}, row {i}", {k: "" if v is None else str(v) for k, v in row.items()})
+            for i, row in enumerate(found[called])
         ]
     rows, labels = rows_of(records)
     return rows, tuple(names[int(label)] for label in labels) if names else labels

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill.data.task_files import SPLITS, Row, label_of, read_dataset, read_files
+from jdistill.data.task_files import OTHER_DEV, SPLITS, Row, label_of, read_dataset, read_files
 from jdistill.errors import UserError
 
 DEV_SHARE, TEST_SHARE = 0.1, 0.1  # of a task that comes without these splits, drawn by the seed
@@ -41,6 +41,7 @@ class Task:
     dev: Split
     test: Split | None
     metrics: tuple[str, ...] = ("accuracy",)
+    other_dev: Split | None = None  # MNLI's mismatched rows
 
     @property
     def pairs(self) -> bool:
@@ -190,4 +191,12 @@ def _metrics(name: str, labels: tuple[str, ...]) -> tuple[str, ...]:
 
 def _from_rows(name: str, found: tuple[dict[str, list[Row]], tuple[str, ...]]) -> Task:
     splits, labels = {split: _split(rows) for split, rows in found[0].items()}, found[1]
-    return Task(name, labels, splits["train"], splits["dev"], splits.get("test"), _metrics(name, labels))
+    return Task(
+        name,
+        labels,
+        splits["train"],
+        splits["dev"],
+        splits.get("test"),
+        _metrics(name, labels),
+        splits.get(OTHER_DEV),
+    )

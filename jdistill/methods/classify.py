@@ -74,13 +74,13 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         known_n = (batch["label"] >= 0).astype(jnp.float32)  # augmented rows have no label
         count = jnp.maximum(known_n.sum(), 1.0)
         each_n = optax.softmax_cross_entropy_with_integer_labels(found_nxC, jnp.maximum(batch["label"], 0))
-        cross_entropy = (each_n * known_n).sum() / count
         right_n = (found_nxC.argmax(-1) == batch["label"]).astype(jnp.float32)
-        metrics = {"cross_entropy": cross_entropy, "accuracy": (right_n * known_n).sum() / count}
-        loss = cross_entropy
-        if "logits" in batch:  # L = a CE + (1 - a) |z_teacher - z|²
+        metrics = {"cross_entropy": (each_n * known_n).sum() / count, "accuracy": (right_n * known_n).sum() / count}
+        loss = metrics["cross_entropy"]
+        if "logits" in batch:
             metrics["logit_mse"] = mse(found_nxC, batch["logits"])
-            loss = frozen["hard"] * cross_entropy + (1.0 - frozen["hard"]) * metrics["logit_mse"]
+            # L = a CE + (1 - a) |z_teacher - z|², a row's own: one without a label has the second part alone.
+            loss = frozen["hard"] * (each_n * known_n).mean() + (1.0 - frozen["hard"]) * metrics["logit_mse"]
         return loss, metrics | {"loss": jnp.asarray(loss)}
 
     return Method(
