@@ -49,7 +49,7 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
     if workdir != first:
         run(flags, "student", 0)
         keys |= {"judge.adapter": str(first / "tune" / "adapter"), "tune.epochs": "0", "tune.max_steps": "0"}
-    keys = sources | {"seed": str(seed), "onnx": "False", "latency_texts": "0"} | keys
+    keys = sources | {"seed": str(seed), "onnx": "False", "latency_texts": "0", "index_texts": "0"} | keys
     command = [sys.executable, "-m", "jdistill.main", "--workdir", str(workdir)]
     command += ["--config", f"configs/d2llm.py:{variant}" if variant else "configs/d2llm.py"]
     # The changed keys of a row after what the command line says for all of them.

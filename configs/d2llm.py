@@ -31,7 +31,6 @@ def get_config(variant: str = "") -> ConfigDict:
     c.teacher_dtype = "bfloat16"
     c.text = ""
     c.evaluate_teacher = False
-    c.index_texts = 0
 
     # Labelled pairs: sentence1 (question), sentence2 (sentence), label, and split where there is one.
     c.symmetric = ""  # do the two say the same; empty: none
