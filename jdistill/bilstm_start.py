@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers import models as token_models
 from transformers import PreTrainedTokenizerFast
 
@@ -20,7 +20,9 @@ from jdistill.models.bert import BertConfig
 from jdistill.models.bilstm import DIRECTIONS, BilstmConfig
 from jdistill.progress import log
 
-PAD, UNKNOWN, FIRST = "[PAD]", "[UNK]", "[CLS]"  # of a vocabulary of words, the rows 0, 1 and 2
+PAD, UNKNOWN, FIRST, MASK = SPECIAL = "[PAD]", "[UNK]", "[CLS]", "[MASK]"  # the first rows of a vocabulary of words
+# Words as GloVe's own text was cut: don't is do n't, a number is one word. What is left is one sign a piece.
+WORD = r"n't(?!\w)|'(?:s|re|ve|ll|d|m)(?!\w)|\d+(?:[.,]\d+)+|(?:(?!n't(?!\w))\w)+|[^\w\s]"
 
 
 def make_tokenizer(cfg: ConfigDict, start: Encoder) -> Any:
@@ -28,11 +30,12 @@ def make_tokenizer(cfg: ConfigDict, start: Encoder) -> Any:
     text is empty, and none last, so that cutting a long text is dropping its end."""
     if cfg.student.glove:
         words, _ = read_glove(Path(cfg.student.glove), cfg.student.embedding_size)
-        vocabulary = {word: i for i, word in enumerate([PAD, UNKNOWN, FIRST, *words])}
+        vocabulary = {word: i for i, word in enumerate([*SPECIAL, *words])}
         whole = Tokenizer(token_models.WordLevel(vocabulary, unk_token=UNKNOWN))
-        whole.normalizer = normalizers.BertNormalizer(lowercase=not any(word != word.lower() for word in words))
-        whole.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        special = {"pad_token": PAD, "unk_token": UNKNOWN, "cls_token": FIRST}
+        cased = any(word != word.lower() for word in words)
+        whole.normalizer = normalizers.BertNormalizer(lowercase=not cased, strip_accents=False)
+        whole.pre_tokenizer = pre_tokenizers.Split(Regex(WORD), "removed", invert=True)
+        special = {"pad_token": PAD, "unk_token": UNKNOWN, "cls_token": FIRST, "mask_token": MASK}
     else:
         own = start.tokenizer
         whole = Tokenizer.from_str(own.backend_tokenizer.to_str())
@@ -104,11 +107,12 @@ def _reduced_table(start: Encoder, width: int) -> np.ndarray:
 def _glove_table(cfg: ConfigDict, tokens: TokenTable) -> np.ndarray:
     words, vectors_NxE = read_glove(Path(cfg.student.glove), cfg.student.embedding_size)
     mean = vectors_NxE.mean(0, keepdims=True)
-    counts = np.bincount(tokens.ids, minlength=3 + len(words))
-    seen = counts[3:].sum() + counts[1]
+    counts, first = np.bincount(tokens.ids, minlength=len(SPECIAL) + len(words)), len(SPECIAL)
+    known = counts[first:].sum()
     log.info(
         "words: %d; %.1f %% of the text's are among them, the others are one unknown word",
         len(words),
-        100 * counts[3:].sum() / max(seen, 1),
+        100 * known / max(known + counts[SPECIAL.index(UNKNOWN)], 1),
     )
-    return np.concatenate([np.zeros_like(mean), mean, np.zeros_like(mean), vectors_NxE]).astype(np.float32)
+    of_special = [mean if token in (UNKNOWN, MASK) else np.zeros_like(mean) for token in SPECIAL]
+    return np.concatenate([*of_special, vectors_NxE]).astype(np.float32)

@@ -226,6 +226,19 @@ def test_the_loss_is_half_of_one_minus_cosine_and_its_rivals_that_of_pairs(targe
 
 
 GLOVE = "the 0.1 0.2 0.3\nRiver 1 2 3\n, -1 -2 -3\n. . 4 5 6\nthe 9 9 9\n"
+CUT = {  # as the text of GloVe's vectors was cut
+    "Don't, it's 3.5 café's!": ["do", "n't", ",", "it", "'s", "3.5", "café", "'s", "!"],
+    "does n't can't 'quoted' o'clock": ["does", "n't", "ca", "n't", "'", "quoted", "'", "o", "'", "clock"],
+    "a [MASK] isn'tx n't": ["a", "[MASK]", "isn", "'", "tx", "n't"],
+}
+
+
+def test_words_are_cut_as_glove_has_them(tmp_path: Path) -> None:
+    words = dict.fromkeys(word for cut in CUT.values() for word in cut if word != "[MASK]")
+    (tmp_path / "glove.txt").write_text("".join(f"{word} {i} 0 1\n" for i, word in enumerate(words)))
+    tokenizer = student(**{"student.glove": str(tmp_path / "glove.txt"), "student.embedding_size": 3}).tokenizer
+    for text, cut in CUT.items():
+        assert tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"]) == ["[CLS]", *cut]
 
 
 def test_words_and_their_vectors_from_a_file(tmp_path: Path) -> None:
@@ -233,7 +246,7 @@ def test_words_and_their_vectors_from_a_file(tmp_path: Path) -> None:
     words, vectors = read_glove(tmp_path / "glove.txt", 3)
     assert words == ["the", "River", ",", ". ."] and vectors[0].tolist() == pytest.approx([0.1, 0.2, 0.3])
     model = student(**{"student.glove": str(tmp_path / "glove.txt"), "student.embedding_size": 3})
-    assert model.tokenize(["The River, the Stone"]) == [[2, 1, 4, 5, 3, 1]]  # cased words: The is unknown
+    assert model.tokenize(["The River, the Stone"]) == [[2, 1, 5, 6, 4, 1]]  # cased words: The is unknown
     np.testing.assert_allclose(model.params["word"]["embedding"][1], vectors.mean(0), rtol=1e-6)
     export(model, tmp_path / "out")
     again = jdistill.load(str(tmp_path / "out"))
