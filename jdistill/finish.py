@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jdistill import index, loading, sharding
 from jdistill.classifier import Classifier, save_head
+from jdistill.encoder import Encoder
 from jdistill.evals import agreement, speed
 from jdistill.evals.held_out_questions import evaluate_questions
 from jdistill.evals.judged_pairs import evaluate_judged
@@ -15,6 +19,7 @@ from jdistill.export import export
 from jdistill.labelled import task_results
 from jdistill.methods.d2llm import interaction_of
 from jdistill.model_card import write_card
+from jdistill.models.bilstm import BilstmConfig
 from jdistill.pair_scorer import PairScorer, save_interaction
 from jdistill.progress import clock, log
 from jdistill.report import write_report
@@ -67,6 +72,8 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
             by_scorer = evaluate(model, beir=cfg.beir, **search, scorer=scorer, rescore=cfg.rescore)
             results["retrieval_rescored"] = by_scorer["retrieval"]
     if words.held_out:
+        if isinstance(model.config, BilstmConfig):
+            results["student"]["unknown_tokens"] = unknown_tokens(model, words.held_out)
         results["agreement"] = agreement.agreement(model.encode(words.held_out), run.answers.held_out())
         if cfg.latency_texts:
             pair = {"teacher": teacher.encoder, "student": model} if teacher.encoder else {"student": model}
@@ -83,6 +90,12 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
     for line in headline(results):
         log.info(line)
     log.info("trained in %s; see %s", clock(results["training"]["seconds"]), workdir / "report.html")
+
+
+def unknown_tokens(model: Encoder, texts: Sequence[str]) -> float:
+    """The share of the texts' tokens that the vocabulary lacks, in percent; the token that begins a text is not counted."""
+    ids = np.concatenate([row[1:] for row in model.tokenize(texts)])
+    return 100 * float(np.mean(ids == model.tokenizer.unk_token_id))
 
 
 def headline(results: dict[str, Any]) -> list[str]:

@@ -147,6 +147,7 @@ def write_headline(page: Page, results: dict[str, dict[str, Any]], speed: list[d
         ("Parameters", teacher.get("num_params"), student.get("num_params"), 0, 1.0, ""),
         ("Size", teacher.get("bytes"), student.get("bytes"), 1, 1e-6, " MB"),
         ("STS average", results["teacher_sts"].get("Avg"), results["sts"].get("Avg"), 2, 1.0, ""),
+        ("Tokens that its vocabulary lacks", None, student.get("unknown_tokens"), 2, 1.0, " %"),
     ]
     rows = [
         [

@@ -23,6 +23,7 @@ from jdistill.data.glove import read_glove
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.export import export
+from jdistill.finish import unknown_tokens
 from jdistill.methods import METHODS
 from jdistill.methods.contract import Start
 from jdistill.models.bilstm import DIRECTIONS, Bilstm, BilstmConfig, _by_scan, flat_weights
@@ -248,6 +249,7 @@ def test_words_and_their_vectors_from_a_file(tmp_path: Path) -> None:
     model = student(**{"student.glove": str(tmp_path / "glove.txt"), "student.embedding_size": 3})
     assert model.tokenize(["The River, the Stone"]) == [[2, 1, 5, 6, 4, 1]]  # cased words: The is unknown
     np.testing.assert_allclose(model.params["word"]["embedding"][1], vectors.mean(0), rtol=1e-6)
+    assert unknown_tokens(model, ["the River", "the Stone"]) == 25
     export(model, tmp_path / "out")
     again = jdistill.load(str(tmp_path / "out"))
     np.testing.assert_array_equal(again.encode(["the River ."]), model.encode(["the River ."]))
@@ -302,7 +304,7 @@ def test_a_run_ends_with_a_student_closer_to_its_teacher(tmp_path: Path) -> None
     done = commands.run_inside(commands.command("configs/bilstm_sra.py", tmp_path / "run", settings))
     assert done.returncode == 0, done.stderr[-2000:]
     results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert results["agreement"]["mean_cosine"] > 0.5
+    assert results["agreement"]["mean_cosine"] > 0.5 and results["student"]["unknown_tokens"] == 0
     model = jdistill.load(str(tmp_path / "run" / "export"))
     assert isinstance(model.config, BilstmConfig) and model.dim == 32
     of_cls = jdistill.load(str(teacher))
