@@ -4,7 +4,8 @@
         [--rows student bi_encoder no_ri_ph …] [--seeds 0 1 2] [-- --config.student.layers=6 …]
 
 The judge is tuned once, in the run student-0; the other runs begin with its adapter and find its scores. A row is a variant of
-configs/d2llm.py, or alpha=0.5, beta=…, gamma=…; sym, asym (one file alone), single (one branch). Runs are folders of WORKDIR that resume.
+configs/d2llm.py, or alpha=0.5, beta=…, gamma=…; sym, asym (one file alone, scored on the other too), cos-sym, cos-asym (the same by
+cosine; cosine is the paper's cos-mixed), single (one branch), half (of the layers). Runs are folders of WORKDIR that resume.
 Prints accuracy, average precision, prior, precision and recall for each file, each row's average precision above the prior as a share
 of its judge's, and MRR@10 and recall@10 of the held-out questions, by cosine and by the interaction module.
 """
@@ -16,6 +17,7 @@ import json
 import statistics
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,16 @@ import jdistill
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.evals.held_out_questions import evaluate_questions
 from jdistill.evals.judged_pairs import evaluate_judged
-from jdistill.judged import read_judged
-from jdistill.pair_scorer import PairScorer
+from jdistill.judged import Judged, read_judged
+from jdistill.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.progress import setup_logging
 
+ONE_FILE = {
+    "sym": "asymmetric",
+    "asym": "symmetric",
+    "cos-sym": "asymmetric",
+    "cos-asym": "symmetric",
+}  # row -> what is left out
 ROWS = ("student", "bi_encoder", "contrastive", "no_ri_ph", "no_ri_hi", "no_fi", "mean", "lasttoken", "cosine")
 
 
@@ -41,10 +49,13 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
     if "=" in row:
         name, _, value = row.partition("=")
         variant, keys = "", {f"loss.{name}": value}
-    elif row in ("sym", "asym"):
-        variant, keys = "", {"asymmetric" if row == "sym" else "symmetric": ""}
+    elif row in ONE_FILE:
+        variant, keys = "cosine" if row.startswith("cos-") else "", {ONE_FILE[row]: ""}
     elif row == "single":
         variant, keys = "", {"interaction": "single"}
+    elif row == "half":
+        whole = jdistill.load(str(run(flags, "student", 0) / "export")).config.num_layers
+        variant, keys = "", {"student.layers": str(whole // 2)}
     sources = {"teacher": flags.teacher, "symmetric": flags.symmetric, "asymmetric": flags.asymmetric}
     if workdir != first:
         run(flags, "student", 0)
@@ -55,6 +66,12 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
     # The changed keys of a row after what the command line says for all of them.
     subprocess.run([*command, *flags.extra, *(f"--config.{key}={value}" for key, value in keys.items())], check=True)
     return workdir
+
+
+def other_file(judged: Judged, cfg: ConfigDict, row: str, folder: Path) -> dict[str, Any]:
+    """The figures of a student that learnt from one file on the other."""
+    left_out = replace(judged, sets=tuple(one for one in judged.sets if one.branch == ONE_FILE[row]))
+    return evaluate_judged(cfg, left_out, load_pair_scorer(str(folder / "export")))
 
 
 def untuned(flags: argparse.Namespace, cfg: ConfigDict) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -112,6 +129,12 @@ def main() -> None:
         done[row], questions[row] = ([of[key] for of in results] for key in ("pairs", "questions"))
     first = json.loads((flags.workdir / "student-0" / "results.json").read_text())["pairs"]
     cfg = ConfigDict(json.loads((flags.workdir / "student-0" / "config.json").read_text()))
+    if done.keys() & ONE_FILE.keys():
+        cfg.judge.adapter = str(flags.workdir / "student-0" / "tune" / "adapter")
+        judged = read_judged(cfg, jdistill.load(flags.teacher))
+        for row in done.keys() & ONE_FILE.keys():
+            for seed, pairs in zip(flags.seeds, done[row], strict=True):
+                pairs |= other_file(judged, cfg, row, flags.workdir / f"{row}-{seed}")
     plain, plain_questions = untuned(flags, cfg)
     for name, figures in first.items():
         print(

@@ -1,0 +1,90 @@
+"""D2LLM's figure 2: what a question costs a bi-encoder, the student with its interaction module, and the judge, split in three.
+
+    python bench/d2llm_runtime.py --student runs/d2llm/export --judge MODEL.gguf --pairs qnli_dev.jsonl [--passages 100] [--rounds 5]
+
+Encoding the query, scoring the passages (whose vectors are there already; the judge has none and reads each pair), ranking. A query at a
+time, the same queries and passages for all; medians over queries and alternating rounds, compiling left out. The bi-encoder is the
+student by its cosines. Prints shares and ratios; --picture draws them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
+import numpy as np
+
+from bench.bars import draw_bars
+from jdistill import index
+from jdistill.compile_cache import keep_compiled_programs
+from jdistill.data.labelled_pairs import read_pairs
+from jdistill.judge import ASYMMETRIC, load_judge
+from jdistill.pair_scorer import load_pair_scorer
+
+PARTS = ("encoding", "scoring", "ranking")
+Scores = Callable[[str, np.ndarray], np.ndarray]  # a question and its vector [1, D] -> scores of the passages
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("student", "judge", "pairs"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--queries", type=int, default=8)
+    parser.add_argument("--passages", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--picture", type=Path, default=Path("runs/d2llm-runtime.png"))
+    flags = parser.parse_args()
+    keep_compiled_programs()
+    scorer, judge = load_pair_scorer(flags.student), load_judge(flags.judge, template=ASYMMETRIC)
+    pairs, model = read_pairs(flags.pairs, "pairs"), scorer.encoder
+    queries = list(dict.fromkeys(pairs.queries))[: flags.queries]
+    passages = list(dict.fromkeys(pairs.passages))[: flags.passages]
+    vectors = model.encode(passages, prompt=model.prompt_for("document"))
+    units = index.unit_rows(vectors)
+
+    def encode(query: str) -> np.ndarray:
+        return model.encode([query], prompt=model.prompt_for("query"))
+
+    ways: dict[str, tuple[Callable[[str], np.ndarray], Scores]] = {
+        "bi-encoder": (encode, lambda _, vector: units @ index.unit_rows(vector)[0]),
+        "student": (encode, lambda _, vector: scorer.every(vector, vectors)[0]),
+        "judge": (lambda _: np.zeros((1, 0)), lambda query, _: judge.score([query] * len(passages), passages)[0]),
+    }
+    taken: dict[str, list[tuple[float, ...]]] = {name: [] for name in ways}
+    for round_ in range(flags.rounds + 1):
+        for query in queries if round_ else queries[:1]:
+            for name, (encoding, scoring) in ways.items():
+                times = [time.perf_counter()]
+                vector = encoding(query)
+                times.append(time.perf_counter())
+                scores = scoring(query, vector)
+                times.append(time.perf_counter())
+                np.argsort(-scores, kind="stable")
+                times.append(time.perf_counter())
+                if round_:
+                    taken[name].append(tuple(after - before for before, after in zip(times, times[1:], strict=False)))
+    medians = {name: [statistics.median(part) for part in zip(*each, strict=True)] for name, each in taken.items()}
+    base = sum(medians["bi-encoder"])
+    print("| | " + " | ".join(PARTS) + " | whole, of the bi-encoder's |\n| --- | --- | --- | --- | --- |")
+    for name, parts in medians.items():
+        shares = " | ".join(f"{100 * part / sum(parts):.1f} %" for part in parts)
+        print(f"| {name} | {shares} | {sum(parts) / base:.2f} |")
+    bars = {
+        name: {what: [part / base] for what, part in zip(PARTS, parts, strict=True)} for name, parts in medians.items()
+    }
+    draw_bars(flags.picture, bars, "time of a question, the bi-encoder's whole being one")
+
+
+if __name__ == "__main__":
+    main()
