@@ -304,7 +304,10 @@ def test_a_run_ends_with_a_student_closer_to_its_teacher(tmp_path: Path) -> None
     done = commands.run_inside(commands.command("configs/bilstm_sra.py", tmp_path / "run", settings))
     assert done.returncode == 0, done.stderr[-2000:]
     results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert results["agreement"]["mean_cosine"] > 0.5 and results["student"]["unknown_tokens"] == 0
+    lines = [json.loads(line) for line in (tmp_path / "run" / "distil" / "metrics.jsonl").read_text().splitlines()]
+    scores = [line["dev/mean_cosine"] for line in lines if "dev/mean_cosine" in line]
+    assert scores == sorted(scores) and len(scores) == 2 and results["agreement"]["mean_cosine"] > 0.5
+    assert results["student"]["unknown_tokens"] == 0
     model = jdistill.load(str(tmp_path / "run" / "export"))
     assert isinstance(model.config, BilstmConfig) and model.dim == 32
     of_cls = jdistill.load(str(teacher))
