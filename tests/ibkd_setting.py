@@ -36,8 +36,8 @@ IN_TWO_PROCESSES = ("", "ibkd", "finetune")
 
 
 def of_devices(count: int) -> list[str]:
-    """For 1 and 8 devices SimTDE's other losses, buffers of others and D2LLM with a whole base too."""
-    return [*ON_ANY_COUNT, *([*LOSSES[1:], "crd", "d2llm"] if count in (1, 8) else [])]
+    """For 1 and 8 devices SimTDE's other losses, buffers of others, D2LLM with a whole base and the recurrent student too."""
+    return [*ON_ANY_COUNT, *([*LOSSES[1:], "crd", "d2llm", "bilstm", "task"] if count in (1, 8) else [])]
 
 
 def config(variant: str = "", **changes: object):

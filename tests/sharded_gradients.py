@@ -22,6 +22,7 @@ if len(sys.argv) > 2:
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
+from bilstm_setting import setting as bilstm_setting  # noqa: E402
 from d2llm_setting import setting as d2llm_setting  # noqa: E402
 from ibkd_setting import IN_TWO_PROCESSES, of_devices  # noqa: E402
 from ibkd_setting import setting as ibkd_setting  # noqa: E402
@@ -41,6 +42,8 @@ def gradients(mesh: Mesh, variants: Iterable[str]) -> dict[str, np.ndarray]:
         make = partial(setting if variant in LOSSES else ibkd_setting, variant)
         if variant.startswith("d2llm"):
             make = partial(d2llm_setting, "")
+        if variant in ("bilstm", "task"):
+            make = partial(bilstm_setting, variant)
         # In chunks too, which must leave each device its own rows.
         chunk_size = 16 if variant == "ibkd_blocks" else 0
         method, batch = make(BATCH, dropout=0.1, **({} if variant == "lmx" else {"student.layers": 1}))

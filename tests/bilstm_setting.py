@@ -1,0 +1,38 @@
+"""A small BiLSTM-SRA, distilled and on a task of pairs, with its batch, without a tokenizer: for the tests of devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+from simtde_setting import random_tokens, small_teacher, start
+
+from configs import bilstm_sra, bilstm_sra_task
+from jdistill.data.tasks import Split, Task
+from jdistill.methods import METHODS
+from jdistill.methods.contract import Method
+
+SIZES = {"embedding_size": 12, "lstm_size": 8}
+
+
+def setting(name: str, rows: int = 8, dropout: float = 0.0, **_: object) -> tuple[Method, dict[str, np.ndarray]]:
+    """bilstm, or task: from scratch on pairs of which some have no label, with a teacher's logits. 20 tokens wide."""
+    cfg = bilstm_sra.get_config() if name == "bilstm" else bilstm_sra_task.get_config()
+    block = cfg.student if name == "bilstm" else cfg.scratch
+    block.update(SIZES | {"dropout": dropout})
+    if name == "task":
+        cfg.task_dir = "given"
+    (stage,) = METHODS[cfg.method](cfg)
+    tokens, rng = random_tokens(max(2 * rows, 300)), np.random.default_rng(0)
+    of_start = start(replace(small_teacher(), tokenizer=cast(Any, SimpleNamespace(pad_token_id=0))), tokens)
+    split = Split(["a", "b", "c"], ["d", "e", "f"], np.arange(3, dtype=np.int32))
+    task = Task("mine", ("no", "perhaps", "yes"), split, split, None)
+    method = stage.build(stage.cfg, replace(of_start, task=task))
+    ids, mask = tokens.padded(np.arange(2 * rows), 20, 0)
+    if name == "bilstm":
+        return method, {"ids": ids[:rows], "mask": mask[:rows], "teacher": of_start.answers(np.arange(rows))}
+    label, logits = rng.integers(-1, 3, rows).astype(np.int32), rng.normal(size=(rows, 3)).astype(np.float32)
+    both = {"ids": ids.reshape(rows, 2, 20), "mask": mask.reshape(rows, 2, 20)}
+    return method, both | {"label": label, "logits": logits}
