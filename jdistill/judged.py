@@ -19,6 +19,7 @@ from jdistill.data.candidates import Candidates, Queries, by_query, candidates, 
 from jdistill.data.holdout import comparable
 from jdistill.data.labelled_pairs import Pairs, read_pairs, train_and_test
 from jdistill.data.mining import Rules, bm25_search, mine, read_mined
+from jdistill.data.packed_rows import PackedRows
 from jdistill.data.triplets import TripletTokens, same_texts
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
@@ -188,7 +189,7 @@ def judgement_data(cfg: ConfigDict, given: Judged) -> tuple[TokenTable, Data]:
 def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
     """Queries with their candidates as the student reads them, and what the judge says of each, asked first. C = P + K + I, J = P + K.
 
-    Batches hold one task each: "ids", "mask" [n, 1 + C, L], "real" [n, 1 + C], "texts" [n, 1 + C] as triplets have them; "z" float32
+    Batches hold one task each: "ids", "segments", "positions" [n, R, S], "real", "texts" [n, 1 + C] as data.packed_rows has them; "z" float32
     [n, C]; "r" float32 [n, J, J], cosines of the judge's features; "symmetric" bool [n]. made_up: zeros for what the judge would
     say, as also where no term of the loss imitates it.
     """
@@ -208,7 +209,12 @@ def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bo
             places[columns >= 0] = scores.places(*one.candidates.pairs())
         parts.append(
             _Part(
-                tokens, places, sum(one.candidates.counts[:2]), scores, one.branch == BRANCHES[0], bool(cfg.loss.gamma)
+                PackedRows(tokens),
+                places,
+                sum(one.candidates.counts[:2]),
+                scores,
+                one.branch == BRANCHES[0],
+                bool(cfg.loss.gamma),
             )
         )
     starts = np.cumsum([0, *(len(part.places) for part in parts)])
@@ -223,17 +229,17 @@ def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bo
         digest.update(one.candidates.columns.tobytes() + given.judges[one.branch].fingerprint().encode())
         for text in [*one.candidates.queries, *one.candidates.passages]:
             digest.update(text.encode() + b"\n")
-    lengths = np.concatenate([part.tokens.lengths for part in parts])
+    lengths = np.concatenate([part.packed.lengths for part in parts])
     batches = replace(make_batches(cfg, lengths), groups=group)
     per_row = 1 + parts[0].places.shape[1]
-    return parts[0].tokens.passages, Data(batches, rows_of, digest.hexdigest(), "queries", per_row)
+    return parts[0].packed.tokens.passages, Data(batches, rows_of, digest.hexdigest(), "queries", per_row)
 
 
 @dataclass(frozen=True)
 class _Part:
     """The rows of one file. features: whether r is asked for."""
 
-    tokens: TripletTokens
+    packed: PackedRows
     places: np.ndarray
     near: int
     scores: Scores | None
@@ -256,7 +262,7 @@ class _Part:
             y /= np.maximum(np.linalg.norm(y, axis=-1, keepdims=True), 1e-12)
             r = y @ y.transpose(0, 2, 1)
         about = {"z": self.z[rows], "r": r, "symmetric": np.full(len(rows), self.symmetric)}
-        return self.tokens.padded(rows, width, pad_id) | about
+        return self.packed.padded(rows, width, pad_id) | about
 
 
 def _settings(cfg: ConfigDict, branch: str) -> dict[str, Any]:

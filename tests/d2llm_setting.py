@@ -7,6 +7,9 @@ from conftest import random_params, tiny_decoder_config
 from simtde_setting import random_tokens, start
 
 from configs import d2llm as config_file
+from jdistill.data.batches import TokenTable
+from jdistill.data.packed_rows import PackedRows
+from jdistill.data.triplets import TripletTokens
 from jdistill.encoder import Encoder
 from jdistill.imitation import cosines
 from jdistill.methods import METHODS
@@ -27,7 +30,7 @@ def config(variant: str = "", **changes: object):
 def setting(
     variant: str = "", rows: int = 8, dropout: float = 0.0, **changes: object
 ) -> tuple[Method, dict[str, np.ndarray]]:
-    """The method with adapters that do something, and a batch of so many queries, 12 tokens wide."""
+    """The method with adapters that do something, and a batch of so many queries, in two sequences each."""
     cfg, config_of = config(variant, **{"student.dropout": dropout} | changes), tiny_decoder_config(vocab_size=96)
     model = Encoder(config_of, random_params(config_of), tokenizer=None, max_length=64)  # type: ignore[arg-type]
     stage = METHODS["d2llm"](cfg)[-1]
@@ -35,17 +38,14 @@ def setting(
     method = stage.build(stage.cfg, start(model, tokens))
     for adapter in method.params["adapters"].values():
         adapter["B"] = rng.normal(0, 0.05, adapter["B"].shape).astype(np.float32)
-    T, J = 1 + C, COUNTS[0] + COUNTS[1]
-    ids, mask = tokens.padded(np.arange(rows * T), 12, 0)
-    real = np.ones((rows, T), bool)
-    real[0, 2] = real[1, 4] = real[2, 7] = False  # one without a second positive, a hard and an easy negative
-    texts = np.arange(rows * T).reshape(rows, T)
-    texts[1, 1], texts[3, 6] = texts[0, 1], texts[0, 3]  # passages that several queries have
-    return method, {
-        "ids": ids.reshape(rows, T, 12),
-        "mask": mask.reshape(rows, T, 12) & real[:, :, None],
-        "real": real,
-        "texts": texts.astype(np.int32),
+    J = COUNTS[0] + COUNTS[1]
+    columns = rows + np.arange(rows * C).reshape(rows, C)  # after the queries; each passage once
+    columns[0, 1] = columns[1, 3] = columns[2, 6] = -1  # one without a second positive, a hard and an easy negative
+    columns[1, 0], columns[3, 5] = columns[0, 0], columns[0, 2]  # passages that several queries have
+    queries = TokenTable(tokens.ids, tokens.offsets[: rows + 1])
+    texts = PackedRows(TripletTokens(queries, tokens, columns, np.arange(rows)), longest=40)
+    assert texts.sequences == 2
+    return method, texts.padded(np.arange(rows), int(texts.lengths.max()), 0) | {
         "z": rng.normal(0, 2, (rows, C)).astype(np.float32),
         "r": np.asarray(cosines(rng.normal(0, 1, (rows, J, 5)))),
         "symmetric": np.zeros(rows, bool),

@@ -25,10 +25,11 @@ from jdistill.evals.retrieval import evaluate_retrieval, search
 from jdistill.export import main as export_command
 from jdistill.judged import without
 from jdistill.methods import METHODS
-from jdistill.methods.d2llm import interaction_of
+from jdistill.methods.d2llm import POOLINGS, interaction_of
 from jdistill.models import lora
 from jdistill.models.model import hidden_states
-from jdistill.models.pma import iem, pma, random_iem
+from jdistill.models.pma import iem, pma, random_iem, random_pma
+from jdistill.models.pooling import pool, pool_each
 from jdistill.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.search import answer
 from jdistill.step import make_gradient
@@ -44,12 +45,17 @@ def test_the_loss_by_hand(symmetric: bool, block: int) -> None:
     params = method.params
     reps = method.represent(params, method.frozen, batch, None)
     total, metrics = method.objective(params, method.frozen, reps, batch)
-    n, T, L = batch["ids"].shape
+    n, T = batch["real"].shape
     base = lora.merge(method.frozen["base"], params["adapters"], 16.0)
     y = np.zeros((n, T, reps["vectors"].shape[-1]))
     for i in range(n):
-        states = hidden_states(method.student.config, base, batch["ids"][i], batch["mask"][i])[-1]
-        y[i] = pma(params["pooler"], states, batch["mask"][i], 32)
+        ids, mask = np.zeros((T, 20), np.int32), np.zeros((T, 20), bool)  # each text in a row of its own
+        for t in range(T):
+            text = batch["ids"][i][batch["segments"][i] == t + 1]
+            ids[t, : len(text)], mask[t, : len(text)] = text, True
+        assert (mask.any(1) == batch["real"][i]).all()
+        states = hidden_states(method.student.config, base, ids, mask)[-1]
+        y[i] = pma(params["pooler"], states, mask, 32)
     np.testing.assert_allclose(reps["vectors"], y, atol=2e-5)
     branch = "symmetric" if symmetric else "asymmetric"
 
@@ -133,6 +139,21 @@ def test_gradient_against_finite_differences() -> None:
             - (loss(2 * h, where, direction) - loss(-2 * h, where, direction))
         ) / (12 * h)
         assert float((found * direction).sum()) == pytest.approx(numeric, rel=1e-2), where
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_texts_that_share_a_row_are_pooled_as_alone(name: str) -> None:
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(3, 12, 8)).astype(np.float32)
+    segments = np.array([[1] * 5 + [3] * 4 + [0] * 3, [2] * 12, [4] + [1] * 3 + [2] * 6 + [0, 0]])  # 0: padding
+    params = random_pma(8, rng)
+    found = np.asarray(pool_each(name, states, segments[:, None] == np.arange(1, 5)[:, None], params))
+    for row in range(3):
+        for text in range(4):
+            own = states[row][segments[row] == text + 1][None]
+            padded = np.concatenate([own, np.full((1, 2, 8), 9.0, np.float32)], axis=1)
+            alone = pool(name, (padded, padded), np.arange(padded.shape[1])[None] < own.shape[1], params)
+            np.testing.assert_allclose(found[row, text], alone[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("variant", ["contrastive", "mean", "lasttoken", "cosine", "bi_encoder", "no_fi"])

@@ -64,7 +64,7 @@ def test_a_batch_for_the_student_has_its_texts_and_what_the_judge_says(given: tu
             there = [j for j in one.candidates.columns[place] if j >= 0]
             query, texts = one.candidates.queries[place], [one.candidates.passages[j] for j in there]
             assert batch["real"][r].tolist() == [True, *(one.candidates.columns[place] >= 0)]
-            tokens = [ids[mask].tolist() for ids, mask in zip(batch["ids"][r], batch["mask"][r], strict=True)]
+            tokens = [batch["ids"][r][batch["segments"][r] == t + 1].tolist() for t in range(1 + P + K + I)]
             short = replace(model, max_length=20)
             assert [ids for ids, real in zip(tokens, batch["real"][r], strict=True) if real] == short.tokenize(
                 [query, *texts]

@@ -29,8 +29,8 @@ from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
 from jdistill.models import lora
 from jdistill.models.model import hidden_states
 from jdistill.models.pma import BRANCHES, iem, iem_matrix, random_iem, random_pma
-from jdistill.models.pooling import last_token_pool
-from jdistill.student import make_student, representer
+from jdistill.models.pooling import last_token_pool, pool_each
+from jdistill.student import make_student
 
 INTERACTIONS = ("dual", "single", "cosine")
 POOLINGS = ("pma", "mean", "lasttoken")
@@ -101,7 +101,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     params: Tree = {"adapters": lora.start(base.params, cfg.lora.paths, cfg.lora.rank, rng)}
     params |= {"pooler": pooler} if pooler else {}
     params |= {"iem": random_iem(D, rng, cfg.iem_size)} if cfg.interaction != "cosine" else {}
-    of_student, kind = representer(student, cfg.dtype, cfg.remat), interaction_of(cfg)
+    kind = interaction_of(cfg)
     loss, (P, K, I) = cfg.loss, (cfg.positives, cfg.hard_negatives, cfg.easy_negatives)
 
     def weights(params: Tree, base: Tree, rng: Array | None = None) -> Tree:
@@ -109,10 +109,14 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         return {"model": model} | ({"pooler": params["pooler"]} if pooler else {})
 
     def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
-        n, T, L = batch["ids"].shape
-        flat = {name: batch[name].reshape(n * T, L) for name in ("ids", "mask")}
-        found = of_student({"student": weights(params, frozen["base"], rng)}, {}, flat, None)
-        return {"vectors": found["sentence"].reshape(n, T, -1)}
+        (n, R, S), T = batch["ids"].shape, batch["real"].shape[1]
+        ids, segments, positions = (batch[name].reshape(n * R, S) for name in ("ids", "segments", "positions"))
+        trained, dtype = weights(params, frozen["base"], rng), jnp.dtype(cfg.dtype)
+        packed = (segments, positions)
+        states = hidden_states(base.config, trained["model"], ids, segments > 0, dtype, remat=cfg.remat, packed=packed)
+        member_nxTxRS = segments.reshape(n, 1, R * S) == jnp.arange(1, T + 1)[:, None]
+        state_nxRSxD = states[-1].reshape(n, R * S, -1)
+        return {"vectors": pool_each(cfg.pooling, state_nxRSxD, member_nxTxRS, trained.get("pooler"))}
 
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]

@@ -1,6 +1,6 @@
 """D2LLM's two modules over a language model's states: pooling by multihead attention, and the interaction emulation module.
 
-Zhang et al. 2024, eq. 4 to 6. Functions of parameter trees. Shapes: B texts, L tokens, D width of the states, n pairs.
+Zhang et al. 2024, eq. 4 to 6. Functions of parameter trees. Shapes: B texts, L tokens, T texts in a row, D width of the states, n pairs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,12 @@ def random_pma(width: int, rng: np.random.Generator) -> Tree:
 
 
 def pma(params: Tree, states_BxLxD: Array, mask_BxL: Array, heads: int) -> Array:
-    """One vector a text [B, D], float32: h = LN(MHA(q, Y, Y) + q), y = LN(h + relu(W h + b)). Padding has no weight.
+    """One vector a text [B, D], float32: h = LN(MHA(q, Y, Y) + q), y = LN(h + relu(W h + b)). Padding has no weight."""
+    return pma_of_each(params, states_BxLxD, mask_BxL[:, None], heads)[:, 0]
+
+
+def pma_of_each(params: Tree, states_BxLxD: Array, member_BxTxL: Array, heads: int) -> Array:
+    """The same of the T texts that stand in each row, member_BxTxL saying whose a token is: [B, T, D].
 
     Of a text without a token the mix is zero, not the mean of whatever padding its batch has.
     """
@@ -49,11 +54,11 @@ def pma(params: Tree, states_BxLxD: Array, mask_BxL: Array, heads: int) -> Array
     query_HxK = _dense(params["to_query"], params["query"]).reshape(heads, D // heads)
     key, value = (_dense(params[name], y).reshape(B, L, heads, D // heads) for name in ("key", "value"))
     scores_BxHxL = jnp.einsum("hk,blhk->bhl", query_HxK, key) * (D // heads) ** -0.5
-    mask_Bx1xL = mask_BxL.astype(bool)[:, None, :]
-    scores_BxHxL = jnp.where(mask_Bx1xL, scores_BxHxL, jnp.finfo(jnp.float32).min)
-    weights_BxHxL = jax.nn.softmax(scores_BxHxL, axis=-1) * mask_Bx1xL
-    mixed_BxD = jnp.einsum("bhl,blhk->bhk", weights_BxHxL, value).reshape(B, D)
-    h = _norm(params["norm_1"], _dense(params["out"], mixed_BxD) + params["query"])
+    own_BxTx1xL = member_BxTxL.astype(bool)[:, :, None]
+    scores_BxTxHxL = jnp.where(own_BxTx1xL, scores_BxHxL[:, None], jnp.finfo(jnp.float32).min)
+    weights_BxTxHxL = jax.nn.softmax(scores_BxTxHxL, axis=-1) * own_BxTx1xL
+    mixed_BxTxD = jnp.einsum("bthl,blhk->bthk", weights_BxTxHxL, value).reshape(B, -1, D)
+    h = _norm(params["norm_1"], _dense(params["out"], mixed_BxTxD) + params["query"])
     return _norm(params["norm_2"], h + jax.nn.relu(_dense(params["feed"], h)))
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jdistill.errors import UserError
-from jdistill.models.pma import heads_for, pma
+from jdistill.models.pma import heads_for, pma, pma_of_each
 
 Array = jax.Array
 
@@ -134,6 +134,19 @@ def pool(name: str, states: Sequence[Array], mask_BxL: Array, params: Any = None
     if pooler.over_tokens == "pma":
         return pma(params, x, mask_BxL, heads_for(x.shape[-1]))
     return OVER_TOKENS[pooler.over_tokens](x, mask_BxL)
+
+
+def pool_each(name: str, state_BxLxD: Array, member_BxTxL: Array, params: Any = None) -> Array:
+    """The vectors [B, T, D], float32, of the T texts that stand one after another in each row, from the last layer's states: name is mean,
+    lasttoken or pma, as in pool. member_BxTxL: bool, whose a token is. Of a text without a token as there."""
+    if name == "pma":
+        return pma_of_each(params, state_BxLxD, member_BxTxL, heads_for(state_BxLxD.shape[-1]))
+    member_BxTxL = member_BxTxL.astype(jnp.float32)
+    if name == "lasttoken":
+        places_L = jnp.arange(1, member_BxTxL.shape[-1] + 1)
+        member_BxTxL = member_BxTxL * (member_BxTxL * places_L == (member_BxTxL * places_L).max(-1, keepdims=True))
+    count_BxTx1 = jnp.maximum(member_BxTxL.sum(-1, keepdims=True), 1.0)
+    return jnp.einsum("btl,bld->btd", member_BxTxL / count_BxTx1, state_BxLxD.astype(jnp.float32), precision="highest")
 
 
 def known(name: str) -> str:
