@@ -37,10 +37,13 @@ from jdistill.step import make_gradient
 P, K, I = COUNTS
 
 
-@pytest.mark.parametrize("symmetric", [True, False])
-@pytest.mark.parametrize("block", [0, 2])
-def test_the_loss_by_hand(symmetric: bool, block: int) -> None:
-    method, batch = setting(block_size=block)
+@pytest.mark.parametrize(
+    ("symmetric", "block", "attention"),
+    [(True, 0, "causal"), (False, 0, "causal"), (True, 2, "causal"), (False, 2, "bidirectional")],
+)
+def test_the_loss_by_hand(symmetric: bool, block: int, attention: str) -> None:
+    method, batch = setting(block_size=block, **{"student.attention": attention})
+    assert method.student.config.causal == (attention == "causal")
     batch["symmetric"][:] = symmetric
     params = method.params
     reps = method.represent(params, method.frozen, batch, None)
