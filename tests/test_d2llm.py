@@ -188,7 +188,7 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
         "held_out_queries": 12, "dev_queries": 6, "hard_negatives": 3, "easy_negatives": 2, "positives": 1, "cache_dir": tmp_path / "cache",
         "batch_size": 8, "tune.batch_size": 8, "tune.max_steps": 3, "max_steps": 4, "checkpoint_every": 2, "tune.checkpoint_every": 2,
         "judge.query_tokens": 20, "judge.passage_tokens": 20, "lora.rank": 2, "tune.lora.rank": 2, "iem_size": 8, "onnx": False,
-        "query_length": 20, "document_length": 20, "latency_texts": 0, "index_texts": 100,
+        "query_length": 20, "document_length": 20, "latency_texts": 0, "index_texts": 100, "length_buckets": 1,
     }  # fmt: skip
     arguments = commands.command("configs/d2llm.py", tmp_path / "run", settings)
     planned = commands.run_inside([*arguments, "--dry_run"])
