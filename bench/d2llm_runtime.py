@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -43,10 +44,15 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=8)
     parser.add_argument("--passages", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--dtype", default="bfloat16", choices=("float32", "bfloat16"), help="of the judge and the student"
+    )
     parser.add_argument("--picture", type=Path, default=Path("runs/d2llm-runtime.png"))
     flags = parser.parse_args()
     keep_compiled_programs()
     scorer, judge = load_pair_scorer(flags.student), load_judge(flags.judge, template=ASYMMETRIC)
+    judge = replace(judge, model=replace(judge.model, dtype=flags.dtype))
+    scorer = replace(scorer, encoder=replace(scorer.encoder, dtype=flags.dtype))
     pairs, model = read_pairs(flags.pairs, "pairs"), scorer.encoder
     queries = list(dict.fromkeys(pairs.queries))[: flags.queries]
     passages = list(dict.fromkeys(pairs.passages))[: flags.passages]
@@ -63,7 +69,7 @@ def main() -> None:
     }
     taken: dict[str, list[tuple[float, ...]]] = {name: [] for name in ways}
     for round_ in range(flags.rounds + 1):
-        for query in queries if round_ else queries[:1]:
+        for query in queries:
             for name, (encoding, scoring) in ways.items():
                 times = [time.perf_counter()]
                 vector = encoding(query)

@@ -52,7 +52,7 @@ def get_config(variant: str = "") -> ConfigDict:
         "Question: {query}\nPassage: {passage}\nDoes the passage answer the question? Answer yes or no."
     )
     c.judge.yes, c.judge.no = "yes", "no"
-    c.judge.adapter = ""  # a LoRA folder of PEFT's that the judge begins with, such as RUN/tune/adapter
+    c.judge.adapter = ""  # a tuned judge, with tune.epochs=0: a LoRA folder of PEFT's, such as RUN/tune/adapter
     c.judge.query_tokens = 64
     c.judge.passage_tokens = 192
 

@@ -21,7 +21,7 @@ from jdistill.models.bilstm import DIRECTIONS, BilstmConfig
 from jdistill.progress import log
 
 PAD, UNKNOWN, FIRST, MASK = SPECIAL = "[PAD]", "[UNK]", "[CLS]", "[MASK]"  # the first rows of a vocabulary of words
-# Words as GloVe's own text was cut: don't is do n't, a number is one word. What is left is one sign a piece.
+# Words about as GloVe's own text was cut: don't is do n't, a number is one word. Signs stand alone, hyphens and dots too.
 WORD = r"n't(?!\w)|'(?:s|re|ve|ll|d|m)(?!\w)|\d+(?:[.,]\d+)+|(?:(?!n't(?!\w))\w)+|[^\w\s]"
 
 

@@ -16,10 +16,12 @@ from jdistill.evals.held_out_questions import evaluate_questions
 from jdistill.evals.judged_pairs import evaluate_judged
 from jdistill.evaluate import evaluate
 from jdistill.export import export
+from jdistill.judged import Judged
 from jdistill.labelled import task_results
 from jdistill.methods.d2llm import interaction_of
 from jdistill.model_card import write_card
 from jdistill.models.bilstm import BilstmConfig
+from jdistill.models.pma import BRANCHES
 from jdistill.pair_scorer import PairScorer, save_interaction
 from jdistill.progress import clock, log
 from jdistill.report import write_report
@@ -79,8 +81,10 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
             pair = {"teacher": teacher.encoder, "student": model} if teacher.encoder else {"student": model}
             results["speed"] = speed.compare(pair, words.held_out[: cfg.latency_texts], repeats=3)
     if cfg.index_texts:
-        of_pairs = [text for one in trained.judged.sets for text in one.passages] if trained.judged else []
-        texts = (words.train + words.held_out or list(dict.fromkeys(of_pairs)))[: cfg.index_texts]
+        found = words.train + words.held_out or passages(trained.judged)
+        texts = found[: cfg.index_texts]
+        if len(texts) < len(found):
+            log.info("the index holds the first %d of %d texts (--config.index_texts)", len(texts), len(found))
         vectors = model.encode(texts, prompt=model.prompt_for("document"), show_progress=True)
         made = index.build(vectors, cfg.index, cfg.index_effort)
         made.save(workdir / "index", texts, model.fingerprint())
@@ -90,6 +94,12 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
     for line in headline(results):
         log.info(line)
     log.info("trained in %s; see %s", clock(results["training"]["seconds"]), workdir / "report.html")
+
+
+def passages(judged: Judged | None) -> list[str]:
+    """The distinct passages of all files of labelled pairs, those that answer questions first."""
+    sets = sorted(judged.sets, key=lambda one: one.branch == BRANCHES[0]) if judged else []
+    return list(dict.fromkeys(text for one in sets for text in one.passages))
 
 
 def unknown_tokens(model: Encoder, texts: Sequence[str]) -> float:

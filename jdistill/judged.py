@@ -17,7 +17,7 @@ from jdistill.corpus import cache_folder, evaluation_texts, in_role, make_batche
 from jdistill.data.batches import TokenTable
 from jdistill.data.candidates import Candidates, Queries, by_query, candidates, in_turn, passages_of
 from jdistill.data.holdout import comparable
-from jdistill.data.labelled_pairs import Pairs, read_pairs, train_and_test
+from jdistill.data.labelled_pairs import Pairs, drawn, read_pairs, train_and_test, without
 from jdistill.data.mining import Rules, bm25_search, mine, read_mined
 from jdistill.data.packed_rows import PackedRows
 from jdistill.data.triplets import TripletTokens, same_texts
@@ -111,17 +111,6 @@ def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
     return Judged(tuple(sets), judges)
 
 
-def without(pairs: Pairs, texts: set[str], queries: set[str]) -> tuple[Pairs, int]:
-    """The pairs no text of which is among `texts`, nor their query among `queries` (as data.holdout.comparable has them), and how many were
-    removed."""
-    of_query = texts | queries
-    keep = [
-        comparable(query) not in of_query and comparable(passage) not in texts
-        for query, passage in zip(pairs.queries, pairs.passages, strict=True)
-    ]
-    return pairs.where(keep), len(keep) - sum(keep)
-
-
 def with_adapter(model: Encoder, folder: str) -> Encoder:
     """The model with a LoRA folder of PEFT's merged in; "": as it is. Raises UserError for an adapter of another base."""
     if not folder or not isinstance(model.config, DecoderConfig):
@@ -186,6 +175,23 @@ def judgement_data(cfg: ConfigDict, given: Judged) -> tuple[TokenTable, Data]:
     return tokens, Data(make_batches(cfg, tokens.lengths), rows_of, digest, "judgements")
 
 
+def imitates(cfg: ConfigDict) -> bool:
+    """Whether a term of the student's loss reads what the judge says."""
+    return bool(cfg.loss.imitate or cfg.loss.alpha or cfg.loss.beta or cfg.loss.gamma)
+
+
+def pairs_to_judge(cfg: ConfigDict, given: Judged) -> dict[str, tuple[list[str], list[str]]]:
+    """Branch -> (queries, passages) that a run asks its judge of: the candidates, if a term of the loss imitates it, and the pairs that it
+    is evaluated on."""
+    found = {}
+    for one in given.sets:
+        queries, passages = one.candidates.pairs() if imitates(cfg) else ([], [])
+        for pairs in (drawn(one.train, cfg.threshold_pairs, seed=0), one.test):
+            queries, passages = queries + pairs.queries, passages + pairs.passages
+        found[one.branch] = queries, passages
+    return found
+
+
 def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
     """Queries with their candidates as the student reads them, and what the judge says of each, asked first. C = P + K + I, J = P + K.
 
@@ -193,7 +199,6 @@ def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bo
     [n, C]; "r" float32 [n, J, J], cosines of the judge's features; "symmetric" bool [n]. made_up: zeros for what the judge would
     say, as also where no term of the loss imitates it.
     """
-    asks = cfg.loss.imitate or cfg.loss.alpha or cfg.loss.beta or cfg.loss.gamma
     parts: list[_Part] = []
     for one in given.sets:
         columns = one.candidates.columns
@@ -204,12 +209,12 @@ def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bo
             same_texts(one.candidates.queries),
         )
         places = np.full(columns.shape, -1, np.int64)
-        scores = None if made_up or not asks else Scores(given.judges[one.branch], cache_folder(cfg))
+        scores = None if made_up or not imitates(cfg) else Scores(given.judges[one.branch], cache_folder(cfg))
         if scores is not None:
             places[columns >= 0] = scores.places(*one.candidates.pairs())
         parts.append(
             _Part(
-                PackedRows(tokens),
+                PackedRows(tokens, cfg.length_multiple),
                 places,
                 sum(one.candidates.counts[:2]),
                 scores,
@@ -230,7 +235,9 @@ def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bo
         for text in [*one.candidates.queries, *one.candidates.passages]:
             digest.update(text.encode() + b"\n")
     lengths = np.concatenate([part.packed.lengths for part in parts])
-    batches = replace(make_batches(cfg, lengths), groups=group)
+    digest.update(lengths.tobytes())  # which decide the order
+    tokens_of_rows = np.concatenate([part.packed.text_lengths.sum(1) for part in parts])
+    batches = replace(make_batches(cfg, lengths), groups=group, tokens=tokens_of_rows)
     per_row = 1 + parts[0].places.shape[1]
     return parts[0].packed.tokens.passages, Data(batches, rows_of, digest.hexdigest(), "queries", per_row)
 

@@ -15,7 +15,7 @@ from jdistill.pma_tensors import from_torch
 
 # The files that are wanted of a hub repository, whose other formats of the same weights can be as large again.
 WANTED = [
-    "*.json", "*.safetensors", "*.txt", "*.model", "*Pooling/*", "*_Dense/*", "*_WordEmbeddings/*", "*_LSTM/*", "*_Interaction/*",
+    "*.json", "*.jinja", "*.safetensors", "*.txt", "*.model", "*Pooling/*", "*_Dense/*", "*_WordEmbeddings/*", "*_LSTM/*", "*_Interaction/*",
 ]  # fmt: skip
 
 

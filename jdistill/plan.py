@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from jdistill import sharding
 from jdistill.corpus import Corpus, cache_folder
-from jdistill.judged import Judged
+from jdistill.judged import Judged, pairs_to_judge
 from jdistill.methods.contract import Method, Stage
 from jdistill.optimizer import make_optimizer
 from jdistill.progress import clock
@@ -28,7 +28,7 @@ TIMED_TEXTS, TIMED_PAIRS = 256, 64  # that a teacher answers, that a judge score
 def describe(
     stage: Stage, method: Method, data: Data, teacher: Teacher, corpus: Corpus, judged: Judged | None = None
 ) -> str:
-    """A stage's plan as lines of text. judged: the pairs that the stage asks a judge of. Compiles and runs a few steps; writes nothing."""
+    """A stage's plan as lines of text. judged: of a stage that asks a judge. Compiles and runs a few steps; writes nothing."""
     cfg, batches = stage.cfg, data.batches
     steps = total_steps(cfg, batches.steps_per_epoch)
     per_token, memory = _measure(cfg, method, data)
@@ -42,6 +42,7 @@ def describe(
     checkpoint = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
     answers = missing * (4 * teacher.width + 16)
     free = shutil.disk_usage(cache_folder(cfg) if cache_folder(cfg).exists() else ".").free
+    of_each = " for each file" if batches.groups is not None else ""
     lines = [
         ("stage", f"{stage.name}, of method {cfg.method}"),
         ("devices", sharding.describe()),
@@ -57,9 +58,9 @@ def describe(
         (
             "text",
             f"{len(data):,} training {data.unit}, {len(corpus.held_out):,} texts held out, {corpus.removed:,} removed as evaluation text, "
-            f"{batches.lengths.mean():.1f} tokens each, padding {100 * batches.padding:.1f} %",
+            f"{batches.real_tokens.mean():.1f} tokens each, padding {100 * batches.padding:.1f} %",
         ),
-        ("widths", f"{', '.join(map(str, batches.widths))} tokens, each compiled once"),
+        ("widths", f"{', '.join(map(str, batches.widths))} tokens a row, each compiled once{of_each}"),
         ("steps", f"{steps:,} of {cfg.batch_size} {data.unit}, {steps / batches.steps_per_epoch:.2f} epochs"),
         ("memory", f"{memory / 2**20:,.0f} MiB a device for the step, parameters and optimiser included"),
         (
@@ -67,7 +68,7 @@ def describe(
             f"{answers / 2**20:,.0f} MiB of teacher answers, "
             f"{(cfg.keep_last + 1) * checkpoint / 2**20:,.0f} MiB of checkpoints; {free / 2**30:,.0f} GiB free",
         ),
-        _of_judge(judged) if judged else _of_teacher(teacher, corpus.train, missing),
+        _of_judge(cfg, judged) if judged else _of_teacher(teacher, corpus.train, missing),
         (
             "training",
             f"about {clock(steps * step_tokens * per_token)} at {cfg.batch_size / (step_tokens * per_token):,.0f} {data.unit}/s",
@@ -114,9 +115,9 @@ def _of_teacher(teacher: Teacher, texts: list[str], missing: int) -> tuple[str, 
     return "teacher", f"{missing:,} texts to answer{about}"
 
 
-def _of_judge(judged: Judged) -> tuple[str, str]:
+def _of_judge(cfg: ConfigDict, judged: Judged) -> tuple[str, str]:
     """All pairs, since which of them a judge that is yet to be tuned has answered cannot be known."""
-    pairs = {one.branch: one.candidates.pairs() for one in judged.sets}
+    pairs = pairs_to_judge(cfg, judged)
     branch, (queries, passages) = max(pairs.items(), key=lambda item: len(item[1][0]))
     few = queries[:TIMED_PAIRS], passages[:TIMED_PAIRS]
     rate = _rate(lambda: judged.judges[branch].score(*few), len(few[0]))

@@ -94,6 +94,10 @@ def prepare(cfg: ConfigDict) -> Run:
             raise UserError(
                 f"--config.teacher={cfg.teacher}: a judge of pairs is a language model, and this gives vectors only"
             )
+        if not isinstance(student.config, DecoderConfig):
+            raise UserError(
+                f"--config.start={cfg.start} is a {student.config.model_type}: the student of a judge is a decoder of its kind"
+            )
         judged = read_judged(cfg, teacher.encoder)
     # A run on labelled data alone needs no text; one on triplets alone may have some, to be judged on and to be found in.
     kinds = {stage.data for stage in stages}

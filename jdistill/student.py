@@ -118,7 +118,7 @@ def _checked_layers(student: ConfigDict, start: ModelConfig) -> int:
     return int(layers)
 
 
-def representer(encoder: Encoder, dtype: str, remat: bool = False) -> Callable[..., dict[str, jax.Array]]:
+def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Array]]:
     """The represent function of a method that needs a text's vectors alone: (params, frozen, batch, rng) -> arrays [n, …].
 
     "sentence": the pooled last layer, float32; "output": that after the encoder's dense projections, if it has any, else
@@ -129,7 +129,7 @@ def representer(encoder: Encoder, dtype: str, remat: bool = False) -> Callable[.
         params: Tree, frozen: Tree, batch: dict[str, jax.Array], rng: jax.Array | None
     ) -> dict[str, jax.Array]:
         student, mask_BxL = params["student"], batch["mask"]
-        states = hidden_states(encoder.config, student["model"], batch["ids"], mask_BxL, jnp.dtype(dtype), rng, remat)
+        states = hidden_states(encoder.config, student["model"], batch["ids"], mask_BxL, jnp.dtype(dtype), rng)
         sentence_BxD = pool(encoder.pooling, states, mask_BxL, student.get("pooler"))
         dense = [student["dense"][str(i)] for i in range(len(encoder.dense))]
         output = apply_dense(sentence_BxD, dense, encoder.dense_activations)

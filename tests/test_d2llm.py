@@ -13,17 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import make_decoder, save_encoder, sentences
+from conftest import make_decoder, make_encoder, save_encoder, sentences
 from d2llm_setting import COUNTS, config, setting
 
 from jdistill import imitation
 from jdistill.data.beir import collections, read_collection, write_collection
 from jdistill.data.candidates import by_query, candidates, in_turn, passages_of
-from jdistill.data.labelled_pairs import Pairs, read_pairs, train_and_test
+from jdistill.data.labelled_pairs import Pairs, read_pairs, train_and_test, without
 from jdistill.errors import UserError
 from jdistill.evals.retrieval import evaluate_retrieval, search
 from jdistill.export import main as export_command
-from jdistill.judged import without
 from jdistill.methods import METHODS
 from jdistill.methods.d2llm import POOLINGS, interaction_of
 from jdistill.models import lora
@@ -231,6 +230,21 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
     assert "PMA" in card and "model[-1].score(" in card and "Labelled pairs: same" in card
     again = commands.run_inside(commands.command("configs/d2llm.py", tmp_path / "run", settings))
     assert again.returncode == 0 and "is complete" in again.stderr
+
+
+def test_a_student_that_is_no_decoder_is_refused_before_anything_is_mined(tmp_path: Path) -> None:
+    save_encoder(make_decoder(), tmp_path / "lm")
+    save_encoder(make_encoder(num_layers=1), tmp_path / "bert")
+    write_pairs(tmp_path / "same.jsonl", 20, split=True)
+    keys = {
+        "teacher": tmp_path / "lm",
+        "start": tmp_path / "bert",
+        "symmetric": tmp_path / "same.jsonl",
+        "cache_dir": tmp_path / "cache",
+    }
+    done = commands.run_inside(commands.command("configs/d2llm.py", tmp_path / "run", keys))
+    assert done.returncode == 2 and "bert: the student of a judge is a decoder" in done.stderr
+    assert not (tmp_path / "cache").exists()
 
 
 def test_candidates_are_what_they_should_be() -> None:

@@ -11,12 +11,12 @@ from conftest import make_decoder, real_teacher_folder
 from test_d2llm import write_pairs
 
 from configs import d2llm
-from jdistill.data.labelled_pairs import Pairs
+from jdistill.data.labelled_pairs import Pairs, drawn
 from jdistill.encoder import Encoder
-from jdistill.evals.judged_pairs import drawn, evaluate_judged
+from jdistill.evals.judged_pairs import evaluate_judged
 from jdistill.evals.pair_labels import pair_scores
 from jdistill.judge import Judge
-from jdistill.judged import Judged, candidate_data, judgement_data, read_judged
+from jdistill.judged import Judged, candidate_data, judgement_data, pairs_to_judge, read_judged
 from jdistill.pair_scorer import PairScorer
 
 P, K, I = 1, 3, 2
@@ -88,6 +88,29 @@ def test_without_a_term_that_imitates_the_judge_is_not_asked(
     monkeypatch.setattr(Judge, "score", lambda *_: pytest.fail("the judge was asked"))
     batch = candidate_data(plain, judged, model)[1].batch(0)
     assert not batch["z"].any() and not batch["r"].any() and batch["real"].any()
+
+
+def test_a_plan_counts_all_that_the_judge_is_asked(given: tuple) -> None:
+    cfg, judged = given
+    (same, answers), plain = judged.sets, cfg.copy_and_resolve_references()
+    asked = pairs_to_judge(cfg, judged)
+    assert asked.keys() == {"symmetric", "asymmetric"}
+    assert len(asked["symmetric"][0]) == int((same.candidates.columns >= 0).sum()) + 20 + len(same.test)
+    plain.loss.update({"imitate": False, "alpha": 0.0, "beta": 0.0, "gamma": 0.0})
+    assert pairs_to_judge(plain, judged)["asymmetric"][1][-len(answers.test) :] == answers.test.passages
+    assert len(pairs_to_judge(plain, judged)["asymmetric"][0]) == 20 + len(answers.test)
+
+
+def test_rows_take_few_places_and_every_width_holds_them(given: tuple, model: Encoder) -> None:
+    cfg, judged = given
+    _, data = candidate_data(cfg, judged, model, made_up=True)
+    places = tokens = 0
+    for step in range(data.batches.steps_per_epoch):
+        batch, (width, rows) = data.batch(step), data.batches.at(step)
+        assert batch["ids"].shape[2] % cfg.length_multiple == 0 and batch["ids"][0].size <= width
+        assert int((batch["segments"] > 0).sum()) == int(data.batches.real_tokens[rows].sum())
+        places, tokens = places + batch["ids"].size, tokens + int((batch["segments"] > 0).sum())
+    assert data.batches.padding == pytest.approx(1 - tokens / places, abs=0.05) and tokens / places > 0.7
 
 
 def test_prompts_have_as_many_wrong_passages_as_right_ones(given: tuple) -> None:

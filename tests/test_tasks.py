@@ -213,7 +213,7 @@ def test_what_is_not_there_or_of_another_layout_is_named(tmp_path: Path) -> None
         read_task("cola", str(folder))
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "train.tsv").write_text("sentence\tlabel\na\tx\n")
-    with pytest.raises(UserError, match="holds no dev.tsv or dev.jsonl"):
+    with pytest.raises(UserError, match="holds no dev or dev_matched as .tsv or .jsonl"):
         read_task("mine", str(tmp_path / "own"))
     with pytest.raises(UserError, match="label_fraction=0.0 must lie above 0"):
         read_task("mr", str(folder), label_fraction=0.0)

@@ -123,6 +123,7 @@ class Batches:
     widths: tuple[int, ...]
     seed: int
     groups: np.ndarray | None = None  # int [N]: rows of different groups never share a batch
+    tokens: np.ndarray | None = None  # int [N]: of each row, where its length counts padding of its own
 
     def __post_init__(self) -> None:
         fullest = len(self.lengths) if self.groups is None else int(np.bincount(self.groups).max(initial=0))
@@ -144,7 +145,12 @@ class Batches:
         """The share of a batch's places that hold padding, over an epoch."""
         plan = self._plan_of(0)
         places = sum(width * len(rows) for width, rows in plan)
-        return 1.0 - sum(int(self.lengths[rows].sum()) for _, rows in plan) / places
+        return 1.0 - sum(int(self.real_tokens[rows].sum()) for _, rows in plan) / places
+
+    @property
+    def real_tokens(self) -> np.ndarray:
+        """Tokens of each row, int [N]."""
+        return self.lengths if self.tokens is None else self.tokens
 
     def at(self, step: int) -> tuple[int, np.ndarray]:
         """The batch of step 0, 1, …: its width in tokens and the rows of its texts, int64 [batch_size]."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jdistill.data.holdout import split_held_out
+from jdistill.data.holdout import comparable, split_held_out
 from jdistill.data.records import records_of
 from jdistill.data.sources import flaw_of
 from jdistill.errors import UserError
@@ -118,3 +118,22 @@ def _plain(label: Any) -> str:
     if label is None or label != label:  # NaN
         return ""
     return str(int(label)) if isinstance(label, bool | int | float) and label == int(label) else str(label).lower()
+
+
+def without(pairs: Pairs, texts: set[str], queries: set[str]) -> tuple[Pairs, int]:
+    """The pairs no text of which is among `texts`, nor their query among `queries` (as data.holdout.comparable has them), and how many were
+    removed."""
+    of_query = texts | queries
+    keep = [
+        comparable(query) not in of_query and comparable(passage) not in texts
+        for query, passage in zip(pairs.queries, pairs.passages, strict=True)
+    ]
+    return pairs.where(keep), len(keep) - sum(keep)
+
+
+def drawn(pairs: Pairs, count: int, seed: int) -> Pairs:
+    """`count` of the pairs at random; 0, or no more than there are: all."""
+    if not count or count >= len(pairs):
+        return pairs
+    chosen = set(np.random.default_rng([seed, 7]).permutation(len(pairs))[:count].tolist())
+    return pairs.where([i in chosen for i in range(len(pairs))])

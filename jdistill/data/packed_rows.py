@@ -19,6 +19,7 @@ class PackedRows:
     would be half padding: a row's longest text is twice its mean."""
 
     tokens: TripletTokens
+    multiple: int = 1  # of which S is one
     longest: int = LONGEST
 
     @cached_property
@@ -47,14 +48,14 @@ class PackedRows:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Places that a row takes, R times its fullest sequence: int64 [N]."""
-        which, first = self._bins
-        return self.sequences * (first + self.text_lengths).max(1)
+        """Places that a row takes, R times what its fullest sequence asks for: int64 [N]."""
+        _, first = self._bins
+        return self.sequences * -(-(first + self.text_lengths).max(1) // self.multiple) * self.multiple
 
     def padded(self, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
-        """int32 [n, R, S], S = width // R: ids; segments, t + 1 of text t and 0 in padding; positions in the text. real bool [n, T] and
-        texts int32 [n, T] as TripletTokens.padded has them."""
-        shape = (len(rows), self.sequences, width // self.sequences)
+        """int32 [n, R, S], S = width / R rounded down to `multiple`: ids; segments, t + 1 of text t and 0 in padding; positions in the text.
+        real bool [n, T] and texts int32 [n, T] as TripletTokens.padded has them."""
+        shape = (len(rows), self.sequences, width // self.sequences // self.multiple * self.multiple)
         ids, segments, positions = (
             np.full(shape, pad_id, np.int32),
             np.zeros(shape, np.int32),

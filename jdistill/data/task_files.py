@@ -40,7 +40,7 @@ def read_files(folder: Path) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
         if path is not None:
             records[split] = list(_tsv(path) if path.suffix == ".tsv" else _jsonl(path))
         elif split in ("train", "dev"):
-            raise UserError(f"{folder} holds no {split}.tsv or {split}.jsonl")
+            raise UserError(f"{folder} holds no {' or '.join(called)} as .tsv or .jsonl")
     return rows_of(records)
 
 

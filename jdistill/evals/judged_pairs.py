@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill.data.labelled_pairs import Pairs
+from jdistill.data.labelled_pairs import Pairs, drawn
 from jdistill.evals.pair_labels import pair_scores
 from jdistill.judged import Judged
 from jdistill.models.pma import BRANCHES
@@ -32,11 +32,3 @@ def evaluate_judged(cfg: ConfigDict, judged: Judged, student: PairScorer) -> dic
             ),
         }
     return found
-
-
-def drawn(pairs: Pairs, count: int, seed: int) -> Pairs:
-    """`count` of the pairs at random; 0, or no more than there are: all."""
-    if not count or count >= len(pairs):
-        return pairs
-    chosen = set(np.random.default_rng([seed, 7]).permutation(len(pairs))[:count].tolist())
-    return pairs.where([i in chosen for i in range(len(pairs))])
