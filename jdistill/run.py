@@ -94,7 +94,7 @@ def prepare(cfg: ConfigDict) -> Run:
             raise UserError(
                 f"--config.teacher={cfg.teacher}: a judge of pairs is a language model, and this gives vectors only"
             )
-        if not isinstance(student.config, DecoderConfig):
+        if cfg.start and not isinstance(student.config, DecoderConfig):  # of a teacher alone read_judged says so
             raise UserError(
                 f"--config.start={cfg.start} is a {student.config.model_type}: the student of a judge is a decoder of its kind"
             )

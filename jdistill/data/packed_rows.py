@@ -70,10 +70,4 @@ class PackedRows:
                     start = first[row, t]
                     here = (r, which[row, t], slice(start, start + len(text)))
                     ids[here], segments[here], positions[here] = text, t + 1, np.arange(len(text))
-        return {
-            "ids": ids,
-            "segments": segments,
-            "positions": positions,
-            "real": np.concatenate([np.ones((len(rows), 1), bool), columns >= 0], axis=1),
-            "texts": np.concatenate([self.tokens.same_anchor[rows, None], columns], axis=1).astype(np.int32),
-        }
+        return {"ids": ids, "segments": segments, "positions": positions} | self.tokens.which(rows)

@@ -125,7 +125,13 @@ class TripletTokens:
         return {
             "ids": np.concatenate([anchor_ids[:, None], np.where(there[..., None], ids, pad_id)], axis=1),
             "mask": np.concatenate([anchor_mask[:, None], mask & there[..., None]], axis=1),
-            "real": np.concatenate([np.ones((len(rows), 1), bool), there], axis=1),
+        } | self.which(rows)
+
+    def which(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """real and texts, as padded has them."""
+        columns = self.columns[rows]
+        return {
+            "real": np.concatenate([np.ones((len(rows), 1), bool), columns >= 0], axis=1),
             "texts": np.concatenate([self.same_anchor[rows, None], columns], axis=1).astype(np.int32),
         }
 
