@@ -67,7 +67,9 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
         results["task"] = task_results(task, model, trained.params["head"])
     if trained.judged is not None:
         scorer = PairScorer(model, trained.params.get("iem"), interaction_of(cfg))
-        checks["logits"] = save_interaction(scorer, workdir / "export")
+        of_logits = save_interaction(scorer, workdir / "export")
+        if of_logits is not None:
+            checks["logits"] = of_logits
         results["pairs"] = evaluate_judged(cfg, trained.judged, scorer)
         results["questions"] = evaluate_questions(trained.judged, scorer, cfg.rescore)
         if cfg.beir:

@@ -21,6 +21,7 @@ from jdistill.errors import UserError
 from jdistill.interaction_files import add_interaction, read_interaction
 from jdistill.methods.d2llm import INTERACTIONS, matrix, one_branch, score
 from jdistill.probe_texts import PROBE_TEXTS
+from jdistill.progress import log
 
 TOLERANCE = 1e-3  # max abs, float32, between Flax's logits and torch's
 QUERIES_AT_ONCE = 16  # of a matrix of logits, whose hidden units are [queries, passages, F]
@@ -68,16 +69,18 @@ def _matrix(params: Any, query: jax.Array, passage: jax.Array, *, symmetric: boo
     return matrix(one_branch(params, jnp.asarray(symmetric), interaction), query, passage)
 
 
-def save_interaction(model: PairScorer, folder: Path) -> float:
-    """Adds the module to the encoder's exported folder; returns the largest difference of torch's logits of the probe texts from Flax's, 0
-    where torch is not installed or pairs are scored by their cosine. Raises UserError where they differ by more than TOLERANCE."""
+def save_interaction(model: PairScorer, folder: Path) -> float | None:
+    """Adds the module to the encoder's exported folder; returns the largest difference of torch's logits of the probe texts from Flax's.
+    None: nothing was compared, since torch is not installed (which is logged) or pairs are scored by their cosine. Raises UserError
+    where they differ by more than TOLERANCE."""
     if model.params is None:
-        return 0.0
+        return None
     add_interaction(folder, model.params, model.encoder.dim, model.interaction)
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:
-        return 0.0
+        log.info("torch and sentence-transformers are not installed, so the interaction module was written unchecked")
+        return None
     loaded: Any = SentenceTransformer(
         str(folder), device="cpu", trust_remote_code=True
     )  # code that we have just written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from jdistill.models import lora
 from jdistill.models.model import hidden_states
 from jdistill.models.pma import iem, pma, random_iem, random_pma
 from jdistill.models.pooling import pool, pool_each
-from jdistill.pair_scorer import PairScorer, load_pair_scorer
+from jdistill.pair_scorer import PairScorer, load_pair_scorer, save_interaction
 from jdistill.search import answer
 from jdistill.step import make_gradient
 
@@ -362,6 +363,18 @@ def test_without_an_interaction_module_pairs_are_scored_by_cosine(tmp_path: Path
     assert scorer.score(["the river"], ["a stone"], True)[0] == pytest.approx(float((a * b).sum()), abs=1e-5)
     with pytest.raises(UserError, match="2 queries and 1 passages"):
         PairScorer(make_decoder(), None, "cosine").score(["a", "b"], ["c"], True)
+
+
+def test_an_interaction_module_that_was_not_checked_has_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scorer = PairScorer(make_decoder(), random_iem(32, np.random.default_rng(0), 8))
+    save_encoder(scorer.encoder, tmp_path / "student")
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    assert save_interaction(scorer, tmp_path / "student") is None
+    again = load_pair_scorer(str(tmp_path / "student"))
+    np.testing.assert_allclose(again.score(["a"], ["b"], True), scorer.score(["a"], ["b"], True), atol=1e-6)
+    assert save_interaction(PairScorer(scorer.encoder, None, "cosine"), tmp_path / "student") is None
 
 
 def test_search_with_the_interaction_module(tmp_path: Path) -> None:

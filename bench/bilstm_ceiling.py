@@ -1,0 +1,73 @@
+"""What a student could gain on a task from its teacher's vector at most: the vector itself, beside a student that nobody taught.
+
+    python bench/bilstm_ceiling.py --runs runs/bilstm-table/scratch-1-0-1e-3 [runs/…]
+
+A run is one of configs/bilstm_sra_task.py, fine-tuned from scratch. A logistic regression is fitted to the teacher's frozen vectors of
+the run's own training rows, and its decision added to the classifier's with the weight that is best on dev. A student that gives the
+teacher's vector exactly starts with what the regression knows, so what the sum gains over the classifier alone bounds from above what
+approximating the vector can add; the weight is chosen on the rows that are counted, which raises it further. Two labels, single texts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import jdistill
+from jdistill.classifier import load_classifier
+from jdistill.data.tasks import Task, read_task
+from jdistill.encoder import Encoder
+
+PENALTIES = (0.001, 0.003, 0.01, 0.03, 0.1)  # C, chosen on dev
+WEIGHTS = np.linspace(0, 4, 81)  # of a standard deviation of the classifier's own margins
+
+
+def accuracy(margins_n: np.ndarray, labels_n: np.ndarray) -> float:
+    return 100 * float(((margins_n > 0) == (labels_n == 1)).mean())
+
+
+def of_teacher(teacher: Encoder, task: Task) -> np.ndarray:
+    """The regression's margins on dev, float [n], in standard deviations."""
+    train, dev = (teacher.encode(rows.texts, batch_size=256) for rows in (task.train, task.dev))
+    fitted = [
+        make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=300)).fit(train, task.train.labels)
+        for C in PENALTIES
+    ]
+    margins = max((model.decision_function(dev) for model in fitted), key=lambda z: accuracy(z, task.dev.labels))
+    return margins / margins.std()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=Path, nargs="+", required=True)
+    flags = parser.parse_args()
+    print(
+        "| run | labels | classifier | teacher's vector, frozen | both | gain |\n| --- | --- | --- | --- | --- | --- |"
+    )
+    for run in flags.runs:
+        cfg = json.loads((run / "config.json").read_text())
+        task = read_task(cfg["task"], cfg["task_dir"], cfg["split_seed"], cfg["label_fraction"])
+        if task.pairs or len(task.labels) != 2:
+            parser.error(f"{run}: {cfg['task']} is not a task of single texts with two labels")
+        logits = load_classifier(str(run / "export")).logits(task.dev.texts)
+        own = (logits[:, 1] - logits[:, 0]) / (logits[:, 1] - logits[:, 0]).std()
+        others = of_teacher(jdistill.load(cfg["teacher"]), task)
+        alone, frozen = accuracy(own, task.dev.labels), accuracy(others, task.dev.labels)
+        both = max(accuracy(own + weight * others, task.dev.labels) for weight in WEIGHTS)
+        print(
+            f"| {run.name} | {len(task.train)} | {alone:.2f} | {frozen:.2f} | {both:.2f} | {both - alone:+.2f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
