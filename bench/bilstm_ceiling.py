@@ -1,11 +1,12 @@
-"""What a student could gain on a task from its teacher's vector at most: the vector itself, beside a student that nobody taught.
+"""What its teacher's vector could add to a student on a task: the vector itself, beside a student that nobody taught.
 
     python bench/bilstm_ceiling.py --runs runs/bilstm-table/scratch-1-0-1e-3 [runs/…]
 
 A run is one of configs/bilstm_sra_task.py, fine-tuned from scratch. A logistic regression is fitted to the teacher's frozen vectors of
 the run's own training rows, and its decision added to the classifier's with the weight that is best on dev. A student that gives the
-teacher's vector exactly starts with what the regression knows, so what the sum gains over the classifier alone bounds from above what
-approximating the vector can add; the weight is chosen on the rows that are counted, which raises it further. Two labels, single texts.
+teacher's vector exactly starts with what the regression knows, so what the sum gains over the classifier alone estimates what
+approximating the vector can add. It is generous, since penalty and weight are chosen on the rows that are counted, and it is no bound,
+since fine-tuning may find in the vector what no linear decision does. Two labels, single texts.
 """
 
 from __future__ import annotations
