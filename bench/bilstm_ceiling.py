@@ -17,9 +17,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -27,8 +24,8 @@ import jdistill
 from jdistill.classifier import load_classifier
 from jdistill.data.tasks import Task, read_task
 from jdistill.encoder import Encoder
+from jdistill.evals.transfer import fit_regression
 
-PENALTIES = (0.001, 0.003, 0.01, 0.03, 0.1)  # C, chosen on dev
 WEIGHTS = np.linspace(0, 4, 81)  # of a standard deviation of the classifier's own margins
 
 
@@ -39,11 +36,8 @@ def accuracy(margins_n: np.ndarray, labels_n: np.ndarray) -> float:
 def of_teacher(teacher: Encoder, task: Task) -> np.ndarray:
     """The regression's margins on dev, float [n], in standard deviations."""
     train, dev = (teacher.encode(rows.texts, batch_size=256) for rows in (task.train, task.dev))
-    fitted = [
-        make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=300)).fit(train, task.train.labels)
-        for C in PENALTIES
-    ]
-    margins = max((model.decision_function(dev) for model in fitted), key=lambda z: accuracy(z, task.dev.labels))
+    model, _ = fit_regression(train, task.train.labels, dev, task.dev.labels)
+    margins = model.decision_function(dev)
     return margins / margins.std()
 
 

