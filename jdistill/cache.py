@@ -14,7 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +109,21 @@ class AnswerCache:
         answer: texts -> [n, width]. A killed fill loses at most one chunk. Raises UserError if an answer is not finite
         or another process is filling the same part.
         """
+
+        def whole(batch: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            yield np.arange(len(batch)), answer(batch)
+
+        return self.fill_by_piece(texts, whole, chunk, what)
+
+    def fill_by_piece(
+        self,
+        texts: Sequence[str],
+        answers: Callable[[list[str]], Iterable[tuple[np.ndarray, np.ndarray]]],
+        chunk: int,
+        what: str,
+    ) -> int:
+        """As fill, of an `answers` that gives a chunk's in pieces and in an order of its own: texts -> (rows int64 [m] among them, their
+        answers [m, width]). A killed fill loses at most one piece."""
         missing = list(dict.fromkeys(texts[int(i)] for i in np.flatnonzero(self.rows(texts) < 0)))
         if not missing:
             return 0
@@ -126,19 +141,21 @@ class AnswerCache:
             with progress(what, len(missing), "texts") as meter:
                 for start in range(0, len(missing), chunk):
                     batch = missing[start : start + chunk]
-                    rows = np.ascontiguousarray(answer(batch), self.dtype)
-                    if rows.shape != (len(batch), self.width):
-                        raise ValueError(f"answer has shape {rows.shape}, not {(len(batch), self.width)}")
-                    bad = np.flatnonzero(~np.isfinite(rows).all(1))
-                    if len(bad):
-                        raise UserError(
-                            f"the teacher's answer to {batch[bad[0]][:80]!r} is not finite ({len(bad)} such in this chunk)"
-                        )
-                    for file, data in ((values, rows.tobytes()), (keys, keys_of(batch).tobytes())):
-                        file.write(data)
-                        file.flush()
-                        os.fsync(file.fileno())
-                    meter.advance(len(batch))
+                    for places, found in answers(batch):
+                        asked = [batch[i] for i in places]
+                        rows = np.ascontiguousarray(found, self.dtype)
+                        if rows.shape != (len(asked), self.width):
+                            raise ValueError(f"answer has shape {rows.shape}, not {(len(asked), self.width)}")
+                        bad = np.flatnonzero(~np.isfinite(rows).all(1))
+                        if len(bad):
+                            raise UserError(
+                                f"the teacher's answer to {asked[bad[0]][:80]!r} is not finite ({len(bad)} such beside it)"
+                            )
+                        for file, data in ((values, rows.tobytes()), (keys, keys_of(asked).tobytes())):
+                            file.write(data)
+                            file.flush()
+                            os.fsync(file.fileno())
+                        meter.advance(len(asked))
         self.reload()
         log.info("%s: %d asked, %d found in %s", what, len(missing), len(texts) - len(missing), self.folder)
         return len(missing)

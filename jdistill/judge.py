@@ -7,10 +7,9 @@ From the last position of the rendered prompt: z = logit(yes) - logit(no), s = s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jdistill import convert, loading, sharding
-from jdistill.cache import AnswerCache
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.gguf_file import read_gguf
@@ -27,11 +25,9 @@ from jdistill.models.decoder import DecoderConfig
 from jdistill.models.model import hidden_states
 from jdistill.packing import pack, padded
 from jdistill.padding import batches_by_length
-from jdistill.progress import log
 
 QUERY, PASSAGE = "{query}", "{passage}"
-BETWEEN = "\x1f"  # query and passage in a cache's key
-CHUNK = 256  # pairs whose answers are written at once: what a killed scoring run loses at most
+BATCH = 16  # pairs of a batch, about
 
 SYMMETRIC = (
     "Text 1: {query}\nText 2: {passage}\nDoes text 2 follow from text 1, so that both say the same? Answer yes or no."
@@ -129,15 +125,24 @@ class Judge:
         return [row[:limit] for row in ids]
 
     def score(
-        self, queries: Sequence[str], passages: Sequence[str], batch_size: int = 16
+        self, queries: Sequence[str], passages: Sequence[str], batch_size: int = BATCH
     ) -> tuple[np.ndarray, np.ndarray]:
         """(z [N], y [N, D]), float32, of the pairs in their order. Raises UserError for sides of different lengths."""
+        z = np.empty(len(queries), np.float32)
+        y = np.empty((len(queries), self.model.config.hidden_size), np.float32)
+        for pairs, found_z, found_y in self.by_batch(queries, passages, batch_size):
+            z[pairs], y[pairs] = found_z, found_y
+        return z, y
+
+    def by_batch(
+        self, queries: Sequence[str], passages: Sequence[str], batch_size: int = BATCH
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """(pairs int64 [n], z [n], y [n, D]) of each batch, the longest first. Raises UserError for sides of different lengths."""
         if len(queries) != len(passages):
             raise UserError(f"{len(queries)} queries and {len(passages)} passages are no pairs")
         config = self.model.config
         assert isinstance(config, DecoderConfig)
         sequences = pack(*self._halves(queries, passages))
-        z, y = np.empty(len(queries), np.float32), np.empty((len(queries), config.hidden_size), np.float32)
         mesh = sharding.local_mesh()
         answers_2xD = self.answer_rows
         params = sharding.replicate(self.model.params, mesh) if mesh.size > 1 else self.model.on_device()[0]
@@ -149,10 +154,10 @@ class Judge:
         for rows, tokens, mask in batches_by_length(tokens_of, config.pad_token_id, config.max_positions, height):
             those = [sequences[row] for row in rows]
             inputs = (tokens, mask, *padded(those, *tokens.shape))
-            found_z, found_y = map(np.asarray, judge(*sharding.shard_rows(inputs, mesh)))
-            for r, packed in enumerate(those):
-                z[packed.prompts], y[packed.prompts] = (found[r, : len(packed.ends)] for found in (found_z, found_y))
-        return z, y
+            z_BxS, y_BxSxD = map(np.asarray, judge(*sharding.shard_rows(inputs, mesh)))
+            r = np.repeat(np.arange(len(those)), [len(packed.ends) for packed in those])
+            s = np.concatenate([np.arange(len(packed.ends)) for packed in those])
+            yield np.concatenate([packed.prompts for packed in those]), z_BxS[r, s], y_BxSxD[r, s]
 
     def fingerprint(self) -> str:
         """A hash of all that decides a pair's score: model, template, answers, budgets. What is an encoder's alone, such as its
@@ -205,62 +210,3 @@ def judge_of(model: Encoder, key: str = "teacher", **settings: Any) -> Judge:
     if "lm_head.weight" not in tensors:
         raise UserError(f"--{key}={source} has no output layer (lm_head.weight), so it cannot answer")
     return Judge(model, head=np.ascontiguousarray(tensors["lm_head.weight"].T), **settings)
-
-
-class Scores:
-    """What a judge says of pairs, asked once and kept by content: y in float16, and z as two of them, high and what it lacks."""
-
-    def __init__(self, judge: Judge, folder: Path):
-        self.judge = judge
-        config = judge.model.config
-        about: dict[str, object] = {"judge": judge.model.source, "template": judge.template}
-        own = folder / "judge" / judge.fingerprint()
-        others = sum(path.is_dir() for path in own.parent.glob("*")) if not own.exists() else 0
-        if others:
-            log.info("%s keeps scores of %d other models or instructions, which are not used", own.parent, others)
-        writer = sharding.process_index()
-        self._cache = AnswerCache(own, 2 + config.hidden_size, "float16", about=about, writer=writer)
-
-    def of(self, queries: Sequence[str], passages: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """(z float32 [N], y float16 [N, D]) of the pairs; what is not known yet is asked."""
-        return self.at(self.places(queries, passages))
-
-    def places(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        """Where the answer to each pair is kept, int64 [N]; what is not known yet is asked, CHUNK pairs at a time."""
-        # A query that held the separator would be judged as another pair.
-        keys = [q.replace(BETWEEN, " ") + BETWEEN + p for q, p in zip(queries, passages, strict=True)]
-
-        def answer(rows: list[str]) -> np.ndarray:
-            pairs = [row.split(BETWEEN, 1) for row in rows]
-            z, y = self.judge.score([query for query, _ in pairs], [passage for _, passage in pairs])
-            high = z.astype(np.float16)
-            return np.concatenate([high[:, None], (z - high)[:, None].astype(np.float16), y.astype(np.float16)], axis=1)
-
-        # The pairs of a query together, which share its beginning; the longest queries first, so that a chunk has few shapes to compile.
-        order = sorted(range(len(keys)), key=lambda i: (-len(queries[i]), queries[i], -len(passages[i])))
-        found = self._cache.rows(keys)
-        # Shared out by place, on which all processes agree (corpus.Answers).
-        share = [i for k, i in enumerate(order) if k // CHUNK % sharding.process_count() == sharding.process_index()]
-        self._cache.fill([keys[i] for i in share if found[i] < 0], answer, chunk=CHUNK, what="judged pairs")
-        sharding.wait_for_all("judged pairs")
-        self._cache.reload()
-        found = self._cache.rows(keys)
-        if (found < 0).any():
-            raise UserError(
-                f"{self._cache.folder} lacks {(found < 0).sum()} scores after filling; run the command again"
-            )
-        return found
-
-    def at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(z float32 [N], y float16 [N, D]) of the answers kept there."""
-        found = self._cache.gather(places)
-        return _whole(found), found[:, 2:]
-
-    def logits_at(self, places: np.ndarray) -> np.ndarray:
-        """z alone, float32 [N]: nothing else is read from disk."""
-        return _whole(self._cache.gather(places, slice(0, 2)))
-
-
-def _whole(found: np.ndarray) -> np.ndarray:
-    """z from the two float16 that it is kept as."""
-    return found[:, 0].astype(np.float32) + found[:, 1].astype(np.float32)

@@ -23,7 +23,8 @@ from jdistill.data.packed_rows import PackedRows
 from jdistill.data.triplets import TripletTokens, same_texts
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
-from jdistill.judge import Judge, Scores, judge_of
+from jdistill.judge import Judge, judge_of
+from jdistill.judge_scores import Scores
 from jdistill.mine import dense_search
 from jdistill.models import lora
 from jdistill.models.decoder import DecoderConfig

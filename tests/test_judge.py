@@ -12,7 +12,8 @@ from conftest import make_decoder, make_encoder, sentences
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.export import write_files, write_weights
-from jdistill.judge import ASYMMETRIC, Judge, Scores, load_judge
+from jdistill.judge import ASYMMETRIC, Judge, load_judge
+from jdistill.judge_scores import Scores
 from jdistill.packing import pack
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<answer>{% endif %}"
@@ -119,10 +120,10 @@ def test_scores_are_asked_once_and_kept_by_content(
 
     def count(self: Judge, queries: list[str], passages: list[str], batch_size: int = 16):
         asked.append(len(queries))
-        return score(self, queries, passages, batch_size)
+        return by_batch(self, queries, passages, batch_size)
 
-    score = Judge.score
-    monkeypatch.setattr(Judge, "score", count)
+    by_batch = Judge.by_batch
+    monkeypatch.setattr(Judge, "by_batch", count)
     again, _ = Scores(judge, tmp_path).of(queries[::-1][:8], passages[::-1][:8])
     np.testing.assert_array_equal(again, z[::-1][:8])
     assert not asked
@@ -145,31 +146,30 @@ def test_a_separator_within_a_query_is_no_separator(tmp_path: Path) -> None:
     assert abs(found[0] - judge.score(["one"], ["two\x1fthree"])[0][0]) > 1e-2
 
 
-def test_a_killed_scoring_run_loses_one_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jdistill.judge.CHUNK", 4)
+def test_a_killed_scoring_run_loses_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jdistill.judge_scores.CHUNK", 12)
     judge = Judge(decoder(), query_tokens=16, passage_tokens=16)
-    queries, passages = sentences(12, seed=1), sentences(12, seed=2)
-    score, calls = Judge.score, 0
+    queries, passages = sentences(24, seed=1), sentences(24, seed=2)
+    by_batch = Judge.by_batch
 
-    def killed(self: Judge, queries: list[str], passages: list[str], batch_size: int = 16):
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise KeyboardInterrupt
-        return score(self, queries, passages, batch_size)
+    def killed(self: Judge, queries: list[str], passages: list[str], batch_size: int = 4):
+        for number, batch in enumerate(by_batch(self, queries, passages, 4)):
+            if number == 2:
+                raise KeyboardInterrupt  # two batches of four are known, the third is computed
+            yield batch
 
     with monkeypatch.context() as patched:
-        patched.setattr(Judge, "score", killed)
+        patched.setattr(Judge, "by_batch", killed)
         with pytest.raises(KeyboardInterrupt):
             Scores(judge, tmp_path).of(queries, passages)
     asked: list[int] = []
 
-    def count(self: Judge, queries: list[str], passages: list[str], batch_size: int = 16):
+    def count(self: Judge, queries: list[str], passages: list[str], batch_size: int = 4):
         asked.append(len(queries))
-        return score(self, queries, passages, batch_size)
+        return by_batch(self, queries, passages, 4)
 
-    monkeypatch.setattr(Judge, "score", count)
+    monkeypatch.setattr(Judge, "by_batch", count)
     z, _ = Scores(judge, tmp_path).of(queries, passages)
-    assert asked == [4]
-    monkeypatch.setattr(Judge, "score", score)
+    assert asked == [12, 4]
+    monkeypatch.setattr(Judge, "by_batch", by_batch)
     np.testing.assert_allclose(z, judge.score(queries, passages)[0], atol=1e-5)

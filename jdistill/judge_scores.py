@@ -1,0 +1,78 @@
+"""What a judge says of pairs, asked once and kept on disk by content (D2LLM, 3.1.1; the authors' code keeps it by step and rank)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jdistill import sharding
+from jdistill.cache import AnswerCache
+from jdistill.errors import UserError
+from jdistill.judge import Judge
+from jdistill.progress import log
+
+BETWEEN = "\x1f"  # query and passage in a cache's key
+CHUNK = 256  # pairs that are sorted by length together; what a killed scoring run loses is one batch of them
+
+
+class Scores:
+    """What a judge says of pairs, asked once and kept by content: y in float16, and z as two of them, high and what it lacks."""
+
+    def __init__(self, judge: Judge, folder: Path):
+        self.judge = judge
+        config = judge.model.config
+        about: dict[str, object] = {"judge": judge.model.source, "template": judge.template}
+        own = folder / "judge" / judge.fingerprint()
+        others = sum(path.is_dir() for path in own.parent.glob("*")) if not own.exists() else 0
+        if others:
+            log.info("%s keeps scores of %d other models or instructions, which are not used", own.parent, others)
+        writer = sharding.process_index()
+        self._cache = AnswerCache(own, 2 + config.hidden_size, "float16", about=about, writer=writer)
+
+    def of(self, queries: Sequence[str], passages: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(z float32 [N], y float16 [N, D]) of the pairs; what is not known yet is asked."""
+        return self.at(self.places(queries, passages))
+
+    def places(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+        """Where the answer to each pair is kept, int64 [N]; what is not known yet is asked, and kept batch by batch."""
+        # A query that held the separator would be judged as another pair.
+        keys = [q.replace(BETWEEN, " ") + BETWEEN + p for q, p in zip(queries, passages, strict=True)]
+
+        def answers(rows: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            pairs = [row.split(BETWEEN, 1) for row in rows]
+            for those, z, y in self.judge.by_batch([query for query, _ in pairs], [passage for _, passage in pairs]):
+                high = z.astype(np.float16)
+                both = (high[:, None], (z - high)[:, None].astype(np.float16), y.astype(np.float16))
+                yield those, np.concatenate(both, axis=1)
+
+        # The pairs of a query together, which share its beginning; the longest queries first, so that a chunk has few shapes to compile.
+        order = sorted(range(len(keys)), key=lambda i: (-len(queries[i]), queries[i], -len(passages[i])))
+        found = self._cache.rows(keys)
+        # Shared out by place, on which all processes agree (corpus.Answers).
+        share = [i for k, i in enumerate(order) if k // CHUNK % sharding.process_count() == sharding.process_index()]
+        missing = [keys[i] for i in share if found[i] < 0]
+        self._cache.fill_by_piece(missing, answers, chunk=CHUNK, what="judged pairs")
+        sharding.wait_for_all("judged pairs")
+        self._cache.reload()
+        found = self._cache.rows(keys)
+        if (found < 0).any():
+            raise UserError(
+                f"{self._cache.folder} lacks {(found < 0).sum()} scores after filling; run the command again"
+            )
+        return found
+
+    def at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(z float32 [N], y float16 [N, D]) of the answers kept there."""
+        found = self._cache.gather(places)
+        return _whole(found), found[:, 2:]
+
+    def logits_at(self, places: np.ndarray) -> np.ndarray:
+        """z alone, float32 [N]: nothing else is read from disk."""
+        return _whole(self._cache.gather(places, slice(0, 2)))
+
+
+def _whole(found: np.ndarray) -> np.ndarray:
+    """z from the two float16 that it is kept as."""
+    return found[:, 0].astype(np.float32) + found[:, 1].astype(np.float32)
