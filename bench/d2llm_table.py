@@ -5,7 +5,8 @@
 
 The judge is tuned once, in the run student-0; the other runs begin with its adapter and find its scores. A row is a variant of
 configs/d2llm.py, or alpha=0.5, beta=…, gamma=…; sym, asym (one file alone, scored on the other too), cos-sym, cos-asym (the same by
-cosine; cosine is the paper's cos-mixed), single (one branch), half (of the layers). Runs are folders of WORKDIR that resume.
+cosine; cosine is the paper's cos-mixed), single (one branch), half (of the layers). bi_encoder's adapters have the rank with which they
+alone have as many parameters as the student trains. Runs are folders of WORKDIR that resume.
 Prints accuracy, average precision, prior, precision and recall for each file, each row's average precision above the prior as a share
 of its judge's, and MRR@10 and recall@10 of the held-out questions, by cosine and by the interaction module.
 """
@@ -23,6 +24,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import numpy as np
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 import jdistill
@@ -30,6 +33,7 @@ from jdistill.compile_cache import keep_compiled_programs
 from jdistill.evals.held_out_questions import evaluate_questions
 from jdistill.evals.judged_pairs import evaluate_judged
 from jdistill.judged import Judged, read_judged
+from jdistill.models import lora
 from jdistill.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.progress import setup_logging
 
@@ -56,6 +60,9 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
     elif row == "half":
         whole = jdistill.load(str(run(flags, "student", 0) / "export")).config.num_layers
         variant, keys = "", {"student.layers": str(whole // 2)}
+    elif row == "bi_encoder":
+        rank = equal_rank(run(flags, "student", 0))
+        keys = {"lora.rank": str(rank), "lora.alpha": f"{2 * rank}.0"}
     sources = {"teacher": flags.teacher, "symmetric": flags.symmetric, "asymmetric": flags.asymmetric}
     if workdir != first:
         run(flags, "student", 0)
@@ -66,6 +73,16 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
     # The changed keys of a row after what the command line says for all of them.
     subprocess.run([*command, *flags.extra, *(f"--config.{key}={value}" for key, value in keys.items())], check=True)
     return workdir
+
+
+def equal_rank(student: Path) -> int:
+    """The adapters' rank with which they alone have as many parameters as the student trains: adapters, pooler and module."""
+    trained = json.loads((student / "results.json").read_text())["training"]["stages"][-1]["trained_parameters"]
+    cfg = json.loads((student / "config.json").read_text())
+    params = jdistill.load(str(student / "export")).params
+    kernels = flatten_dict(params, sep="/")
+    of_one_rank = sum(sum(np.shape(kernels[path])) for path in lora.paths(params, cfg["lora"]["paths"]))
+    return max(1, round(trained / of_one_rank))
 
 
 def other_file(judged: Judged, cfg: ConfigDict, row: str, folder: Path) -> dict[str, Any]:

@@ -11,21 +11,19 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill import loading, sharding
 from jdistill.convert import names_of
 from jdistill.corpus import cache_folder, evaluation_texts, in_role, make_batches, tokens_of
 from jdistill.data.batches import TokenTable
-from jdistill.data.candidates import Candidates, Queries, by_query, candidates, in_turn, passages_of
+from jdistill.data.candidates import Candidates, by_query, candidates, passages_of
 from jdistill.data.holdout import comparable
 from jdistill.data.labelled_pairs import Pairs, drawn, read_pairs, train_and_test, without
-from jdistill.data.mining import Rules, bm25_search, mine, read_mined
 from jdistill.data.packed_rows import PackedRows
 from jdistill.data.triplets import TripletTokens, same_texts
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.judge import Judge, judge_of
 from jdistill.judge_scores import Scores
-from jdistill.mine import dense_search
+from jdistill.judged_negatives import mined
 from jdistill.models import lora
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.pma import BRANCHES
@@ -118,34 +116,6 @@ def with_adapter(model: Encoder, folder: str) -> Encoder:
         return model
     adapters, alpha = lora.load(Path(folder), {path: name for path, (name, _) in names_of(model.config).items()})
     return model.with_weights({"model": lora.merge(model.params, adapters, alpha)})
-
-
-def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[str]]:
-    """Each query's hard negatives by BM25 and, where cfg.mining.encoder names one, by a bi-encoder in turn; kept by content. One process
-    mines, the others wait for it."""
-    rows = {text: i for i, text in enumerate(passages)}
-    positives = [[rows[text] for text in right] for right in queries.positives]
-    encoder = loading.load(cfg.mining.encoder, key="config.mining.encoder") if cfg.mining.encoder else None
-    found: list[list[list[str]]] = []
-    for by in ("bm25", encoder.fingerprint()) if encoder else ("bm25",):
-        # A bi-encoder's cosines have a scale of which a share means something; BM25's scores have none.
-        relative = None if by == "bm25" else cfg.mining.relative_margin or None
-        rules = Rules(max(cfg.hard_negatives, 1), cfg.mining.first, cfg.mining.last, relative_margin=relative)
-        digest = hashlib.blake2b(repr((by, rules, positives)).encode(), digest_size=16)
-        for text in [*queries.texts, *passages]:
-            digest.update(text.encode() + b"\n")
-        out = cache_folder(cfg) / "mined" / f"{digest.hexdigest()}.jsonl"
-        if not out.is_file() and sharding.is_first_process():
-            out.parent.mkdir(parents=True, exist_ok=True)
-            window = min(len(passages), rules.last + max(map(len, positives)))
-            if by == "bm25" or encoder is None:
-                search, score_of = bm25_search(queries.texts, passages, window)
-            else:
-                search, score_of = dense_search(encoder, queries.texts, passages, window)
-            mine(queries.texts, positives, passages, search, score_of, rules, by, out)
-        sharding.wait_for_all("mined negatives")
-        found.append([record["negatives"] for record in read_mined(out)])
-    return [list(in_turn(*rankings)) for rankings in zip(*found, strict=True)]
 
 
 def judgement_data(cfg: ConfigDict, given: Judged) -> tuple[TokenTable, Data]:

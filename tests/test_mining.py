@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jdistill.data import mining
-from jdistill.data.mining import Rules, bm25_search, mine, pick, read_mined
+from jdistill.data.mining import Rules, bm25_search, mine, pick, read_mined, scored_by
 from jdistill.data.triplets import read_triplets
 from jdistill.errors import UserError
 from jdistill.mine import main
@@ -55,6 +55,18 @@ def test_bm25_finds_shared_words_and_nothing_else() -> None:
     assert rows[0, :2].tolist() == [0, 2] and rows[0, 2] == -1 and (rows[1] == -1).all()
     np.testing.assert_allclose(score_of(0, [2, 0]), [scores[0, 1], scores[0, 0]], rtol=1e-5)
     assert score_of(1, [0]).tolist() == [0.0]
+
+
+def test_the_words_candidates_are_cleared_by_another_s_scores(tmp_path: Path) -> None:
+    passages = ["right river", "river as good as right", "river of no use", "nothing"]
+    cosine = np.array([0.8, 0.79, 0.3, 0.1])
+    search, _ = bm25_search(["river right"], passages, 4)
+    rows = search(0, 1)[1][0]
+    scores, same = scored_by(search, lambda i, asked: cosine[list(asked)])(0, 1)
+    np.testing.assert_array_equal(same[0], rows)
+    np.testing.assert_array_equal(scores[0], [cosine[row] if row >= 0 else -np.inf for row in rows])
+    rules = Rules(count=3, relative_margin=0.95)
+    assert pick(scores[0], same[0], [0], 0.8, "river right", passages, rules) == [2]
 
 
 def test_a_killed_job_goes_on_and_gives_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,6 +167,17 @@ def bm25_search(
     return search, score_of
 
 
+def scored_by(search: Search, score_of: Callable[[int, Sequence[int]], np.ndarray]) -> Search:
+    """The passages of `search` in its order, with the scores of another, so that the margins are the other's."""
+
+    def both(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        _, rows = search(start, stop)
+        scores = [score_of(i, np.maximum(row, 0).tolist()) for i, row in enumerate(rows, start)]
+        return np.where(rows < 0, -np.inf, np.array(scores).reshape(rows.shape)), rows
+
+    return both
+
+
 def _lines_of(path: Path) -> int:
     """Whole lines of a part file; a half line that a kill left is cut off."""
     if not path.exists():

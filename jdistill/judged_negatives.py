@@ -1,0 +1,43 @@
+"""Hard negatives of judged queries, by BM25 and by a bi-encoder (D2LLM, 3.2)."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ml_collections import ConfigDict
+
+from jdistill import loading, sharding
+from jdistill.corpus import cache_folder
+from jdistill.data.candidates import Queries, in_turn
+from jdistill.data.mining import Rules, bm25_search, mine, read_mined, scored_by
+from jdistill.mine import dense_search
+
+
+def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[str]]:
+    """Each query's hard negatives by BM25 and, where cfg.mining.encoder names one, by a bi-encoder in turn; kept by content. One process
+    mines, the others wait for it."""
+    rows = {text: i for i, text in enumerate(passages)}
+    positives = [[rows[text] for text in right] for right in queries.positives]
+    encoder = loading.load(cfg.mining.encoder, key="config.mining.encoder") if cfg.mining.encoder else None
+    # A bi-encoder's cosines have a scale of which a share means something, and BM25's scores have none: it clears both's candidates.
+    relative = cfg.mining.relative_margin or None if encoder else None
+    rules = Rules(max(cfg.hard_negatives, 1), cfg.mining.first, cfg.mining.last, relative_margin=relative)
+    window = min(len(passages), rules.last + max(map(len, positives)))
+    found: list[list[list[str]]] = []
+    by_vectors = None
+    for by in (f"bm25, cleared by {encoder.fingerprint()}", encoder.fingerprint()) if encoder else ("bm25",):
+        digest = hashlib.blake2b(repr((by, rules, positives)).encode(), digest_size=16)
+        for text in [*queries.texts, *passages]:
+            digest.update(text.encode() + b"\n")
+        out = cache_folder(cfg) / "mined" / f"{digest.hexdigest()}.jsonl"
+        if not out.is_file() and sharding.is_first_process():
+            out.parent.mkdir(parents=True, exist_ok=True)
+            if encoder and by_vectors is None:
+                by_vectors = dense_search(encoder, queries.texts, passages, window)
+            search, score_of = by_vectors or bm25_search(queries.texts, passages, window)
+            if by_vectors and by.startswith("bm25"):
+                search = scored_by(bm25_search(queries.texts, passages, window)[0], score_of)
+            mine(queries.texts, positives, passages, search, score_of, rules, by, out)
+        sharding.wait_for_all("mined negatives")
+        found.append([record["negatives"] for record in read_mined(out)])
+    return [list(in_turn(*rankings)) for rankings in zip(*found, strict=True)]
