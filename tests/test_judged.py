@@ -11,12 +11,14 @@ from conftest import make_decoder, real_teacher_folder
 from test_d2llm import write_pairs
 
 from configs import d2llm
+from jdistill.data.candidates import Queries
 from jdistill.data.labelled_pairs import Pairs, drawn
 from jdistill.encoder import Encoder
 from jdistill.evals.judged_pairs import evaluate_judged
 from jdistill.evals.pair_labels import pair_scores
 from jdistill.judge import Judge
 from jdistill.judged import Judged, candidate_data, judgement_data, pairs_to_judge, read_judged
+from jdistill.judged_negatives import mined
 from jdistill.pair_scorer import PairScorer
 
 P, K, I = 1, 3, 2
@@ -148,3 +150,20 @@ def test_a_student_and_its_judge_are_measured_on_the_same_pairs(given: tuple) ->
         for name, (of_train, of_test) in (("student", by_student), ("teacher", by_judge)):
             expected = pair_scores(of_train, train.labels, of_test, one.test.labels)
             assert found[one.name][name] == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_bi_encoder_clears_what_words_find(tmp_path: Path, real_teacher: str) -> None:
+    passages = [
+        "a cat sits on a mat",
+        "the cat is sitting on the mat",
+        "a dog runs in a park",
+        "a cat eats a fish on a mat",
+    ]
+    queries = Queries(["a cat on the mat"], [passages[:1]], [[]])
+    cfg = d2llm.get_config()
+    cfg.cache_dir = str(tmp_path)
+    assert mined(cfg, queries, passages) == [
+        [passages[1], passages[3]]
+    ]  # the first of them says what the positive says
+    cfg.mining.encoder, cfg.mining.relative_margin = real_teacher, 0.9
+    assert mined(cfg, queries, passages) == [[passages[3], passages[2]]]
