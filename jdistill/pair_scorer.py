@@ -72,9 +72,10 @@ def _matrix(params: Any, query: jax.Array, passage: jax.Array, *, symmetric: boo
 def save_interaction(model: PairScorer, folder: Path) -> float | None:
     """Adds the module to the encoder's exported folder; returns the largest difference of torch's logits of the probe texts from Flax's.
     None: nothing was compared, since torch is not installed (which is logged) or pairs are scored by their cosine. Raises UserError
-    where they differ by more than TOLERANCE."""
+    where they differ by more than TOLERANCE; the folder's modules are then what they were."""
     if model.params is None:
         return None
+    modules = (folder / "modules.json").read_text()
     add_interaction(folder, model.params, model.encoder.dim, model.interaction)
     try:
         from sentence_transformers import SentenceTransformer
@@ -89,6 +90,7 @@ def save_interaction(model: PairScorer, folder: Path) -> float | None:
         theirs = loaded[-1].score(loaded, queries, passages, symmetric=symmetric).numpy()
         difference = max(difference, float(np.abs(theirs - model.score(queries, passages, symmetric)).max()))
     if not difference <= TOLERANCE:
+        (folder / "modules.json").write_text(modules)
         raise UserError(
             f"{folder}: torch's logits of the probe texts differ from Flax's by {difference:.2e}, more than {TOLERANCE:.0e}"
         )

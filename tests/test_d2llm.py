@@ -377,6 +377,17 @@ def test_an_interaction_module_that_was_not_checked_has_no_difference(
     assert save_interaction(PairScorer(scorer.encoder, None, "cosine"), tmp_path / "student") is None
 
 
+def test_a_module_that_torch_computes_otherwise_is_not_left_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scorer = PairScorer(make_decoder(), random_iem(32, np.random.default_rng(0), 8))
+    save_encoder(scorer.encoder, tmp_path / "student")
+    monkeypatch.setattr("jdistill.pair_scorer.TOLERANCE", -1.0)  # which no difference is within
+    with pytest.raises(UserError, match="differ from Flax's by"):
+        save_interaction(scorer, tmp_path / "student")
+    assert load_pair_scorer(str(tmp_path / "student")).interaction == "cosine"
+
+
 def test_search_with_the_interaction_module(tmp_path: Path) -> None:
     texts = sentences(40, seed=9)
     documents = {f"d{i}": text for i, text in enumerate(texts[:30])}
