@@ -1,0 +1,93 @@
+"""D2LLM, Appendix H: what smaller vectors and a smaller interaction module cost in retrieval.
+
+    python bench/d2llm_vectors.py --run runs/d2llm [--kinds Flat SQfp16 SQ8 PQ96 PQ48] [--rescore 100] [--picture runs/vectors.png]
+
+The held-out questions of a run of configs/d2llm.py look for their passages. An index of each kind (FAISS's names) keeps the passages'
+vectors of length one; it proposes, and the module ranks what the index gives back of them, their lengths beside (two bytes each). The
+last row is the first kind with the module's kernels as int8, a scale for each output. Prints bytes a passage, MRR@10 and recall@10.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+import jdistill
+from bench.bars import draw_bars
+from jdistill import index
+from jdistill.compile_cache import keep_compiled_programs
+from jdistill.evals.held_out_questions import held_out_collection
+from jdistill.evals.retrieval import document_vectors, measures
+from jdistill.judged import read_judged
+from jdistill.models.pma import BRANCHES
+from jdistill.pair_scorer import PairScorer, load_pair_scorer
+
+LENGTH_BYTES = 2  # a passage's length, float16
+
+
+def as_int8(kernel: np.ndarray) -> np.ndarray:
+    """[in, out] rounded to 255 steps of each output's largest weight; biases, which are no matrices, stay."""
+    if np.ndim(kernel) != 2:
+        return kernel
+    scale = np.maximum(np.abs(kernel).max(0), 1e-12) / 127
+    return (np.round(kernel / scale) * scale).astype(np.float32)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--kinds", nargs="+", default=["Flat", "SQfp16", "SQ8", "PQ96", "PQ48"])
+    parser.add_argument("--rescore", type=int, default=100)
+    parser.add_argument("--picture", type=Path, default=Path("runs/d2llm-vectors.png"))
+    flags = parser.parse_args()
+    keep_compiled_programs()
+    cfg = ConfigDict(json.loads((flags.run / "config.json").read_text()))
+    scorer = load_pair_scorer(str(flags.run / "export"))
+    sets = [one for one in read_judged(cfg, jdistill.load(cfg.teacher)).sets if one.branch == BRANCHES[1]]
+    if not sets or scorer.params is None:
+        parser.error(f"{flags.run} has no asymmetric file, whose questions search, or no interaction module")
+    collection, model = held_out_collection(sets[0]), scorer.encoder
+    vectors = document_vectors(model, collection)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True).astype(np.float16).astype(np.float32)
+    questions = model.encode(list(collection.queries.values()), prompt=model.prompt_for("query"))
+    ids, query_ids = list(collection.documents), list(collection.queries)
+    smaller = replace(scorer, params=jax.tree.map(as_int8, scorer.params))
+    print(f"{len(query_ids)} questions, {len(ids)} passages, {model.dim} wide; {flags.rescore} ranked anew")
+    print("| vectors | bytes a passage | by | mrr@10 | recall@10 |\n| --- | --- | --- | --- | --- |")
+    bars: dict[str, dict[str, list[float]]] = {}
+
+    def tell(name: str, size: float, by: str, scores: np.ndarray, rows: np.ndarray) -> None:
+        ranking = {
+            query: {ids[row]: float(score) for row, score in zip(rows[q], scores[q], strict=True) if row >= 0}
+            for q, query in enumerate(query_ids)
+        }
+        found = measures(ranking, collection.relevant)
+        print(f"| {name} | {size:.0f} | {by} | {found['mrr@10']:.4f} | {found['recall@10']:.4f} |", flush=True)
+        bars.setdefault(name, {})[by] = [100 * found["mrr@10"]]
+
+    def rank(name: str, built: index.Index, by: PairScorer) -> None:
+        cosines, rows = built.search(questions, flags.rescore)
+        kept = built.faiss_index.reconstruct_n(0, built.rows) * lengths
+        bytes_each = built.num_bytes / built.rows + LENGTH_BYTES
+        tell(name, bytes_each, "cosine", cosines, rows)
+        blocks = [slice(start, start + 64) for start in range(0, len(rows), 64)]
+        scores = np.concatenate([by.rescore(questions[b], kept[np.maximum(rows[b], 0)]) for b in blocks])
+        tell(name, bytes_each, "the module", scores, rows)
+
+    for kind in flags.kinds:
+        rank(kind, index.build(vectors, kind), scorer)
+    rank(f"{flags.kinds[0]}, module in int8", index.build(vectors, flags.kinds[0]), smaller)
+    draw_bars(flags.picture, bars, "MRR@10 of held-out questions, %", from_zero=False)
+
+
+if __name__ == "__main__":
+    main()
