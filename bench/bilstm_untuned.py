@@ -44,6 +44,9 @@ def main() -> None:
         sides = [*task.train.texts, *(task.train.others or [])]
         flags.write_text.write_text("".join(f"{text}\n" for text in dict.fromkeys(sides)))
         return
+    names = [name_of(folder) for folder in [*flags.rival, *flags.sra]]
+    if len({*names}) < len(names):
+        parser.error(f"two runs have one name: {', '.join(names)}")
     teacher = jdistill.load(flags.teacher)
     models = {
         "teacher, pooled": teacher,

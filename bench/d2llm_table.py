@@ -24,6 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
@@ -77,12 +78,13 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
 
 def equal_rank(student: Path) -> int:
     """The adapters' rank with which they alone have as many parameters as the student trains: adapters, pooler and module."""
-    trained = json.loads((student / "results.json").read_text())["training"]["stages"][-1]["trained_parameters"]
-    cfg = json.loads((student / "config.json").read_text())
-    params = jdistill.load(str(student / "export")).params
+    cfg = json.loads((student / "config.json").read_text())["lora"]
+    scorer = load_pair_scorer(str(student / "export"))
+    params = scorer.encoder.params
     kernels = flatten_dict(params, sep="/")
-    of_one_rank = sum(sum(np.shape(kernels[path])) for path in lora.paths(params, cfg["lora"]["paths"]))
-    return max(1, round(trained / of_one_rank))
+    of_one_rank = sum(sum(np.shape(kernels[path])) for path in lora.paths(params, cfg["paths"]))
+    others = sum(np.size(x) for x in jax.tree.leaves((scorer.encoder.pooler, scorer.params)))
+    return cfg["rank"] + round(others / of_one_rank)
 
 
 def other_file(judged: Judged, cfg: ConfigDict, row: str, folder: Path) -> dict[str, Any]:

@@ -25,6 +25,7 @@ import jdistill
 from bench.bars import draw_bars
 from jdistill import index
 from jdistill.compile_cache import keep_compiled_programs
+from jdistill.errors import UserError
 from jdistill.evals.held_out_questions import held_out_collection
 from jdistill.evals.retrieval import document_vectors, measures
 from jdistill.judged import read_judged
@@ -56,6 +57,8 @@ def main() -> None:
     if not sets or scorer.params is None:
         parser.error(f"{flags.run} has no asymmetric file, whose questions search, or no interaction module")
     collection, model = held_out_collection(sets[0]), scorer.encoder
+    if not collection.queries:
+        parser.error(f"{sets[0].name} has no held-out question with a passage")
     vectors = document_vectors(model, collection)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True).astype(np.float16).astype(np.float32)
     questions = model.encode(list(collection.queries.values()), prompt=model.prompt_for("query"))
@@ -65,26 +68,29 @@ def main() -> None:
     print("| vectors | bytes a passage | by | mrr@10 | recall@10 |\n| --- | --- | --- | --- | --- |")
     bars: dict[str, dict[str, list[float]]] = {}
 
-    def tell(name: str, size: float, by: str, scores: np.ndarray, rows: np.ndarray) -> None:
+    def tell(name: str, size: int, by: str, scores: np.ndarray, rows: np.ndarray) -> None:
         ranking = {
             query: {ids[row]: float(score) for row, score in zip(rows[q], scores[q], strict=True) if row >= 0}
             for q, query in enumerate(query_ids)
         }
         found = measures(ranking, collection.relevant)
-        print(f"| {name} | {size:.0f} | {by} | {found['mrr@10']:.4f} | {found['recall@10']:.4f} |", flush=True)
+        print(f"| {name} | {size} | {by} | {found['mrr@10']:.4f} | {found['recall@10']:.4f} |", flush=True)
         bars.setdefault(name, {})[by] = [100 * found["mrr@10"]]
 
     def rank(name: str, built: index.Index, by: PairScorer) -> None:
-        cosines, rows = built.search(questions, flags.rescore)
-        kept = built.faiss_index.reconstruct_n(0, built.rows) * lengths
-        bytes_each = built.num_bytes / built.rows + LENGTH_BYTES
-        tell(name, bytes_each, "cosine", cosines, rows)
+        cosines, rows = built.search(questions, flags.rescore or built.rows)
+        kept = index.unit_rows(built.faiss_index.reconstruct_n(0, built.rows)) * lengths
+        size = built.faiss_index.sa_code_size()  # without what is kept once, as a product quantiser's centroids
+        tell(name, size, "cosine", cosines, rows)
         blocks = [slice(start, start + 64) for start in range(0, len(rows), 64)]
         scores = np.concatenate([by.rescore(questions[b], kept[np.maximum(rows[b], 0)]) for b in blocks])
-        tell(name, bytes_each, "the module", scores, rows)
+        tell(name, size + LENGTH_BYTES, "the module", scores, rows)
 
     for kind in flags.kinds:
-        rank(kind, index.build(vectors, kind), scorer)
+        try:
+            rank(kind, index.build(vectors, kind), scorer)
+        except UserError as error:  # a kind that these vectors' width or number does not allow
+            print(f"| {kind} | {error} | | | |")
     rank(f"{flags.kinds[0]}, module in int8", index.build(vectors, flags.kinds[0]), smaller)
     draw_bars(flags.picture, bars, "MRR@10 of held-out questions, %", from_zero=False)
 

@@ -16,7 +16,8 @@ Variants, --config configs/d2llm.py:NAME, are the ablations of Table 3:
     no_ri_ph, no_ri_hi, no_fi   without one of the terms
     mean, lasttoken   these poolers in the place of PMA
     cosine        in the place of the interaction module
-    bi_encoder    the baseline of the paper's kind: last token, cosine, contrastive alone, adapters of rank 32 for as many parameters
+    bi_encoder    the baseline of the paper's kind: last token, cosine, contrastive alone; adapters of rank 32, about as many
+                  parameters in SmolLM2-135M (bench/d2llm_table.py takes the rank that fits the model)
 """
 
 from ml_collections import ConfigDict

@@ -14,7 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,9 @@ from jdistill.errors import UserError
 from jdistill.progress import log, progress
 
 KEY = np.dtype("V16")
+CHUNK = 2048  # texts that are asked for at once; what a killed fill loses at most
+# texts -> (rows int64 [m] among them, their answers [m, width]), in pieces and in an order of its own, each row once
+Pieces = Callable[[list[str]], Iterable[tuple[np.ndarray, np.ndarray]]]
 
 
 def default_folder() -> Path:
@@ -33,6 +36,11 @@ def default_folder() -> Path:
 def keys_of(texts: Sequence[str]) -> np.ndarray:
     """The key of each text, [N] of 16 bytes."""
     return np.frombuffer(b"".join(hashlib.blake2b(t.encode(), digest_size=16).digest() for t in texts), KEY)
+
+
+def whole(answer: Callable[[list[str]], np.ndarray]) -> Pieces:
+    """All answers, [n, width] of n texts, as one piece."""
+    return lambda texts: [(np.arange(len(texts)), answer(texts))]
 
 
 class AnswerCache:
@@ -101,7 +109,7 @@ class AnswerCache:
         self,
         texts: Sequence[str],
         answer: Callable[[list[str]], np.ndarray],
-        chunk: int = 2048,
+        chunk: int = CHUNK,
         what: str = "teacher answers",
     ) -> int:
         """Asks `answer` for the texts that have no row yet, appends what it says, and returns how many were asked.
@@ -110,22 +118,22 @@ class AnswerCache:
         or another process is filling the same part.
         """
 
-        def whole(batch: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            yield np.arange(len(batch)), answer(batch)
+        chunks = [texts[start : start + chunk] for start in range(0, len(texts), chunk)]
+        return self.fill_by_piece(chunks, whole(answer), what)
 
-        return self.fill_by_piece(texts, whole, chunk, what)
-
-    def fill_by_piece(
-        self,
-        texts: Sequence[str],
-        answers: Callable[[list[str]], Iterable[tuple[np.ndarray, np.ndarray]]],
-        chunk: int,
-        what: str,
-    ) -> int:
-        """As fill, of an `answers` that gives a chunk's in pieces and in an order of its own: texts -> (rows int64 [m] among them, their
-        answers [m, width]). A killed fill loses at most one piece."""
-        missing = list(dict.fromkeys(texts[int(i)] for i in np.flatnonzero(self.rows(texts) < 0)))
-        if not missing:
+    def fill_by_piece(self, chunks: Sequence[Sequence[str]], answers: Pieces, what: str = "teacher answers") -> int:
+        """As fill, a chunk of texts after the other, of an `answers` that gives a chunk's in pieces. A killed fill loses at most one
+        piece."""
+        given = sum(map(len, chunks))
+        seen = set(self.row_of)
+        missing: list[list[str]] = []
+        for texts in chunks:
+            keys_here = keys_of(texts).tolist()
+            fresh = {key: text for key, text in zip(keys_here, texts, strict=True) if key not in seen}
+            seen |= fresh.keys()
+            missing.append(list(fresh.values()))
+        total = sum(map(len, missing))
+        if not total:
             return 0
         with open(self.values_path, "ab") as values, open(self.keys_path, "ab") as keys:
             try:
@@ -135,12 +143,11 @@ class AnswerCache:
                     f"another process is filling {self.folder}; wait for it, or set another cache_dir"
                 ) from None
             # What a killed writer left half-written behind the last whole row is cut off before anything is appended.
-            whole = min(keys.seek(0, os.SEEK_END) // KEY.itemsize, values.seek(0, os.SEEK_END) // self.row_bytes)
-            keys.truncate(whole * KEY.itemsize)
-            values.truncate(whole * self.row_bytes)
-            with progress(what, len(missing), "texts") as meter:
-                for start in range(0, len(missing), chunk):
-                    batch = missing[start : start + chunk]
+            rows_there = min(keys.seek(0, os.SEEK_END) // KEY.itemsize, values.seek(0, os.SEEK_END) // self.row_bytes)
+            keys.truncate(rows_there * KEY.itemsize)
+            values.truncate(rows_there * self.row_bytes)
+            with progress(what, total, "texts") as meter:
+                for batch in filter(None, missing):
                     for places, found in answers(batch):
                         asked = [batch[i] for i in places]
                         rows = np.ascontiguousarray(found, self.dtype)
@@ -149,7 +156,7 @@ class AnswerCache:
                         bad = np.flatnonzero(~np.isfinite(rows).all(1))
                         if len(bad):
                             raise UserError(
-                                f"the teacher's answer to {asked[bad[0]][:80]!r} is not finite ({len(bad)} such beside it)"
+                                f"the teacher's answer to {asked[bad[0]][:80]!r} is not finite ({len(bad)} such in this piece)"
                             )
                         for file, data in ((values, rows.tobytes()), (keys, keys_of(asked).tobytes())):
                             file.write(data)
@@ -157,5 +164,5 @@ class AnswerCache:
                             os.fsync(file.fileno())
                         meter.advance(len(asked))
         self.reload()
-        log.info("%s: %d asked, %d found in %s", what, len(missing), len(texts) - len(missing), self.folder)
-        return len(missing)
+        log.info("%s: %d asked, %d found in %s", what, total, given - total, self.folder)
+        return total

@@ -11,7 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill import sharding
-from jdistill.cache import AnswerCache, default_folder
+from jdistill.cache import AnswerCache, default_folder, whole
 from jdistill.data.augment import variants
 from jdistill.data.batches import Batches, TokenTable, choose_buckets, tokenize_once
 from jdistill.data.beir import beir_queries
@@ -30,6 +30,7 @@ from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.evals.sts import read_scored_pairs, sts_sentences
 from jdistill.progress import log
+from jdistill.shared_answers import places_of
 from jdistill.teacher import Teacher
 from jdistill.train import Data
 
@@ -139,19 +140,7 @@ class Answers:
     def _ask(self, texts: list[str]) -> tuple[AnswerCache, np.ndarray]:
         """The cache, filled, and where in it each text's answer is."""
         cache = self._teacher.cache(self._folder, writer=sharding.process_index())
-        rows = cache.rows(texts)
-        # Shared out by place in the corpus, on which all processes agree: what each finds missing may differ, as others
-        # fill the same cache meanwhile.
-        mine = [i for i in np.flatnonzero(rows < 0) if i % sharding.process_count() == sharding.process_index()]
-        cache.fill([texts[i] for i in mine], self._teacher.answer)
-        sharding.wait_for_all("teacher answers")
-        if (rows < 0).any():  # other processes' answers too
-            cache = self._teacher.cache(self._folder, writer=sharding.process_index())
-            rows = cache.rows(texts)
-        if (rows < 0).any():
-            raise UserError(
-                f"{self._folder} lacks {(rows < 0).sum()} teacher answers after filling; run the command again"
-            )
+        rows = places_of(cache, texts, whole(self._teacher.answer), "teacher answers")
         return cache, rows
 
     def train(self, rows: np.ndarray) -> np.ndarray:

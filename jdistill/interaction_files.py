@@ -33,6 +33,16 @@ def add_interaction(folder: Path, params: Mapping[str, Any], width: int, interac
     write_json(folder / "modules.json", [*modules, row])
 
 
+def remove_interaction(folder: Path) -> None:
+    """Takes the interaction module out of an exported folder, which need not have one."""
+    modules = read_json(folder / "modules.json", [])
+    for row in [row for row in modules if row["type"].endswith("Interaction")]:
+        modules.remove(row)
+        write_json(folder / "modules.json", modules)
+        shutil.rmtree(folder / row["path"])
+        (folder / "interaction.py").unlink(missing_ok=True)
+
+
 def read_interaction(folder: Path) -> tuple[dict[str, Any], str] | None:
     """(parameters, kind) of a folder's interaction module; None where it has none."""
     for row in read_json(folder / "modules.json", []):

@@ -9,9 +9,9 @@ import numpy as np
 
 from jdistill import sharding
 from jdistill.cache import AnswerCache
-from jdistill.errors import UserError
 from jdistill.judge import Judge
 from jdistill.progress import log
+from jdistill.shared_answers import places_of
 
 BETWEEN = "\x1f"  # query and passage in a cache's key
 CHUNK = 256  # pairs that are sorted by length together; what a killed scoring run loses is one batch of them
@@ -35,8 +35,9 @@ class Scores:
         """(z float32 [N], y float16 [N, D]) of the pairs; what is not known yet is asked."""
         return self.at(self.places(queries, passages))
 
-    def places(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        """Where the answer to each pair is kept, int64 [N]; what is not known yet is asked, and kept batch by batch."""
+    def places(self, queries: Sequence[str], passages: Sequence[str], alone: bool = False) -> np.ndarray:
+        """Where the answer to each pair is kept, int64 [N]; what is not known yet is asked, and kept batch by batch. All processes of a
+        run call it together (shared_answers.places_of), or one of them alone."""
         # A query that held the separator would be judged as another pair.
         keys = [q.replace(BETWEEN, " ") + BETWEEN + p for q, p in zip(queries, passages, strict=True)]
 
@@ -49,18 +50,8 @@ class Scores:
 
         # The pairs of a query together, which share its beginning; the longest queries first, so that a chunk has few shapes to compile.
         order = sorted(range(len(keys)), key=lambda i: (-len(queries[i]), queries[i], -len(passages[i])))
-        found = self._cache.rows(keys)
-        # Shared out by place, on which all processes agree (corpus.Answers).
-        share = [i for k, i in enumerate(order) if k // CHUNK % sharding.process_count() == sharding.process_index()]
-        missing = [keys[i] for i in share if found[i] < 0]
-        self._cache.fill_by_piece(missing, answers, chunk=CHUNK, what="judged pairs")
-        sharding.wait_for_all("judged pairs")
-        self._cache.reload()
-        found = self._cache.rows(keys)
-        if (found < 0).any():
-            raise UserError(
-                f"{self._cache.folder} lacks {(found < 0).sum()} scores after filling; run the command again"
-            )
+        found = np.empty(len(keys), np.int64)
+        found[order] = places_of(self._cache, [keys[i] for i in order], answers, "judged pairs", CHUNK, alone)
         return found
 
     def at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -60,9 +60,14 @@ class Judged:
         return replace(self, judges={branch: replace(judge, model=model) for branch, judge in self.judges.items()})
 
     def judge_scores(self, cfg: ConfigDict, one: JudgedSet, pairs: Pairs) -> np.ndarray:
-        """What the judge says of the pairs of a file, float32 [N], from the cache where it has them."""
+        """What the judge says of the pairs of a file, float32 [N], from the cache where it has them; asked by this process alone."""
         scores = Scores(self.judges[one.branch], cache_folder(cfg))
-        return scores.logits_at(scores.places(pairs.queries, pairs.passages))
+        return scores.logits_at(scores.places(pairs.queries, pairs.passages, alone=True))
+
+    def ask_for_evaluation(self, cfg: ConfigDict) -> None:
+        """Asks for what the evaluation reads, all processes of a run together."""
+        for one in self.sets:
+            Scores(self.judges[one.branch], cache_folder(cfg)).places(*evaluation_pairs(cfg, one))
 
 
 def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
@@ -157,10 +162,15 @@ def pairs_to_judge(cfg: ConfigDict, given: Judged) -> dict[str, tuple[list[str],
     found = {}
     for one in given.sets:
         queries, passages = one.candidates.pairs() if imitates(cfg) else ([], [])
-        for pairs in (drawn(one.train, cfg.threshold_pairs, seed=0), one.test):
-            queries, passages = queries + pairs.queries, passages + pairs.passages
-        found[one.branch] = queries, passages
+        more = evaluation_pairs(cfg, one)
+        found[one.branch] = queries + more[0], passages + more[1]
     return found
+
+
+def evaluation_pairs(cfg: ConfigDict, one: JudgedSet) -> tuple[list[str], list[str]]:
+    """(queries, passages) that a student and its judge are compared on: those that choose the thresholds, and the test pairs."""
+    train = drawn(one.train, cfg.threshold_pairs, seed=0)
+    return train.queries + one.test.queries, train.passages + one.test.passages
 
 
 def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:

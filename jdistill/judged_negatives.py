@@ -25,17 +25,18 @@ def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[s
     window = min(len(passages), rules.last + max(map(len, positives)))
     found: list[list[list[str]]] = []
     by_vectors = None
-    for by in (f"bm25, cleared by {encoder.fingerprint()}", encoder.fingerprint()) if encoder else ("bm25",):
+    by_words = f"bm25, cleared by {encoder.fingerprint()}" if encoder and relative else "bm25"
+    for by in (by_words, encoder.fingerprint()) if encoder else (by_words,):
         digest = hashlib.blake2b(repr((by, rules, positives)).encode(), digest_size=16)
         for text in [*queries.texts, *passages]:
             digest.update(text.encode() + b"\n")
         out = cache_folder(cfg) / "mined" / f"{digest.hexdigest()}.jsonl"
         if not out.is_file() and sharding.is_first_process():
             out.parent.mkdir(parents=True, exist_ok=True)
-            if encoder and by_vectors is None:
+            if encoder and by != "bm25" and by_vectors is None:
                 by_vectors = dense_search(encoder, queries.texts, passages, window)
             search, score_of = by_vectors or bm25_search(queries.texts, passages, window)
-            if by_vectors and by.startswith("bm25"):
+            if by_vectors and by == by_words:
                 search = scored_by(bm25_search(queries.texts, passages, window)[0], score_of)
             mine(queries.texts, positives, passages, search, score_of, rules, by, out)
         sharding.wait_for_all("mined negatives")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill.cache import AnswerCache
+from jdistill import sharding
+from jdistill.cache import AnswerCache, whole
 from jdistill.classifier import Classifier, load_classifier
 from jdistill.corpus import cache_folder, make_batches, tokens_of
 from jdistill.data.batches import TokenTable
@@ -20,6 +21,7 @@ from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.evals.classify import classification_scores
 from jdistill.progress import log
+from jdistill.shared_answers import places_of
 from jdistill.train import Data
 
 UNKNOWN = -1  # the label of a row that has none
@@ -76,8 +78,9 @@ def augmented(train: Split, cfg: ConfigDict) -> Split:
 def teacher_logits(teacher: Classifier, split: Split, folder: Path) -> np.ndarray:
     """float32 [N, C], from the cache where it has them."""
     cache = AnswerCache(
-        folder / "logits" / teacher.fingerprint(), len(teacher.labels), about={"labels": list(teacher.labels)}
-    )
+        folder / "logits" / teacher.fingerprint(), len(teacher.labels), about={"labels": list(teacher.labels)},
+        writer=sharding.process_index(),
+    )  # fmt: skip
     keys = (
         split.texts
         if split.others is None
@@ -90,8 +93,7 @@ def teacher_logits(teacher: Classifier, split: Split, folder: Path) -> np.ndarra
         texts, others = zip(*(row.split(BETWEEN, 1) for row in rows), strict=True)
         return teacher.logits(texts, others)
 
-    cache.fill(keys, answer, what="the fine-tuned teacher's logits")
-    return cache.gather(cache.rows(keys))
+    return cache.gather(places_of(cache, keys, whole(answer), "the fine-tuned teacher's logits"))
 
 
 def labelled_data(cfg: ConfigDict, given: Labelled, student: Encoder) -> tuple[TokenTable, Data]:

@@ -51,6 +51,8 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
     ready = prepare(cfg)
     trained = train_stages(ready, workdir)
     ready.answers.held_out()  # which all processes must ask for
+    if trained.judged is not None:
+        trained.judged.ask_for_evaluation(cfg)
     if sharding.is_first_process():
         finish(ready, trained, workdir, command_line())
     sharding.wait_for_all("results")

@@ -18,7 +18,7 @@ import numpy as np
 from jdistill import loading
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
-from jdistill.interaction_files import add_interaction, read_interaction
+from jdistill.interaction_files import add_interaction, read_interaction, remove_interaction
 from jdistill.methods.d2llm import INTERACTIONS, matrix, one_branch, score
 from jdistill.probe_texts import PROBE_TEXTS
 from jdistill.progress import log
@@ -72,11 +72,19 @@ def _matrix(params: Any, query: jax.Array, passage: jax.Array, *, symmetric: boo
 def save_interaction(model: PairScorer, folder: Path) -> float | None:
     """Adds the module to the encoder's exported folder; returns the largest difference of torch's logits of the probe texts from Flax's.
     None: nothing was compared, since torch is not installed (which is logged) or pairs are scored by their cosine. Raises UserError
-    where they differ by more than TOLERANCE; the folder's modules are then what they were."""
+    where they differ by more than TOLERANCE; the folder then has no such module."""
     if model.params is None:
         return None
-    modules = (folder / "modules.json").read_text()
     add_interaction(folder, model.params, model.encoder.dim, model.interaction)
+    try:
+        return _difference(model, folder)
+    except BaseException:
+        remove_interaction(folder)
+        raise
+
+
+def _difference(model: PairScorer, folder: Path) -> float | None:
+    """As save_interaction, of a folder that has the module."""
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:
@@ -90,7 +98,6 @@ def save_interaction(model: PairScorer, folder: Path) -> float | None:
         theirs = loaded[-1].score(loaded, queries, passages, symmetric=symmetric).numpy()
         difference = max(difference, float(np.abs(theirs - model.score(queries, passages, symmetric)).max()))
     if not difference <= TOLERANCE:
-        (folder / "modules.json").write_text(modules)
         raise UserError(
             f"{folder}: torch's logits of the probe texts differ from Flax's by {difference:.2e}, more than {TOLERANCE:.0e}"
         )

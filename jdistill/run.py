@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -60,7 +59,7 @@ class Trained:
     """student: of the last stage. params: all that it trained, beside the student a classifier's "head" or an interaction module "iem".
     judged: with the judge as its stage left it.
 
-    stages: name, seconds, steps, sentences and trained_parameters of each, as results.json has them.
+    stages: name, seconds, steps and sentences of each, as results.json has them.
     """
 
     student: Encoder
@@ -147,16 +146,7 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
         else:
             student, is_teacher = method.trained(params), False
         sentences = steps * stage.cfg.batch_size * data.texts_per_row
-        trained = sum(int(np.size(x)) for x in jax.tree.leaves(method.params))
-        done.append(
-            {
-                "name": stage.name,
-                "seconds": seconds,
-                "steps": steps,
-                "sentences": sentences,
-                "trained_parameters": trained,
-            }
-        )
+        done.append({"name": stage.name, "seconds": seconds, "steps": steps, "sentences": sentences})
     return Trained(student, params, run.judged, done)
 
 

@@ -233,6 +233,29 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
     assert again.returncode == 0 and "is complete" in again.stderr
 
 
+def test_two_processes_ask_the_judge_together_and_end(tmp_path: Path) -> None:
+    save_encoder(make_decoder(max_positions=256), tmp_path / "lm")
+    write_pairs(tmp_path / "same.jsonl", 40, split=True)
+    settings = {
+        "teacher": tmp_path / "lm", "symmetric": tmp_path / "same.jsonl", "dev_queries": 6, "hard_negatives": 3, "easy_negatives": 2,
+        "positives": 1, "batch_size": 8, "tune.epochs": 0.0, "max_steps": 2, "checkpoint_every": 2, "judge.query_tokens": 20,
+        "judge.passage_tokens": 20, "lora.rank": 2, "iem_size": 8, "onnx": False, "query_length": 20, "document_length": 20,
+        "latency_texts": 0, "index_texts": 0, "length_buckets": 1, "teacher_dtype": "float32",
+    }  # fmt: skip
+    script = commands.command("configs/d2llm.py", tmp_path / "two", settings | {"cache_dir": tmp_path / "cache-two"})
+    two = commands.run(["bash", "launch/one_host.sh", *script[3:]], PROCESSES="2", PYTHON=sys.executable)
+    assert two.returncode == 0, two.stderr[-3000:]
+    (scores,) = (tmp_path / "cache-two" / "judge").iterdir()
+    assert (scores / "part-00000.keys").stat().st_size > 0
+    alone = commands.run_inside(
+        commands.command("configs/d2llm.py", tmp_path / "one", settings | {"cache_dir": tmp_path / "cache-one"})
+    )
+    assert alone.returncode == 0, alone.stderr[-3000:]
+    of_two, of_one = (json.loads((tmp_path / name / "results.json").read_text())["pairs"] for name in ("two", "one"))
+    assert of_two["same"]["teacher"] == pytest.approx(of_one["same"]["teacher"], abs=1e-3)
+    assert of_two["same"]["student"]["ap"] == pytest.approx(of_one["same"]["student"]["ap"], abs=1)
+
+
 def test_a_student_that_is_no_decoder_is_refused_before_anything_is_mined(tmp_path: Path) -> None:
     save_encoder(make_decoder(), tmp_path / "lm")
     save_encoder(make_encoder(num_layers=1), tmp_path / "bert")
@@ -386,6 +409,7 @@ def test_a_module_that_torch_computes_otherwise_is_not_left_in_the_folder(
     with pytest.raises(UserError, match="differ from Flax's by"):
         save_interaction(scorer, tmp_path / "student")
     assert load_pair_scorer(str(tmp_path / "student")).interaction == "cosine"
+    assert not list((tmp_path / "student").rglob("*nteraction*"))
 
 
 def test_search_with_the_interaction_module(tmp_path: Path) -> None:

@@ -170,6 +170,6 @@ def test_a_killed_scoring_run_loses_one_batch(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Judge, "by_batch", count)
     z, _ = Scores(judge, tmp_path).of(queries, passages)
-    assert asked == [12, 4]
+    assert asked == [4, 12]  # what the first chunk lacks, and the second
     monkeypatch.setattr(Judge, "by_batch", by_batch)
     np.testing.assert_allclose(z, judge.score(queries, passages)[0], atol=1e-5)

@@ -40,6 +40,11 @@ def test_margins_forbid_what_scores_near_the_positive() -> None:
     assert picked(Rules(relative_margin=0.6)) == [2, 6]
     assert picked(Rules(margin=0.1, relative_margin=0.5)) == [6]
     assert pick(SCORES, np.full(7, -1), [0], 0.9, "q", PASSAGES, Rules()) == []
+    # A share of a negative score would lie above it: what is forbidden is what is nearer than so far below it.
+    below = pick(
+        np.array([-0.20, -0.205, -0.22]), np.array([5, 2, 6]), [0], -0.2, "q", PASSAGES, Rules(relative_margin=0.95)
+    )
+    assert below == [6]
 
 
 @pytest.mark.parametrize("bad", [{"count": 0}, {"first": 5, "last": 5}, {"first": -1}])

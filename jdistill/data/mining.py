@@ -30,7 +30,7 @@ class Rules:
 
     count: negatives a query. first, last: the window of ranks they are taken from, counted without the positives.
     margin: a candidate must score at least so much below the query's worst positive; relative_margin: at most that share
-    of it (0.95: NV-Retriever's). Both by the same scores; None: not asked for.
+    of it (0.95: NV-Retriever's; of a negative one, as far below it). Both by the same scores; None: not asked for.
     """
 
     count: int = 8
@@ -70,7 +70,7 @@ def pick(
     if rules.margin is not None:
         limit = positive_score - rules.margin
     if rules.relative_margin is not None:
-        limit = min(limit, rules.relative_margin * positive_score)
+        limit = min(limit, positive_score - (1 - rules.relative_margin) * abs(positive_score))
     found: list[int] = []
     rank = -1
     for score, row in zip(scores, rows, strict=True):
