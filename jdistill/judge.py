@@ -162,6 +162,10 @@ class Judge:
     def fingerprint(self) -> str:
         """A hash of all that decides a pair's score: model, template, answers, budgets. What is an encoder's alone, such as its
         length and its pooler, does not."""
+        return self._fingerprint
+
+    @cached_property  # all weights are read for it
+    def _fingerprint(self) -> str:
         bare = replace(
             self.model, max_length=0, pooling="mean", normalize=False, prompts={}, default_prompt=None, pooler={}, dense=(),
             dense_activations=(),
