@@ -27,7 +27,7 @@ from jdistill import index
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.errors import UserError
 from jdistill.evals.held_out_questions import held_out_collection
-from jdistill.evals.retrieval import document_vectors, measures
+from jdistill.evals.retrieval import best_rows, document_vectors, measures, ranking_of
 from jdistill.judged import read_judged
 from jdistill.models.pma import BRANCHES
 from jdistill.pair_scorer import PairScorer, load_pair_scorer
@@ -62,29 +62,25 @@ def main() -> None:
     vectors = document_vectors(model, collection)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True).astype(np.float16).astype(np.float32)
     questions = model.encode(list(collection.queries.values()), prompt=model.prompt_for("query"))
-    ids, query_ids = list(collection.documents), list(collection.queries)
     smaller = replace(scorer, params=jax.tree.map(as_int8, scorer.params))
-    print(f"{len(query_ids)} questions, {len(ids)} passages, {model.dim} wide; {flags.rescore} ranked anew")
+    about = f"{len(questions)} questions, {len(vectors)} passages, {model.dim} wide"
+    print(f"{about}; {flags.rescore} ranked anew")
     print("| vectors | bytes a passage | by | mrr@10 | recall@10 |\n| --- | --- | --- | --- | --- |")
     bars: dict[str, dict[str, list[float]]] = {}
 
-    def tell(name: str, size: int, by: str, scores: np.ndarray, rows: np.ndarray) -> None:
-        ranking = {
-            query: {ids[row]: float(score) for row, score in zip(rows[q], scores[q], strict=True) if row >= 0}
-            for q, query in enumerate(query_ids)
-        }
-        found = measures(ranking, collection.relevant)
-        print(f"| {name} | {size} | {by} | {found['mrr@10']:.4f} | {found['recall@10']:.4f} |", flush=True)
-        bars.setdefault(name, {})[by] = [100 * found["mrr@10"]]
-
     def rank(name: str, built: index.Index, by: PairScorer) -> None:
-        cosines, rows = built.search(questions, flags.rescore or built.rows)
         kept = index.unit_rows(built.faiss_index.reconstruct_n(0, built.rows)) * lengths
         size = built.faiss_index.sa_code_size()  # without what is kept once, as a product quantiser's centroids
-        tell(name, size, "cosine", cosines, rows)
-        blocks = [slice(start, start + 64) for start in range(0, len(rows), 64)]
-        scores = np.concatenate([by.rescore(questions[b], kept[np.maximum(rows[b], 0)]) for b in blocks])
-        tell(name, size + LENGTH_BYTES, "the module", scores, rows)
+        found = {
+            "cosine": (size, best_rows(built, questions, kept)),
+            "the module": (size + LENGTH_BYTES, best_rows(built, questions, kept, by, flags.rescore)),
+        }
+        for how, (num_bytes, (scores, rows)) in found.items():
+            figures = measures(ranking_of(collection, scores, rows), collection.relevant)
+            print(
+                f"| {name} | {num_bytes} | {how} | {figures['mrr@10']:.4f} | {figures['recall@10']:.4f} |", flush=True
+            )
+            bars.setdefault(name, {})[how] = [100 * figures["mrr@10"]]
 
     for kind in flags.kinds:
         try:

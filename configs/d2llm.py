@@ -84,6 +84,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.pooling = "pma"  # or mean, lasttoken
     c.interaction = "dual"  # the module with a branch for each task; single, or cosine without a module
     c.iem_size = 512  # width of the module
+    c.heads_start = (
+        "similarity"  # the pooler starts as a mean, the module as a similarity of its two vectors; or random
+    )
     c.lora = ConfigDict()
     c.lora.paths = "attention/(query|key|value|out)"  # a regular expression over the kernels' names
     c.lora.rank = 8

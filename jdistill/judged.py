@@ -220,7 +220,10 @@ def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bo
     tokens_of_rows = np.concatenate([part.packed.text_lengths.sum(1) for part in parts])
     batches = replace(make_batches(cfg, lengths), groups=group, tokens=tokens_of_rows)
     per_row = 1 + parts[0].places.shape[1]
-    return parts[0].packed.tokens.passages, Data(batches, rows_of, digest.hexdigest(), "queries", per_row)
+    passages = parts[0].packed.tokens.passages
+    for part in parts[1:]:
+        passages = passages.joined(part.packed.tokens.passages)
+    return passages, Data(batches, rows_of, digest.hexdigest(), "queries", per_row)
 
 
 @dataclass(frozen=True)

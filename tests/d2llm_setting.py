@@ -23,6 +23,7 @@ def config(variant: str = "", **changes: object):
     c.symmetric = c.asymmetric = "given"
     c.positives, c.hard_negatives, c.easy_negatives = COUNTS
     c.lora.rank, c.iem_size, c.batch_size, c.dtype = 3, 6, 8, "float32"
+    c.heads_start = "random"  # off the kinks of relu, at which a similarity starts
     c.update_from_flattened_dict(changes)
     return c
 

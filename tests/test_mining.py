@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +116,25 @@ def test_a_killed_job_goes_on_and_gives_the_same_file(tmp_path: Path, monkeypatc
     assert (tmp_path / "other.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
     assert len(list(tmp_path.glob("other.jsonl.*.part"))) == 1
     assert json.loads((tmp_path / "cut.jsonl").read_text().splitlines()[0])["query"] == "dogs number 0"
+
+
+def test_two_runs_at_the_same_job_write_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mining, "BLOCK", 2)
+    passages, queries = [f"passage {i} about cats" for i in range(12)], [f"cats {i}" for i in range(8)]
+    search, score_of = bm25_search(queries, passages, 10)
+    job = (queries, [[i] for i in range(8)], passages)
+    mine(*job, search, score_of, Rules(2), "bm25", tmp_path / "whole.jsonl")
+    searched: list[int] = []
+
+    def slow(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        searched.append(start)
+        time.sleep(0.1)
+        return search(start, stop)
+
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(mine, *job, slow, score_of, Rules(2), "bm25", tmp_path / "both.jsonl") for _ in range(2)]
+    assert [run.result() for run in runs] == [None, None] and searched == [0, 2, 4, 6]
+    assert (tmp_path / "both.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
 
 
 def test_texts_with_line_separators_of_unicode_are_read_back(tmp_path: Path) -> None:

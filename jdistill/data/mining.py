@@ -5,13 +5,15 @@ numpy only: vectors and an index come from the caller. Memory is bounded by the 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -98,7 +100,8 @@ def mine(
     by: str,
     out: Path,
 ) -> None:
-    """Writes triplets as .jsonl (query, positive, negatives), one line a query; goes on where the same job was killed.
+    """Writes triplets as .jsonl (query, positive, negatives), one line a query; goes on where the same job was killed, and waits
+    where another process is at it.
 
     positives[i]: rows of `passages`. search: the best passages of a block of queries. score_of(i, rows): query i's scores
     of these passages, for the margins. by: names what searches, so that another searcher's part file is not gone on with.
@@ -108,28 +111,31 @@ def mine(
     for text in [*queries, *passages]:
         digest.update(text.encode() + b"\n")
     beside = out.with_name(f"{out.name}.{digest.hexdigest()}.part")
-    done = _lines_of(beside)
-    with open(beside, "a", encoding="utf-8") as file, progress("mining", len(queries), "queries", done) as meter:
-        for start in range(done, len(queries), BLOCK):
-            stop = min(start + BLOCK, len(queries))
-            scores, rows = search(start, stop)
-            lines = []
-            for i in range(start, stop):
-                mine_of = list(positives[i])
-                record: dict[str, object] = {"query": queries[i], "positive": "", "negatives": []}
-                if mine_of:
-                    worst = float(np.min(score_of(i, mine_of))) if rules.has_margin else np.inf
-                    picked = pick(scores[i - start], rows[i - start], mine_of, worst, queries[i], passages, rules)
-                    record |= {"positive": passages[mine_of[0]], "negatives": [passages[row] for row in picked]}
-                lines.append(json.dumps(record, ensure_ascii=False) + "\n")
-            file.write("".join(lines))
-            file.flush()
-            os.fsync(file.fileno())
-            meter.advance(stop - start)
-    found = [len(record["negatives"]) for record in read_mined(beside)]
+    with _only_writer(beside) as file:
+        if file is None:
+            return
+        done = _lines_of(beside)
+        with progress("mining", len(queries), "queries", done) as meter:
+            for start in range(done, len(queries), BLOCK):
+                stop = min(start + BLOCK, len(queries))
+                scores, rows = search(start, stop)
+                lines = []
+                for i in range(start, stop):
+                    mine_of = list(positives[i])
+                    record: dict[str, object] = {"query": queries[i], "positive": "", "negatives": []}
+                    if mine_of:
+                        worst = float(np.min(score_of(i, mine_of))) if rules.has_margin else np.inf
+                        picked = pick(scores[i - start], rows[i - start], mine_of, worst, queries[i], passages, rules)
+                        record |= {"positive": passages[mine_of[0]], "negatives": [passages[row] for row in picked]}
+                    lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+                file.write("".join(lines))
+                file.flush()
+                os.fsync(file.fileno())
+                meter.advance(stop - start)
+        found = [len(record["negatives"]) for record in read_mined(beside)]
+        os.replace(beside, out)
     skipped = sum(not rows for rows in positives)
     fewer = sum(count < rules.count for count in found) - skipped
-    os.replace(beside, out)
     log.info(
         "mined %d queries: %d have fewer than %d negatives, %d have no positive",
         len(queries),
@@ -176,6 +182,14 @@ def scored_by(search: Search, score_of: Callable[[int, Sequence[int]], np.ndarra
         return np.where(rows < 0, -np.inf, np.array(scores).reshape(rows.shape)), rows
 
     return both
+
+
+@contextmanager
+def _only_writer(path: Path) -> Iterator[TextIO | None]:
+    """The file, open for appending by one process at a time; None where the process that was waited for has ended the job and moved it."""
+    with open(path, "a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()) else None
 
 
 def _lines_of(path: Path) -> int:

@@ -86,37 +86,49 @@ def search(
 ) -> Found:
     """The best documents of every query, at most 1,000 each, or, proposed for a scorer, `rescore`. vectors: the documents', float32
     [M, D], where they are made already."""
-    document_ids, query_ids = list(collection.documents), list(collection.queries)
+    queries, prompt = list(collection.queries.values()), encoder.prompt_for("query")
     if vectors is None:
         vectors = document_vectors(documents_by, collection)
     filled = index.build(vectors, kind, effort)
-    queries, prompt = list(collection.queries.values()), encoder.prompt_for("query")
 
     def find() -> tuple[np.ndarray, np.ndarray]:
-        query_vectors = encoder.encode(queries, prompt=prompt)
-        if scorer is None:
-            return filled.search(query_vectors, DEPTH)
-        if rescore:
-            _, rows = filled.search(query_vectors, rescore)
-            starts = range(0, len(rows), QUERIES_AT_ONCE)
-            blocks = [slice(start, start + QUERIES_AT_ONCE) for start in starts]
-            scores = np.concatenate([scorer.rescore(query_vectors[b], vectors[np.maximum(rows[b], 0)]) for b in blocks])
-        else:
-            scores = scorer.every(query_vectors, vectors)
-            rows = np.broadcast_to(np.arange(len(vectors)), scores.shape)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
-        return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+        return best_rows(filled, encoder.encode(queries, prompt=prompt), vectors, scorer, rescore)
 
     # Compiles what these lengths need, so that the clock does not see it.
     encoder.encode(queries, prompt=prompt) if scorer is None else find()
     began = time.perf_counter()
     scores, rows = find()
     seconds = time.perf_counter() - began
-    ranking = {
+    return Found(ranking_of(collection, scores, rows), filled.num_bytes, len(queries) / seconds)
+
+
+def best_rows(
+    filled: index.Index, query_vectors: np.ndarray, vectors: np.ndarray, scorer: Scorer | None = None, rescore: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores [Q, k] and rows [Q, k] of the best documents of each query, best first, k as `search` tells; a row of -1 is none.
+
+    vectors: what the scorer reads of the documents, float32 [M, D], which may be finer than what the index holds.
+    """
+    if scorer is None:
+        return filled.search(query_vectors, DEPTH)
+    if rescore:
+        _, rows = filled.search(query_vectors, rescore)
+        blocks = [slice(start, start + QUERIES_AT_ONCE) for start in range(0, len(rows), QUERIES_AT_ONCE)]
+        scores = np.concatenate([scorer.rescore(query_vectors[b], vectors[np.maximum(rows[b], 0)]) for b in blocks])
+    else:
+        scores = scorer.every(query_vectors, vectors)
+        rows = np.broadcast_to(np.arange(len(vectors)), scores.shape)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+
+
+def ranking_of(collection: Collection, scores: np.ndarray, rows: np.ndarray) -> dict[str, dict[str, float]]:
+    """Query id -> document ids, best first, with their scores, of what best_rows found."""
+    document_ids = list(collection.documents)
+    return {
         query: {document_ids[row]: float(score) for row, score in zip(rows[q], scores[q], strict=True) if row >= 0}
-        for q, query in enumerate(query_ids)
+        for q, query in enumerate(collection.queries)
     }
-    return Found(ranking, filled.num_bytes, len(queries) / seconds)
 
 
 def document_vectors(model: TextEncoder, collection: Collection) -> np.ndarray:

@@ -28,8 +28,9 @@ from jdistill.losses import over_row_blocks, unit
 from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
 from jdistill.models import lora
 from jdistill.models.model import hidden_states
-from jdistill.models.pma import BRANCHES, iem, iem_matrix, random_iem, random_pma
+from jdistill.models.pma import BRANCHES, iem, iem_matrix
 from jdistill.models.pooling import last_token_pool, pool_each
+from jdistill.pair_start import STARTS, start_modules
 from jdistill.student import make_student
 
 INTERACTIONS = ("dual", "single", "cosine")
@@ -44,6 +45,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     for key, value, listed in (
         ("interaction", cfg.interaction, INTERACTIONS),
         ("pooling", cfg.pooling, POOLINGS),
+        ("heads_start", cfg.heads_start, STARTS),
         ("loss.form", cfg.loss.form, FORMS),
         ("loss.hard_over_easy", cfg.loss.hard_over_easy, WEIGHTS),
     ):
@@ -95,12 +97,15 @@ def build_judge(cfg: ConfigDict, given: Start) -> Method:
 def build(cfg: ConfigDict, given: Start) -> Method:
     """The bi-encoder: a frozen base with adapters, a pooler and the interaction module, which alone are trained."""
     base = make_student(cfg, dataclasses.replace(given.encoder, pooling="mean"), given.tokens)
-    D, rng = base.config.hidden_size, np.random.default_rng([cfg.seed, 6])
-    pooler = random_pma(D, rng) if cfg.pooling == "pma" else {}
-    student = dataclasses.replace(base, pooling=cfg.pooling, pooler=pooler, normalize=False)
+    rng = np.random.default_rng([cfg.seed, 6])
+    student = dataclasses.replace(base, pooling=cfg.pooling, normalize=False)
+    pooler, head = start_modules(
+        cfg.heads_start, student, cfg.iem_size * (cfg.interaction != "cosine"), rng, given.tokens
+    )
+    student = dataclasses.replace(student, pooler=pooler)
     params: Tree = {"adapters": lora.start(base.params, cfg.lora.paths, cfg.lora.rank, rng)}
     params |= {"pooler": pooler} if pooler else {}
-    params |= {"iem": random_iem(D, rng, cfg.iem_size)} if cfg.interaction != "cosine" else {}
+    params |= {"iem": head} if head else {}
     kind = interaction_of(cfg)
     loss, (P, K, I) = cfg.loss, (cfg.positives, cfg.hard_negatives, cfg.easy_negatives)
 
