@@ -1,4 +1,4 @@
-"""One setting of the C library: memory that a step frees stays with the process, for the next step to use."""
+"""What the C library does with memory that a step frees: it stays with the process, for the next step, until it is given back."""
 
 from __future__ import annotations
 
@@ -24,3 +24,10 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     # -1 as a threshold: never trim. All three answer 1 when they took the value.
     return all(mallopt(name, value) == 1 for name, value in ((M_ARENA_MAX, 1), (M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, -1)))
+
+
+def give_back_freed_memory() -> None:
+    """Gives the system all pages that nothing is in, of which a kept heap has many once its steps have another size. The next step
+    maps anew what it needs, so this is for where sizes change: a new width, a stage's end. Nothing where the C library is not glibc."""
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)

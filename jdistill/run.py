@@ -19,6 +19,7 @@ from jdistill.errors import UserError
 from jdistill.evals import agreement, sts
 from jdistill.evals.pair_labels import average_precision
 from jdistill.export import write_files
+from jdistill.host_memory import give_back_freed_memory
 from jdistill.judged import Judged, candidate_data, judgement_data, read_judged
 from jdistill.labelled import Labelled, labelled_data, read_labelled, task_scores
 from jdistill.methods import METHODS
@@ -139,6 +140,7 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
         score = stage_score(run, stage, method, of_encoder)
         last = stage is run.stages[-1]
         params, seconds, steps = train(stage.cfg, method, data, folder, score, give_up if last else None)
+        give_back_freed_memory()
         if stage.trains == "judge" and run.judged is not None:
             if sharding.is_first_process():
                 save_adapters(method, params, stage.cfg.lora.alpha, folder / "adapter")

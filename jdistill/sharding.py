@@ -112,6 +112,11 @@ def is_first_process() -> bool:
     return jax.process_index() == 0
 
 
+def from_first(tree: Any) -> Any:
+    """The first process's host arrays in every process. What each computed by itself may differ in its last bits."""
+    return multihost_utils.broadcast_one_to_all(tree) if jax.process_count() > 1 else tree
+
+
 def wait_for_all(what: str) -> None:
     """Blocks until every process has come here; `what` names the place in a timeout's message."""
     if jax.process_count() > 1:

@@ -122,7 +122,7 @@ def place_frozen(cfg: ConfigDict, method: Method, mesh: jax.sharding.Mesh) -> Tr
 
 
 def init_state(method: Method, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> TrainState:
-    params = sharding.replicate(method.params, mesh)
+    params = sharding.replicate(sharding.from_first(method.params), mesh)
     opt_state = jax.jit(optimizer.init, out_shardings=sharding.replicated(mesh))(params)
     return TrainState(sharding.replicate(np.zeros((), np.int32), mesh), params, opt_state)
 

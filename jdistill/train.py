@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 from ml_collections import ConfigDict
@@ -21,6 +22,7 @@ from jdistill import sharding
 from jdistill.checkpoint import Checkpoints, abstract
 from jdistill.data.batches import Batches
 from jdistill.errors import UserError
+from jdistill.host_memory import give_back_freed_memory
 from jdistill.methods.contract import Array, Method, Tree
 from jdistill.optimizer import make_optimizer, make_schedule
 from jdistill.progress import Progress, log
@@ -147,6 +149,7 @@ def train(
     window_start = time.monotonic()
     skipped, loss_scale = 0, 1.0  # skipped: steps in a row
     given_up = False
+    seen: set[tuple[tuple[int, ...], ...]] = set()  # shapes of the batches
 
     def settle(keep: int) -> None:
         """Looks at the metrics of all but the newest `keep` steps, in order, and stops at the first that is not finite."""
@@ -199,6 +202,9 @@ def train(
         try:
             while done < steps and not out_of_patience() and not given_up:
                 batch = sharding.shard_rows(data.batch(done), mesh)
+                if (shapes := tuple(np.shape(x) for x in jax.tree.leaves(batch))) not in seen:
+                    seen.add(shapes)
+                    give_back_freed_memory()  # the holes that steps of other widths left
                 state, metrics = step_fn(state, frozen, batch)
                 done += 1
                 waiting.append((done, metrics))
