@@ -13,7 +13,7 @@ def keep_freed_memory() -> bool:
 
     XLA's CPU takes one block for all of a step's activations and frees it after the step. By default malloc maps such
     a block anew each time, and the kernel clears every page of it: an eighth of a training step (BUILD_NOTES.md). With
-    one arena, no mappings and no trimming the same pages are used again. The process then holds its peak to its end.
+    one arena, no mappings and no trimming the same pages are used again. The process then holds its peak until give_back_freed_memory.
 
     To be called at the start of a command, before numpy and JAX have threads: an arena that a thread already has cannot be
     taken back, and large blocks in it are mapped anew each time. A library must not decide this for its host, so importing

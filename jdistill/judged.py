@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from jdistill.models.decoder import DecoderConfig
 from jdistill.models.pma import BRANCHES
 from jdistill.progress import log
 from jdistill.train import Data
+
+SAMPLE_OF_EACH = 512  # queries, and passages, of each file that a start is fitted to
 
 
 @dataclass(frozen=True)
@@ -220,10 +222,10 @@ def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bo
     tokens_of_rows = np.concatenate([part.packed.text_lengths.sum(1) for part in parts])
     batches = replace(make_batches(cfg, lengths), groups=group, tokens=tokens_of_rows)
     per_row = 1 + parts[0].places.shape[1]
-    passages = parts[0].packed.tokens.passages
-    for part in parts[1:]:
-        passages = passages.joined(part.packed.tokens.passages)
-    return passages, Data(batches, rows_of, digest.hexdigest(), "queries", per_row)
+    # What is fitted to the text is to fit queries and passages of each file alike.
+    sides = [side for part in parts for side in (part.packed.tokens.anchors, part.packed.tokens.passages)]
+    sample = reduce(TokenTable.joined, (side.some(SAMPLE_OF_EACH) for side in sides))
+    return sample, Data(batches, rows_of, digest.hexdigest(), "queries", per_row)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ Tree = Any
 STARTS = ("similarity", "random")
 SMALL = 0.02  # in the place of zero, at which gradients would be zero too
 SLOPE = 12.5  # of the logits of similarity_iem at a cosine of 0; a cosine over a temperature of 0.05 has 20
-SAMPLE = 1024  # texts that the vectors are standardised on
+LEAST_SPREAD = 0.1  # of a dimension, beside the median over dimensions
 
 
 def start_modules(
@@ -28,20 +28,27 @@ def start_modules(
 ) -> tuple[Tree, Tree]:
     """Parameters of the pooler, {} where the student's pooling has none, and of the interaction module, {} where iem_size is 0.
 
-    start "random", or "similarity": vectors of `tokens` have mean 0 and variance 1 in each dimension, by the pooler's last norm or,
-    of another pooling, by the module's first layer, and the module starts as similarity_iem.
+    start "random", or "similarity": the vectors of `tokens`, all of which are read, have mean 0 and variance 1 in each dimension, by the
+    pooler's last norm or, of another pooling, by the module's first layer, and the module starts as similarity_iem.
     """
     D, has_pooler = student.config.hidden_size, student.pooling == "pma"
-    if start == "random":
+    if start == "random" or not (has_pooler or iem_size):
         return random_pma(D, rng) if has_pooler else {}, random_iem(D, rng, iem_size) if iem_size else {}
     pooler = mean_pma(D, rng) if has_pooler else {}
-    rows = np.unique(np.linspace(0, len(tokens.lengths) - 1, SAMPLE).astype(np.int64))
-    vectors = dataclasses.replace(student, pooler=pooler).encode_ids(tokens.lists(rows))
-    centre, spread = vectors.mean(0), np.maximum(vectors.std(0), 1e-6)
+    vectors = dataclasses.replace(student, pooler=pooler).encode_ids(tokens.lists(np.arange(len(tokens.lengths))))
+    centre, spread = vectors.mean(0), usable_spread(vectors)
     if pooler:
         pooler["norm_2"] = {"scale": 1 / spread, "bias": -centre / spread}
         centre, spread = np.zeros_like(centre), np.ones_like(spread)
     return pooler, similarity_iem(centre, spread, rng, iem_size) if iem_size else {}
+
+
+def usable_spread(vectors_NxD: np.ndarray) -> np.ndarray:
+    """Each dimension's standard deviation, float32 [D], or LEAST_SPREAD of the usual one where it is less: what hardly moves in the sample
+    is not to become the loudest."""
+    spread_D = vectors_NxD.std(0)
+    usual = float(np.median(spread_D))
+    return np.maximum(spread_D, LEAST_SPREAD * usual) if usual > 0 else np.ones_like(spread_D)
 
 
 def mean_pma(width: int, rng: np.random.Generator) -> Tree:
@@ -60,12 +67,10 @@ def similarity_iem(centre_D: np.ndarray, spread_D: np.ndarray, rng: np.random.Ge
     SLOPE (sqrt(1 + cos) - sqrt(1 - cos)) in expectation over directions a, for x and y of length sqrt(D).
 
     |a (x + y)| is relu(a (x + y)) + relu(-a (x + y)), so the first layer holds these and those of x - y, the branches hand them on, and
-    the last layer adds up the ones and takes away the others. F below 4 has no room for it and starts at random.
+    the last layer adds up the ones and takes away the others. F is 4 at least.
     """
     width, count = len(centre_D), hidden // 4
     params = random_iem(width, rng, hidden)
-    if not count:
-        return params
     bases = [np.linalg.qr(rng.standard_normal((width, width)))[0] for _ in range(-(-count // width))]
     a = np.concatenate(bases, axis=1)[:, :count].astype(np.float32) / spread_D[:, None]  # orthogonal, of length one
     query, passage = np.concatenate([a, -a, a, -a], axis=1), np.concatenate([a, -a, -a, a], axis=1)

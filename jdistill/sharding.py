@@ -113,7 +113,8 @@ def is_first_process() -> bool:
 
 
 def from_first(tree: Any) -> Any:
-    """The first process's host arrays in every process. What each computed by itself may differ in its last bits."""
+    """The first process's host arrays in every process, all of which call it, with trees of the same shapes and as many devices each.
+    What each computed by itself may differ in its last bits."""
     return multihost_utils.broadcast_one_to_all(tree) if jax.process_count() > 1 else tree
 
 

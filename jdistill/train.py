@@ -204,6 +204,7 @@ def train(
                 batch = sharding.shard_rows(data.batch(done), mesh)
                 if (shapes := tuple(np.shape(x) for x in jax.tree.leaves(batch))) not in seen:
                     seen.add(shapes)
+                    settle(0)  # no step is under way
                     give_back_freed_memory()  # the holes that steps of other widths left
                 state, metrics = step_fn(state, frozen, batch)
                 done += 1

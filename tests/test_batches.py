@@ -89,6 +89,14 @@ def test_padded_rows() -> None:
     assert mask.sum(1).tolist() == [2, 3, 0] and ids.dtype == np.int32
 
 
+def test_some_texts_of_a_table_are_evenly_spaced() -> None:
+    table = TokenTable(np.arange(45, dtype=np.uint16), np.cumsum([0, *range(10)]))  # text i has i tokens
+    assert table.some(4).lists(np.arange(4)) == table.lists(np.array([0, 3, 6, 9]))
+    assert table.some(4).ids.dtype == np.uint16
+    for whole in (table.some(10), table.some(99)):
+        assert whole.lists(np.arange(10)) == table.lists(np.arange(10))
+
+
 def test_joined_tables() -> None:
     one = TokenTable(np.array([5, 6, 7], np.uint16), np.array([0, 2, 3]))
     other = TokenTable(np.array([70_000, 9], np.int32), np.array([0, 0, 2]))

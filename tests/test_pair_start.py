@@ -9,8 +9,9 @@ import pytest
 from conftest import make_decoder
 from simtde_setting import random_tokens
 
+from jdistill.encoder import Encoder
 from jdistill.models.pma import BRANCHES, iem, pma
-from jdistill.pair_start import mean_pma, similarity_iem, start_modules
+from jdistill.pair_start import mean_pma, similarity_iem, start_modules, usable_spread
 
 D = 96
 
@@ -58,12 +59,17 @@ def test_standardised_vectors_meet_the_module(pooling: str) -> None:
     assert np.abs(z.mean()) < 2  # of texts that have nothing to do with each other
 
 
-def test_a_module_too_small_for_a_similarity_starts_at_random() -> None:
-    params = similarity_iem(np.zeros(6, np.float32), np.ones(6, np.float32), np.random.default_rng(0), 3)
-    assert params["score"]["kernel"].all()
+def test_what_hardly_moves_in_the_sample_is_not_made_loud() -> None:
+    vectors = np.random.default_rng(0).standard_normal((50, 6)).astype(np.float32)
+    vectors[:, 2], vectors[:, 3] = 7.0, 7.0 + 1e-6 * vectors[:, 3]
+    spread, std = usable_spread(vectors), vectors.std(0)
+    np.testing.assert_array_equal(spread[[0, 1, 4, 5]], std[[0, 1, 4, 5]])
+    np.testing.assert_allclose(spread[[2, 3]], 0.1 * np.median(std), rtol=1e-6)
+    np.testing.assert_array_equal(usable_spread(vectors[:1]), np.ones(6))
 
 
-def test_cosines_need_no_module() -> None:
+def test_cosines_need_no_module_and_read_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Encoder, "encode_ids", None)
     model, rng = replace(make_decoder(), pooling="lasttoken", normalize=False), np.random.default_rng(0)
     for start in ("similarity", "random"):
         assert start_modules(start, model, 0, rng, random_tokens(4)) == ({}, {})

@@ -29,6 +29,14 @@ class TokenTable:
         """The token ids of these texts."""
         return [self.ids[self.offsets[i] : self.offsets[i + 1]].tolist() for i in rows]
 
+    def some(self, count: int) -> TokenTable:
+        """`count` of these texts, evenly spaced, in memory; all of them where there are no more."""
+        rows = np.unique(np.linspace(0, len(self.lengths) - 1, min(count, len(self.lengths))).astype(np.int64))
+        chosen = self.lists(rows)
+        lengths = self.lengths[rows]
+        ids = np.fromiter((token for ids in chosen for token in ids), self.ids.dtype, int(lengths.sum()))
+        return TokenTable(ids, np.concatenate([[0], np.cumsum(lengths)]))
+
     def joined(self, other: TokenTable) -> TokenTable:
         """These texts and after them the other's, in memory."""
         return TokenTable(

@@ -5,6 +5,7 @@ numpy only: vectors and an index come from the caller. Memory is bounded by the 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -186,9 +187,17 @@ def scored_by(search: Search, score_of: Callable[[int, Sequence[int]], np.ndarra
 
 @contextmanager
 def _only_writer(path: Path) -> Iterator[TextIO | None]:
-    """The file, open for appending by one process at a time; None where the process that was waited for has ended the job and moved it."""
+    """The file, open for appending by one process at a time; None where the process that was waited for has ended the job and moved it.
+    On a file system without locks there is no waiting."""
     with open(path, "a", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.info("another process is mining the same in %s; waiting for it", path.parent)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+                raise
         yield file if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()) else None
 
 

@@ -115,6 +115,7 @@ def best_rows(
         _, rows = filled.search(query_vectors, rescore)
         blocks = [slice(start, start + QUERIES_AT_ONCE) for start in range(0, len(rows), QUERIES_AT_ONCE)]
         scores = np.concatenate([scorer.rescore(query_vectors[b], vectors[np.maximum(rows[b], 0)]) for b in blocks])
+        scores = np.where(rows < 0, -np.inf, scores)
     else:
         scores = scorer.every(query_vectors, vectors)
         rows = np.broadcast_to(np.arange(len(vectors)), scores.shape)

@@ -61,7 +61,8 @@ class Start:
 
     encoder: the student of the stage before, or in the first stage the encoder that the student starts as. is_teacher:
     it is the teacher itself, so that its layers may be distilled too. teacher_width: of the teacher's vectors. tokens:
-    the stage's text by the encoder's tokenizer; on triplets their passages, and after them as many texts of the corpus.
+    the stage's text by the encoder's tokenizer; on triplets their passages, and after them as many texts of the corpus; on candidates a
+    sample of the queries and passages.
     answers: rows of the training text -> the teacher's vectors float32 [len(rows), teacher_width]. task: of a stage on
     labelled data. judge: the language model that judges pairs, of a stage that has one.
     """

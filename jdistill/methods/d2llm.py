@@ -51,6 +51,9 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     ):
         if value not in listed:
             raise UserError(f"--config.{key}={value!r} is not one of {', '.join(listed)}")
+    least = {"cosine": 0}.get(cfg.interaction, 4 if cfg.heads_start == "similarity" else 1)
+    if cfg.iem_size < least:
+        raise UserError(f"--config.iem_size={cfg.iem_size}: the interaction module needs a width of {least} or more")
     scalars(cfg.loss, "temperature")
     distil = Stage("distil", "candidates", cfg, build, teacher=False)
     if not cfg.tune.epochs and not cfg.tune.max_steps:
@@ -103,7 +106,8 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         cfg.heads_start, student, cfg.iem_size * (cfg.interaction != "cosine"), rng, given.tokens
     )
     student = dataclasses.replace(student, pooler=pooler)
-    params: Tree = {"adapters": lora.start(base.params, cfg.lora.paths, cfg.lora.rank, rng)}
+    adapters = lora.start(base.params, cfg.lora.paths, cfg.lora.rank, np.random.default_rng([cfg.seed, 7]))
+    params: Tree = {"adapters": adapters}
     params |= {"pooler": pooler} if pooler else {}
     params |= {"iem": head} if head else {}
     kind = interaction_of(cfg)
