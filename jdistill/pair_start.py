@@ -1,6 +1,6 @@
 """Where D2LLM's new modules start: the pooler as a mean of the tokens, the interaction module as a similarity of two vectors.
 
-The paper says nothing of their start, and with its data a random one is good enough. A random interaction module has to learn from its
+The paper says nothing of their start. A random interaction module has to learn from its
 pairs that two texts are to be compared at all, and a language model's vectors lie in a narrow cone, where every cosine is near one.
 Shapes: D width of the vectors, F of the module.
 """
