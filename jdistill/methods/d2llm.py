@@ -51,8 +51,8 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     ):
         if value not in listed:
             raise UserError(f"--config.{key}={value!r} is not one of {', '.join(listed)}")
-    least = {"cosine": 0}.get(cfg.interaction, 4 if cfg.heads_start == "similarity" else 1)
-    if cfg.iem_size < least:
+    least = 4 if cfg.heads_start == "similarity" else 1
+    if cfg.interaction != "cosine" and cfg.iem_size < least:
         raise UserError(f"--config.iem_size={cfg.iem_size}: the interaction module needs a width of {least} or more")
     scalars(cfg.loss, "temperature")
     distil = Stage("distil", "candidates", cfg, build, teacher=False)
@@ -102,9 +102,8 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     base = make_student(cfg, dataclasses.replace(given.encoder, pooling="mean"), given.tokens)
     rng = np.random.default_rng([cfg.seed, 6])
     student = dataclasses.replace(base, pooling=cfg.pooling, normalize=False)
-    pooler, head = start_modules(
-        cfg.heads_start, student, cfg.iem_size * (cfg.interaction != "cosine"), rng, given.tokens
-    )
+    iem_size = cfg.iem_size if cfg.interaction != "cosine" else 0
+    pooler, head = start_modules(cfg.heads_start, student, iem_size, rng, given.tokens)
     student = dataclasses.replace(student, pooler=pooler)
     adapters = lora.start(base.params, cfg.lora.paths, cfg.lora.rank, np.random.default_rng([cfg.seed, 7]))
     params: Tree = {"adapters": adapters}
