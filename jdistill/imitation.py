@@ -80,6 +80,14 @@ def rank_imitation(student_nxC: Array, teacher_nxC: Array, mask_nxC: Array) -> A
     return _mean_over_queries(jnp.where(alive, 1.0 - (a * b).sum(1) / length, 0.0), mask_nxC.any(1))
 
 
+def score_imitation(student_nxC: Array, teacher_nxC: Array, mask_nxC: Array) -> Array:
+    """SI, which is ours and not the paper's: cross entropy of sigmoid(z^S) with the teacher's s^T, mean over a query's candidates, then over
+    queries. The paper's terms compare candidates of one query; this one says what a logit means whatever the query."""
+    z, s = student_nxC.astype(jnp.float32), jax.nn.sigmoid(teacher_nxC.astype(jnp.float32))
+    each = jnp.where(mask_nxC, jax.nn.softplus(z) - s * z, 0.0)  # -s log sigmoid(z) - (1 - s) log sigmoid(-z)
+    return _mean_over_queries(each.sum(1) / _at_least_one(mask_nxC), mask_nxC.any(1))
+
+
 def hard_over_easy(
     student_nxC: Array, teacher_nxC: Array, hard_nxC: Array, easy_nxC: Array, weight: str = "ndcg"
 ) -> Array:

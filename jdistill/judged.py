@@ -155,7 +155,7 @@ def judgement_data(cfg: ConfigDict, given: Judged) -> tuple[TokenTable, Data]:
 
 def imitates(cfg: ConfigDict) -> bool:
     """Whether a term of the student's loss reads what the judge says."""
-    return bool(cfg.loss.imitate or cfg.loss.alpha or cfg.loss.beta or cfg.loss.gamma)
+    return bool(cfg.loss.imitate or cfg.loss.alpha or cfg.loss.beta or cfg.loss.gamma or cfg.loss.delta)
 
 
 def pairs_to_judge(cfg: ConfigDict, given: Judged) -> dict[str, tuple[list[str], list[str]]]:

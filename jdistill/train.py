@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import time
@@ -16,7 +15,6 @@ import jax
 import numpy as np
 import optax
 from ml_collections import ConfigDict
-from tensorboardX import SummaryWriter
 
 from jdistill import sharding
 from jdistill.checkpoint import Checkpoints, abstract
@@ -24,6 +22,7 @@ from jdistill.data.batches import Batches
 from jdistill.errors import UserError
 from jdistill.host_memory import give_back_freed_memory
 from jdistill.methods.contract import Array, Method, Tree
+from jdistill.metrics import MetricsWriter
 from jdistill.optimizer import make_optimizer, make_schedule
 from jdistill.progress import Progress, log
 from jdistill.step import TrainState, host_params, init_state, jit_step, make_step, place_frozen
@@ -285,21 +284,3 @@ def _same_data(was: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
         raise UserError(
             f"{folder} began as a run of {was['steps']} steps and this config asks for {now['steps']}; choose a new --workdir"
         )
-
-
-class MetricsWriter:
-    """metrics.jsonl and TensorBoard events of a stage, one line a log interval."""
-
-    def __init__(self, folder: Path):
-        self.lines = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 - open as long as the stage runs
-        self.events = SummaryWriter(str(folder / "events"))
-
-    def write(self, step: int, values: dict[str, float]) -> None:
-        self.lines.write(json.dumps({"step": step} | values) + "\n")
-        self.lines.flush()
-        for name, value in values.items():
-            self.events.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        self.lines.close()
-        self.events.close()

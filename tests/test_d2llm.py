@@ -38,11 +38,18 @@ P, K, I = COUNTS
 
 
 @pytest.mark.parametrize(
-    ("symmetric", "block", "attention"),
-    [(True, 0, "causal"), (False, 0, "causal"), (True, 2, "causal"), (False, 2, "bidirectional")],
+    ("variant", "symmetric", "block", "attention"),
+    [
+        ("", True, 0, "causal"),
+        ("", False, 0, "causal"),
+        ("", True, 2, "causal"),
+        ("", False, 2, "bidirectional"),
+        ("calibrated", True, 0, "causal"),
+        ("calibrated", False, 2, "causal"),
+    ],
 )
-def test_the_loss_by_hand(symmetric: bool, block: int, attention: str) -> None:
-    method, batch = setting(block_size=block, **{"student.attention": attention})
+def test_the_loss_by_hand(variant: str, symmetric: bool, block: int, attention: str) -> None:
+    method, batch = setting(variant, block_size=block, **{"student.attention": attention})
     assert method.student.config.causal == (attention == "causal")
     batch["symmetric"][:] = symmetric
     params = method.params
@@ -79,18 +86,26 @@ def test_the_loss_by_hand(symmetric: bool, block: int, attention: str) -> None:
                 allowed[i, k * (T - 1) + j - 1] = batch["real"][k, j] and int(batch["texts"][k, j]) not in own
     kind, real = np.repeat([0, 1, 2], COUNTS), batch["real"][:, 1:]
     positive, hard, easy = (real & (kind == which) for which in range(3))
+    if variant and symmetric:  # CI without negatives that nobody chose
+        allowed[:] = False
+    easy_of_ci = easy & (not (variant and symmetric))
     s = 1 / (1 + np.exp(-batch["z"]))
     near = (positive | hard)[:, : P + K]
     expected = {
-        "ci": imitation.contrastive_imitation(*map(jnp.asarray, (z, s, positive, hard, easy, others, allowed)), 1.0),
+        "ci": imitation.contrastive_imitation(
+            *map(jnp.asarray, (z, s, positive, hard, easy_of_ci, others, allowed)), 1.0
+        ),
         "ri_ph": imitation.rank_imitation(jnp.asarray(z[:, : P + K]), batch["z"][:, : P + K], near),
         "ri_hi": imitation.hard_over_easy(*map(jnp.asarray, (z, batch["z"], hard, easy))),
         "fi": imitation.feature_imitation(jnp.asarray(features), jnp.asarray(batch["r"]), near),
     }
+    if variant:
+        expected["si"] = imitation.score_imitation(jnp.asarray(z[:, : P + K]), batch["z"][:, : P + K], near)
+    assert set(metrics) == {*expected, "loss"}
     for name, value in expected.items():
         assert float(metrics[name]) == pytest.approx(float(value), rel=2e-4), name
-    weighted = [float(expected[name]) * by for name, by in (("ci", 1.0), ("ri_ph", 1.0), ("ri_hi", 0.3), ("fi", 0.1))]
-    assert float(total) == pytest.approx(sum(weighted), rel=2e-4)
+    weight = {"ci": 1.0, "ri_ph": 1.0, "ri_hi": 0.3, "fi": 0.1, "si": 3.0}
+    assert float(total) == pytest.approx(sum(weight[name] * float(of) for name, of in expected.items()), rel=2e-4)
 
 
 def assert_same_gradient(found: Any, expected: Any) -> None:
@@ -368,6 +383,10 @@ def test_splits_and_held_out_queries(tmp_path: Path) -> None:
     [
         ({"symmetric": "", "asymmetric": ""}, "symmetric or --config.asymmetric is needed"),
         ({"loss.form": "printed"}, "loss.form='printed' is not one of joint, paper, code"),
+        (
+            {"loss.random_negatives": "all"},
+            "loss.random_negatives='all' is not one of both, symmetric, asymmetric, none",
+        ),
         ({"interaction": "triple"}, "interaction='triple' is not one of"),
         ({"pooling": "cls"}, "pooling='cls' is not one of pma"),
         ({"heads_start": "zero"}, "heads_start='zero' is not one of similarity, random"),

@@ -9,7 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jdistill.imitation import FORMS, contrastive_imitation, cosines, feature_imitation, hard_over_easy, rank_imitation
+from jdistill.imitation import (
+    FORMS,
+    contrastive_imitation,
+    cosines,
+    feature_imitation,
+    hard_over_easy,
+    rank_imitation,
+    score_imitation,
+)
 
 n, C, M, TAU = 5, 9, 6, 0.7
 KINDS = np.array(["P", "P", "H", "H", "H", "I", "I", "I", "-"])
@@ -82,6 +90,19 @@ def naive_rank(d: dict[str, np.ndarray]) -> float:
     return float(np.mean(found))
 
 
+def naive_scores(d: dict[str, np.ndarray]) -> float:
+    found = []
+    for i in range(n):
+        at = np.flatnonzero(d["positive"][i] | d["hard"][i])
+        each = []
+        for j in at:
+            s, z = sigmoid(d["teacher"][i, j]), d["student"][i, j]
+            each.append(-s * math.log(sigmoid(z)) - (1 - s) * math.log(sigmoid(-z)))
+        if each:
+            found.append(sum(each) / len(each))
+    return float(np.mean(found))
+
+
 def naive_hard_over_easy(d: dict[str, np.ndarray], weight: str) -> float:
     found = []
     for i in range(n):
@@ -132,6 +153,7 @@ def test_each_loss_equals_loops(seed: int) -> None:
     near = d["positive"] | d["hard"]
     student, teacher = (jnp.asarray(d[name], jnp.float32) for name in ("student", "teacher"))
     assert float(rank_imitation(student, teacher, near)) == pytest.approx(naive_rank(d), rel=1e-5)
+    assert float(score_imitation(student, teacher, near)) == pytest.approx(naive_scores(d), rel=1e-5)
     for weight in ("ndcg", "difference"):
         found = float(hard_over_easy(student, teacher, d["hard"], d["easy"], weight))
         assert found == pytest.approx(naive_hard_over_easy(d, weight), rel=1e-5, abs=1e-7)
@@ -140,7 +162,7 @@ def test_each_loss_equals_loops(seed: int) -> None:
     assert found == pytest.approx(naive_features(d, y_s, y_t), rel=1e-5)
 
 
-@pytest.mark.parametrize("which", [*FORMS, "rank", "ndcg", "difference", "features"])
+@pytest.mark.parametrize("which", [*FORMS, "rank", "scores", "ndcg", "difference", "features"])
 def test_gradients_against_finite_differences(which: str) -> None:
     d = setting()
     near, teacher = d["positive"] | d["hard"], jnp.asarray(d["teacher"], jnp.float32)
@@ -151,6 +173,8 @@ def test_gradients_against_finite_differences(which: str) -> None:
             return ci(d, which, x)
         if which == "rank":
             return rank_imitation(x, teacher, near)
+        if which == "scores":
+            return score_imitation(x, teacher, near)
         if which == "features":
             return feature_imitation(x, cosines(jnp.asarray(y_t)), near)
         return hard_over_easy(x, teacher, d["hard"], d["easy"], which)
@@ -198,6 +222,11 @@ def test_empty_sides_and_constant_rows_are_finite_with_no_gradient() -> None:
     one[:, 0] = True
     assert float(rank_imitation(student, teacher, one)) == 0.0
     assert float(feature_imitation(student[..., None], cosines(teacher[..., None]), no)) == 0.0
+    value, gradient = jax.value_and_grad(lambda x: score_imitation(x, teacher, no))(student)
+    assert float(value) == 0.0 and not np.asarray(gradient).any()
+    far = jnp.asarray([[400.0, -400.0]])  # whose sigmoid is 1 and 0 in float32
+    value, gradient = jax.value_and_grad(lambda x: score_imitation(x, -far, jnp.ones((1, 2), bool)))(far)
+    assert float(value) == pytest.approx(400.0) and np.isfinite(np.asarray(gradient)).all()
 
 
 def test_a_judge_that_is_sure_of_no_everywhere_still_ranks() -> None:

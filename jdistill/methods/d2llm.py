@@ -23,6 +23,7 @@ from jdistill.imitation import (
     feature_imitation,
     hard_over_easy,
     rank_imitation,
+    score_imitation,
 )
 from jdistill.losses import over_row_blocks, unit
 from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
@@ -35,6 +36,7 @@ from jdistill.student import make_student
 
 INTERACTIONS = ("dual", "single", "cosine")
 POOLINGS = ("pma", "mean", "lasttoken")
+TASKS = {"both": (True, True), "symmetric": (True, False), "asymmetric": (False, True), "none": (False, False)}
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
@@ -48,6 +50,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         ("heads_start", cfg.heads_start, STARTS),
         ("loss.form", cfg.loss.form, FORMS),
         ("loss.hard_over_easy", cfg.loss.hard_over_easy, WEIGHTS),
+        ("loss.random_negatives", cfg.loss.random_negatives, tuple(TASKS)),
     ):
         if value not in listed:
             raise UserError(f"--config.{key}={value!r} is not one of {', '.join(listed)}")
@@ -151,12 +154,22 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         rows = {"query": query_nxD, "texts": texts_nxC, "real": real_nxC}
         others = over_row_blocks(against_all, rows, cfg.block_size)
 
+        # CI's D-: the hard negatives and, in the tasks that have them, those that nobody chose.
+        random = jnp.where(batch["symmetric"][0], *TASKS[loss.random_negatives])
         s_teacher = jax.nn.sigmoid(z_teacher)
         if not loss.imitate:  # Table 3: plain contrastive, the labels in the place of the teacher's scores
             s_teacher = positive.astype(jnp.float32)
         terms = {
             "ci": contrastive_imitation(
-                z_nxC, s_teacher, positive, hard, easy, others["z"], others["mask"], frozen["temperature"], loss.form
+                z_nxC,
+                s_teacher,
+                positive,
+                hard,
+                easy & random,
+                others["z"],
+                others["mask"] & random,
+                frozen["temperature"],
+                loss.form,
             )
         }
         near = (positive | hard)[:, :near_J]
@@ -166,15 +179,18 @@ def build(cfg: ConfigDict, given: Start) -> Method:
             terms["ri_hi"] = hard_over_easy(z_nxC, z_teacher, hard, easy, loss.hard_over_easy)
         if loss.gamma and features_nxCxF is not None:  # eq. 9, 10
             terms["fi"] = feature_imitation(features_nxCxF[:, :near_J], batch["r"], near)
-        # Eq. 11: L = CI + alpha RI_PH + beta RI_HI + gamma FI
-        weight = {"ci": 1.0, "ri_ph": frozen["alpha"], "ri_hi": frozen["beta"], "fi": frozen["gamma"]}
+        if loss.delta:  # ours
+            terms["si"] = score_imitation(z_nxC[:, :near_J], z_teacher[:, :near_J], near)
+        # Eq. 11: L = CI + alpha RI_PH + beta RI_HI + gamma FI, and delta SI
+        names = {"ri_ph": "alpha", "ri_hi": "beta", "fi": "gamma", "si": "delta"}
+        weight = {"ci": 1.0} | {term: frozen[name] for term, name in names.items()}
         total = sum((weight[name] * value for name, value in terms.items()), jnp.float32(0.0))
         return total, terms | {"loss": total}
 
     def merged(params: Tree) -> Tree:
         return weights(params, base.params)
 
-    frozen = {"base": base.params} | scalars(loss, "temperature", "alpha", "beta", "gamma")
+    frozen = {"base": base.params} | scalars(loss, "temperature", "alpha", "beta", "gamma", "delta")
     return Method(params, student, frozen, represent, objective, merged)
 
 

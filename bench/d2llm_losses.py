@@ -1,0 +1,173 @@
+"""What each of D2LLM's losses brings, in minutes: the interaction module alone is trained, on vectors that stay as they start.
+
+    python bench/d2llm_losses.py --run runs/d2llm [--held_out 0.2] [--epochs 4] [--seeds 0] [--rows student calibrated "alpha=5" …]
+
+The candidates, the judge's scores and the losses are those of RUN, a run of configs/d2llm.py whose scores are there; so is the start. The
+vectors are made once, so that a row takes a minute. A row changes keys of cfg.loss, with commas between them: "alpha=5",
+"delta=3,random_negatives=none", "beta=0"; or cfg.iem_size: "iem_size=2304". "as it is": none. A share of RUN's training queries is held
+out, and none of its dev or test pairs is read. Prints the average precision on their labelled pairs after the last epoch, mean over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from jdistill.host_memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
+import jax
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+from jdistill.compile_cache import keep_compiled_programs
+from jdistill.evals.pair_labels import average_precision
+from jdistill.judged import JudgedSet
+from jdistill.methods.contract import Method
+from jdistill.methods.d2llm import interaction_of
+from jdistill.models.pma import BRANCHES
+from jdistill.optimizer import make_optimizer
+from jdistill.pair_scorer import PairScorer
+from jdistill.progress import setup_logging
+from jdistill.run import Run, open_stage, prepare
+from jdistill.train import Data
+
+ROWS = ("as it is", "alpha=0", "beta=0", "alpha=0,beta=0", "imitate=false", "delta=3", "random_negatives=none")
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The rows of one file with the vectors of their texts [N, T, D], and its labelled pairs by their vectors."""
+
+    one: JudgedSet
+    rows: np.ndarray  # those that are trained on
+    batch: dict[str, np.ndarray]
+    pairs: tuple[np.ndarray, np.ndarray]  # [M, D] each
+    labels: np.ndarray
+
+
+def fixed_vectors(run: Run, method: Method, data: Data, held_out: float) -> list[Fixed]:
+    """Every row of every file, read once by the student as it starts."""
+    batches, found = data.batches, []
+    represent = jax.jit(lambda params, frozen, batch: method.represent(params, frozen, batch, None))
+    student = method.trained(method.params)
+    assert run.judged is not None
+    for group, one in enumerate(run.judged.sets):
+        members = np.flatnonzero(batches.group_of == group)
+        kept: dict[str, list[np.ndarray]] = {}
+        for start in range(0, len(members), batches.batch_size):
+            rows = members[start : start + batches.batch_size]
+            # As many rows in each call, so that few shapes are compiled; the width is that of the widest bucket there is among them.
+            filled = np.resize(rows, batches.batch_size)
+            width = batches.widths[int(batches.bucket_of[filled].max())]
+            batch = data.rows_of(0, width, filled)
+            vectors = represent(method.params, method.frozen, batch)["vectors"]
+            for name, value in {"vectors": vectors, **batch}.items():
+                if name not in ("ids", "segments", "positions"):
+                    kept.setdefault(name, []).append(np.asarray(value)[: len(rows)])
+        trained = round(len(members) * (1 - held_out))
+        # Queries without a positive are nowhere trained on; a share of them, so that the prior is nearly the file's.
+        known = set(one.candidates.queries)
+        rest = [query for query in dict.fromkeys(one.train.queries) if query not in known]
+        unseen = {*one.candidates.queries[trained:], *rest[: round(len(rest) * held_out)]}
+        of = [i for i, query in enumerate(one.train.queries) if query in unseen]
+        sides = []
+        for texts, role in ((one.train.queries, "query"), (one.train.passages, "document")):
+            sides.append(student.encode([texts[i] for i in of], prompt=student.prompt_for(role)))
+        batch = {name: np.concatenate(parts) for name, parts in kept.items()}
+        found.append(Fixed(one, np.arange(trained), batch, (sides[0], sides[1]), one.train.labels[of]))
+    return found
+
+
+def train_module(method: Method, cfg: ConfigDict, files: list[Fixed], seed: int) -> dict[str, Any]:
+    """The interaction module after cfg.epochs over the rows, batches of one file each."""
+    rng, params = np.random.default_rng([seed, 11]), dict(method.params)
+    n = cfg.batch_size
+    steps = int(cfg.epochs * sum(len(file.rows) // n for file in files))
+    optimizer = make_optimizer(cfg, steps)
+    head = jax.tree.map(np.asarray, params.pop("iem"))
+    state = optimizer.init(head)
+
+    @jax.jit
+    def step(head: Any, state: Any, batch: Any) -> tuple[Any, Any]:
+        vectors = {"vectors": batch["vectors"]}
+        gradient = jax.grad(lambda head: method.objective(params | {"iem": head}, method.frozen, vectors, batch)[0])(
+            head
+        )
+        updates, state = optimizer.update(gradient, state, head)
+        return optax.apply_updates(head, updates), state
+
+    done = 0
+    while done < steps:
+        parts = []
+        for file in files:
+            order = rng.permutation(file.rows)
+            parts += [(file, rows) for rows in order[: len(order) // n * n].reshape(-1, n)]
+        for i in rng.permutation(len(parts))[: steps - done]:
+            file, rows = parts[i]
+            head, state = step(head, state, {name: value[rows] for name, value in file.batch.items()})
+            done += 1
+    return jax.device_get(head)
+
+
+def changed(cfg: ConfigDict, row: str) -> ConfigDict:
+    """The config with a row's keys."""
+    cfg = cfg.copy_and_resolve_references()
+    for part in row.split(",") if row != "as it is" else []:
+        name, _, value = part.partition("=")
+        block = cfg if name == "iem_size" else cfg.loss
+        block[name] = json.loads(value) if isinstance(block[name], bool) else type(block[name])(value)
+    return cfg
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--held_out", type=float, default=0.2, help="share of the training queries")
+    parser.add_argument("--epochs", type=float, default=4.0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--rows", nargs="+", default=list(ROWS))
+    flags = parser.parse_args()
+    keep_compiled_programs()
+    setup_logging()
+    cfg = ConfigDict(json.loads((flags.run / "config.json").read_text()))
+    cfg.epochs = flags.epochs
+    run = prepare(cfg)
+    stage = run.stages[-1]
+    method, data = open_stage(run, replace(stage, cfg=cfg), run.start, run.is_teacher)
+    if "iem" not in method.params:
+        parser.error(f"{flags.run} has no interaction module to train")
+    files = fixed_vectors(run, method, data, flags.held_out)
+    print(f"| loss | {' | '.join(f'{file.one.name}, {len(file.labels)} pairs' for file in files)} |")
+    print(f"|{' --- |' * (1 + len(files))}")
+
+    def line(name: str, method: Method, heads: list[Any]) -> None:
+        cells = []
+        for file in files:
+            symmetric, found = file.one.branch == BRANCHES[0], []
+            for head in heads:
+                scorer = PairScorer(method.student, head, interaction_of(cfg))
+                z = scorer.rescore(file.pairs[0], file.pairs[1][:, None], symmetric)[:, 0]
+                found.append(average_precision(z, file.labels))
+            cells.append(f"{np.mean(found):.2f}" + (f" ± {np.std(found, ddof=1):.2f}" if len(found) > 1 else ""))
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+    print(f"| prior | {' | '.join(f'{100 * np.mean(file.labels):.2f}' for file in files)} |")
+    line("before", method, [method.params["iem"]])
+    for row in flags.rows:
+        of_row = changed(cfg, row)
+        other, _ = open_stage(run, replace(stage, cfg=of_row), run.start, run.is_teacher)
+        line(row, other, [train_module(other, of_row, files, seed) for seed in flags.seeds])
+
+
+if __name__ == "__main__":
+    main()
