@@ -1,11 +1,11 @@
 """What each of D2LLM's losses brings, in minutes: the interaction module alone is trained, on vectors that stay as they start.
 
-    python bench/d2llm_losses.py --run runs/d2llm [--held_out 0.2] [--epochs 4] [--seeds 0] [--rows student calibrated "alpha=5" …]
+    python bench/d2llm_losses.py --run runs/d2llm [--held_out 0.2] [--epochs 4] [--seeds 0] [--rows "as it is" "alpha=5" "delta=3,beta=0" …]
 
-The candidates, the judge's scores and the losses are those of RUN, a run of configs/d2llm.py whose scores are there; so is the start. The
-vectors are made once, so that a row takes a minute. A row changes keys of cfg.loss, with commas between them: "alpha=5",
-"delta=3,random_negatives=none", "beta=0"; or cfg.iem_size: "iem_size=2304". "as it is": none. A share of RUN's training queries is held
-out, and none of its dev or test pairs is read. Prints the average precision on their labelled pairs after the last epoch, mean over seeds.
+The candidates, the judge's scores and the losses are those of RUN, a run of configs/d2llm.py whose scores are there. The vectors are those
+of the start, made once, so that a row takes a minute. A row changes keys of cfg.loss, with commas between them, or cfg.iem_size:
+"iem_size=2304"; "as it is": none. A share of RUN's training queries is held out (their passages may still be others' negatives); its dev and
+test pairs are not used. Prints the average precision on the held-out queries' labelled pairs after the last epoch, mean over seeds.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
+from configs import d2llm
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.evals.pair_labels import average_precision
 from jdistill.judged import JudgedSet
@@ -38,7 +39,7 @@ from jdistill.models.pma import BRANCHES
 from jdistill.optimizer import make_optimizer
 from jdistill.pair_scorer import PairScorer
 from jdistill.progress import setup_logging
-from jdistill.run import Run, open_stage, prepare
+from jdistill.run import Run, open_stage, prepare, stages_of
 from jdistill.train import Data
 
 ROWS = ("as it is", "alpha=0", "beta=0", "alpha=0,beta=0", "imitate=false", "delta=3", "random_negatives=none")
@@ -75,7 +76,7 @@ def fixed_vectors(run: Run, method: Method, data: Data, held_out: float) -> list
                 if name not in ("ids", "segments", "positions"):
                     kept.setdefault(name, []).append(np.asarray(value)[: len(rows)])
         trained = round(len(members) * (1 - held_out))
-        # Queries without a positive are nowhere trained on; a share of them, so that the prior is nearly the file's.
+        # Queries that are no candidates, most for want of a positive, are nowhere trained on; as large a share of them.
         known = set(one.candidates.queries)
         rest = [query for query in dict.fromkeys(one.train.queries) if query not in known]
         unseen = {*one.candidates.queries[trained:], *rest[: round(len(rest) * held_out)]}
@@ -120,12 +121,25 @@ def train_module(method: Method, cfg: ConfigDict, files: list[Fixed], seed: int)
 
 
 def changed(cfg: ConfigDict, row: str) -> ConfigDict:
-    """The config with a row's keys."""
+    """The config with a row's keys. Raises ValueError for a row that names none of them."""
     cfg = cfg.copy_and_resolve_references()
     for part in row.split(",") if row != "as it is" else []:
         name, _, value = part.partition("=")
         block = cfg if name == "iem_size" else cfg.loss
+        if name not in block or not value:
+            raise ValueError(f"row {row!r}: {name!r} is no key of cfg.loss with a value")
         block[name] = json.loads(value) if isinstance(block[name], bool) else type(block[name])(value)
+    return cfg
+
+
+def config_of(folder: Path, epochs: float) -> ConfigDict:
+    """A run's config, with its tuned judge, as a config that tunes none; keys that have been added since have their defaults."""
+    cfg = d2llm.get_config()
+    with cfg.ignore_type():
+        cfg.update(json.loads((folder / "config.json").read_text()))
+    if cfg.tune.epochs or cfg.tune.max_steps:
+        cfg.judge.adapter, cfg.tune.epochs, cfg.tune.max_steps = str(folder / "tune" / "adapter"), 0.0, 0
+    cfg.epochs, cfg.dtype = epochs, "float32"  # of the module's steps
     return cfg
 
 
@@ -139,13 +153,16 @@ def main() -> None:
     flags = parser.parse_args()
     keep_compiled_programs()
     setup_logging()
-    cfg = ConfigDict(json.loads((flags.run / "config.json").read_text()))
-    cfg.epochs = flags.epochs
-    run = prepare(cfg)
-    stage = run.stages[-1]
-    method, data = open_stage(run, replace(stage, cfg=cfg), run.start, run.is_teacher)
-    if "iem" not in method.params:
+    if not 0 < flags.held_out < 1:
+        parser.error(f"--held_out {flags.held_out} is no share between 0 and 1")
+    cfg = config_of(flags.run, flags.epochs)
+    if cfg.interaction == "cosine":
         parser.error(f"{flags.run} has no interaction module to train")
+    stages = {row: stages_of(changed(cfg, row))[-1] for row in flags.rows}  # all rows' keys before the first trains
+    run = prepare(cfg)
+    every = changed(cfg, "as it is")
+    every.loss.imitate, every.loss.gamma = True, 1.0  # batches with all that a row may read
+    method, data = open_stage(run, replace(run.stages[-1], cfg=every), run.start, run.is_teacher)
     files = fixed_vectors(run, method, data, flags.held_out)
     print(f"| loss | {' | '.join(f'{file.one.name}, {len(file.labels)} pairs' for file in files)} |")
     print(f"|{' --- |' * (1 + len(files))}")
@@ -163,10 +180,9 @@ def main() -> None:
 
     print(f"| prior | {' | '.join(f'{100 * np.mean(file.labels):.2f}' for file in files)} |")
     line("before", method, [method.params["iem"]])
-    for row in flags.rows:
-        of_row = changed(cfg, row)
-        other, _ = open_stage(run, replace(stage, cfg=of_row), run.start, run.is_teacher)
-        line(row, other, [train_module(other, of_row, files, seed) for seed in flags.seeds])
+    for row, stage in stages.items():
+        other, _ = open_stage(run, stage, run.start, run.is_teacher)
+        line(row, other, [train_module(other, stage.cfg, files, seed) for seed in flags.seeds])
 
 
 if __name__ == "__main__":

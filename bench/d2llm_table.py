@@ -4,9 +4,9 @@
         [--rows student bi_encoder no_ri_ph …] [--seeds 0 1 2] [-- --config.student.layers=6 …]
 
 The judge is tuned once, in the run student-0; the other runs begin with its adapter and find its scores. A row is a variant of
-configs/d2llm.py, or alpha=0.5, beta=…, gamma=…; sym, asym (one file alone, scored on the other too), cos-sym, cos-asym (the same by
-cosine; cosine is the paper's cos-mixed), single (one branch), half (of the layers). bi_encoder's adapters have the rank with which they
-alone have as many parameters as the student trains. Runs are folders of WORKDIR that resume.
+configs/d2llm.py, or a key of cfg.loss with a value, as alpha=0.5; sym, asym (one file alone, scored on the other too), cos-sym, cos-asym
+(the same by cosine; cosine is the paper's cos-mixed), single (one branch), half (of the layers). bi_encoder's adapters have the rank with
+which they alone have as many parameters as the student trains. Runs are folders of WORKDIR that resume.
 Prints accuracy, average precision, prior, precision and recall for each file, each row's average precision above the prior as a share
 of its judge's, and MRR@10 and recall@10 of the held-out questions, by cosine and by the interaction module.
 """

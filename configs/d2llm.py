@@ -16,7 +16,7 @@ Variants, --config configs/d2llm.py:NAME, are the ablations of Table 3:
     no_ri_ph, no_ri_hi, no_fi   without one of the terms
     mean, lasttoken   these poolers in the place of PMA
     cosine        in the place of the interaction module
-    calibrated    ours: logits that mean the same for every query, so that one threshold serves all (BUILD_NOTES.md has what it gains)
+    calibrated    ours: logits that are to mean the same whatever the query, so that one threshold serves all (BUILD_NOTES.md, "Issue 6")
     bi_encoder    the baseline of the paper's kind: last token, cosine, contrastive alone; adapters of rank 32, about as many
                   parameters in SmolLM2-135M (bench/d2llm_table.py takes the rank that fits the model)
 """
@@ -98,7 +98,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.loss.imitate = True  # False: labels in the place of the judge's scores
     c.loss.temperature = 1.0
     c.loss.alpha, c.loss.beta, c.loss.gamma = 1.0, 0.3, 0.1  # of RI_PH, RI_HI and FI
-    c.loss.delta = 0.0  # of SI, our term: each logit imitates the judge's probability, whatever the query
+    c.loss.delta = 0.0  # of SI, our term: logits of positives and hard negatives imitate the judge's probabilities
     c.loss.random_negatives = (
         "both"  # tasks whose CI has easy and other queries' passages in D-: or symmetric, asymmetric, none
     )

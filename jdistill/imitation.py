@@ -34,6 +34,7 @@ def contrastive_imitation(
 
     form "joint": the positive and all negatives in one denominator. "paper": as printed, without the positive, which has no lower
     bound. "code": the hard negatives and the positive, plus InfoNCE without weights over the positive, easy and other passages.
+    A query without negatives counts as 0 in each form.
     """
     low = jnp.finfo(jnp.float32).min
     z, s = student_nxC.astype(jnp.float32) / temperature, scores_nxC.astype(jnp.float32)
@@ -49,7 +50,9 @@ def contrastive_imitation(
         below = total(down, hard_nxC | easy_nxC, True)[:, None]
         each = jnp.logaddexp(up, below) - up
     elif form == "paper":
-        each = total(down, hard_nxC | easy_nxC, True)[:, None] - up
+        below = total(down, hard_nxC | easy_nxC, True)[:, None]
+        some = (hard_nxC | easy_nxC).any(1) | other_mask_nxM.any(1)
+        each = jnp.where(some[:, None], below - up, 0.0)
     else:
         hard, easy = total(down, hard_nxC, False)[:, None], total(z, easy_nxC, True)[:, None]
         each = jnp.logaddexp(up, hard) - up + jnp.logaddexp(z, easy) - z

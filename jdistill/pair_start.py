@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from jdistill.data.batches import TokenTable
@@ -21,6 +22,7 @@ STARTS = ("similarity", "random")
 SMALL = 0.02  # in the place of zero, at which gradients would be zero too
 SLOPE = 12.5  # of the logits of similarity_iem at a cosine of 0; a cosine over a temperature of 0.05 has 20
 LEAST_SPREAD = 0.1  # of a dimension, beside the median over dimensions
+ROUNDING = 1e-6  # of a number's size; a spread below it is none
 
 
 def start_modules(
@@ -28,8 +30,8 @@ def start_modules(
 ) -> tuple[Tree, Tree]:
     """Parameters of the pooler, {} where the student's pooling has none, and of the interaction module, {} where iem_size is 0.
 
-    start "random", or "similarity": the vectors of `tokens`, all of which are read, are whitened, by the pooler's output layer or, of
-    another pooling, by the module's first, and the module starts as similarity_iem.
+    start "random", or "similarity": the mean states of `tokens`, all of which are read, are whitened by the pooler's output layer, before
+    its norms, or the vectors of another pooling by the module's first layer, and the module starts as similarity_iem.
     """
     D, has_pooler = student.config.hidden_size, student.pooling == "pma"
     if start == "random" or not (has_pooler or iem_size):
@@ -44,27 +46,28 @@ def start_modules(
     pooler["out"] = {"kernel": white_DxD, "bias": -centre_D @ white_DxD}
     if not iem_size:
         return pooler, {}
-    one_token_Nx1 = np.ones((len(sample_NxD), 1), bool)
-    vectors_NxD = np.asarray(pma(pooler, sample_NxD[:, None], one_token_Nx1, heads_for(D)))
+    one_token_Nx1 = jnp.ones((len(sample_NxD), 1), bool)  # a mean is what is mixed of a text of one token
+    vectors_NxD = np.asarray(pma(pooler, jnp.asarray(sample_NxD)[:, None], one_token_Nx1, heads_for(D)))
     return pooler, similarity_iem(vectors_NxD, axes_DxD, rng, iem_size)
 
 
 def whitening(vectors_NxD: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(centre [D], W [D, D], axes [D, D]), float32: (x - centre) W has nearly equal variance along each of `axes`, columns in falling order
-    of their variance in the sample. Nearly: each variance is taken with the mean one added, or the noise of the last would be as loud as
-    the first. No axis is turned (ZCA), so dimensions stay alike, as codes of few bits want them."""
-    centre_D, spread_D = vectors_NxD.mean(0), usable_spread(vectors_NxD)
+    """(centre [D], W [D, D], axes [D, D]), float32. Along an axis, a column, on which the sample with each dimension over its spread has the
+    variance v, (x - centre) W has v / (v + mean v): loud ones are levelled, those below the mean, the noise among them, stay quiet. The axes
+    are in falling order of v. W turns back to the dimensions as they were (ZCA), which so stay alike in size."""
+    centre_D, spread_D = vectors_NxD.mean(0, dtype=np.float64), usable_spread(vectors_NxD)
     x = (vectors_NxD.astype(np.float64) - centre_D) / spread_D
     variance_D, axes_DxD = (found[..., ::-1] for found in np.linalg.eigh(x.T @ x / len(x)))
-    usual = variance_D.mean() or 1.0
+    usual = variance_D.mean() if variance_D.mean() > ROUNDING else 1.0  # nearly one, unless nothing moves
     white_DxD = (axes_DxD * (np.maximum(variance_D, 0) + usual) ** -0.5) @ axes_DxD.T / spread_D[:, None]
     return centre_D.astype(np.float32), white_DxD.astype(np.float32), axes_DxD.astype(np.float32)
 
 
 def usable_spread(vectors_NxD: np.ndarray) -> np.ndarray:
     """Each dimension's standard deviation, float32 [D], or LEAST_SPREAD of the usual one where it is less: what hardly moves in the sample
-    is not to become the loudest."""
-    spread_D = vectors_NxD.std(0)
+    is not to become the loudest. Ones where nothing moves."""
+    spread_D = vectors_NxD.std(0, dtype=np.float64).astype(np.float32)
+    spread_D[spread_D < ROUNDING * np.abs(vectors_NxD).max(0)] = 0.0
     usual = float(np.median(spread_D))
     return np.maximum(spread_D, LEAST_SPREAD * usual) if usual > 0 else np.ones_like(spread_D)
 
@@ -81,12 +84,12 @@ def mean_pma(width: int, rng: np.random.Generator) -> Tree:
 
 
 def similarity_iem(sample_NxD: np.ndarray, axes_DxD: np.ndarray, rng: np.random.Generator, hidden: int) -> Tree:
-    """random_iem's parameters, at which the logit grows with the cosine of two vectors x and y like those of the sample:
-    SLOPE (sqrt(1 + cos) - sqrt(1 - cos)), as a mean over directions a.
+    """random_iem's parameters, at which the logit grows with the cosine of two vectors x and y like those of the sample, or of their
+    projections on the first F/4 axes where these are fewer than D: SLOPE (sqrt(1 + cos) - sqrt(1 - cos)), as a mean over directions a.
 
     |a (x + y)| is relu(a (x + y)) + relu(-a (x + y)), so the first layer holds these and those of x - y, the branches hand them on, and
-    the last layer adds up the ones and takes away the others. F is 4 at least. The F/4 directions are random ones in the span of the
-    first F/4 axes: of fewer than D, those that tell texts apart.
+    the last layer adds up the ones and takes away the others. F is 4 at least. The F/4 directions come in blocks of D at most; a block of
+    k is a random orthogonal basis of the span of the first k axes, where texts differ most.
     """
     width, left = len(axes_DxD), hidden // 4
     params, parts = random_iem(width, rng, hidden), []
@@ -96,7 +99,8 @@ def similarity_iem(sample_NxD: np.ndarray, axes_DxD: np.ndarray, rng: np.random.
         left -= count
     a = np.concatenate(parts, axis=1)
     size = (sample_NxD @ a).std(0)
-    a = (a / np.where(size > 0, size, 1.0)).astype(np.float32)  # a x has variance 1
+    # Whitened numbers are of the order of one; what is far less is rounding. So that a x has variance 1:
+    a = (a / np.where(size > 1e-4, size, 1.0)).astype(np.float32)
     count = a.shape[1]
     query, passage = np.concatenate([a, -a, a, -a], axis=1), np.concatenate([a, -a, -a, a], axis=1)
     params["first"]["kernel"][:, : 4 * count] = np.concatenate([query, passage])

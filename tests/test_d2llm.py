@@ -38,18 +38,22 @@ P, K, I = COUNTS
 
 
 @pytest.mark.parametrize(
-    ("variant", "symmetric", "block", "attention"),
+    ("symmetric", "block", "changes"),
     [
-        ("", True, 0, "causal"),
-        ("", False, 0, "causal"),
-        ("", True, 2, "causal"),
-        ("", False, 2, "bidirectional"),
-        ("calibrated", True, 0, "causal"),
-        ("calibrated", False, 2, "causal"),
+        (True, 0, {}),
+        (False, 0, {}),
+        (True, 2, {}),
+        (False, 2, {"student.attention": "bidirectional"}),
+        (True, 0, {"loss.delta": 3.0, "loss.random_negatives": "asymmetric"}),
+        (False, 2, {"loss.delta": 3.0, "loss.random_negatives": "asymmetric"}),
+        (True, 0, {"loss.random_negatives": "symmetric"}),
+        (False, 0, {"loss.random_negatives": "symmetric", "loss.delta": 0.5, "loss.temperature": 0.7}),
+        (False, 0, {"loss.random_negatives": "none"}),
     ],
 )
-def test_the_loss_by_hand(variant: str, symmetric: bool, block: int, attention: str) -> None:
-    method, batch = setting(variant, block_size=block, **{"student.attention": attention})
+def test_the_loss_by_hand(symmetric: bool, block: int, changes: dict[str, Any]) -> None:
+    method, batch = setting(block_size=block, **changes)
+    attention, tau = changes.get("student.attention", "causal"), changes.get("loss.temperature", 1.0)
     assert method.student.config.causal == (attention == "causal")
     batch["symmetric"][:] = symmetric
     params = method.params
@@ -86,25 +90,24 @@ def test_the_loss_by_hand(variant: str, symmetric: bool, block: int, attention: 
                 allowed[i, k * (T - 1) + j - 1] = batch["real"][k, j] and int(batch["texts"][k, j]) not in own
     kind, real = np.repeat([0, 1, 2], COUNTS), batch["real"][:, 1:]
     positive, hard, easy = (real & (kind == which) for which in range(3))
-    if variant and symmetric:  # CI without negatives that nobody chose
-        allowed[:] = False
-    easy_of_ci = easy & (not (variant and symmetric))
+    random = changes.get("loss.random_negatives", "both") in ("both", "symmetric" if symmetric else "asymmetric")
+    allowed &= random  # negatives that nobody chose
     s = 1 / (1 + np.exp(-batch["z"]))
     near = (positive | hard)[:, : P + K]
     expected = {
         "ci": imitation.contrastive_imitation(
-            *map(jnp.asarray, (z, s, positive, hard, easy_of_ci, others, allowed)), 1.0
+            *map(jnp.asarray, (z, s, positive, hard, easy & random, others, allowed)), tau
         ),
         "ri_ph": imitation.rank_imitation(jnp.asarray(z[:, : P + K]), batch["z"][:, : P + K], near),
         "ri_hi": imitation.hard_over_easy(*map(jnp.asarray, (z, batch["z"], hard, easy))),
         "fi": imitation.feature_imitation(jnp.asarray(features), jnp.asarray(batch["r"]), near),
     }
-    if variant:
-        expected["si"] = imitation.score_imitation(jnp.asarray(z[:, : P + K]), batch["z"][:, : P + K], near)
+    if delta := changes.get("loss.delta"):
+        expected["si"] = imitation.score_imitation(jnp.asarray(z[:, : P + K]) / tau, batch["z"][:, : P + K], near)
     assert set(metrics) == {*expected, "loss"}
     for name, value in expected.items():
         assert float(metrics[name]) == pytest.approx(float(value), rel=2e-4), name
-    weight = {"ci": 1.0, "ri_ph": 1.0, "ri_hi": 0.3, "fi": 0.1, "si": 3.0}
+    weight = {"ci": 1.0, "ri_ph": 1.0, "ri_hi": 0.3, "fi": 0.1, "si": delta}
     assert float(total) == pytest.approx(sum(weight[name] * float(of) for name, of in expected.items()), rel=2e-4)
 
 

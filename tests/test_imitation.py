@@ -203,10 +203,14 @@ def test_empty_sides_and_constant_rows_are_finite_with_no_gradient() -> None:
             student, teacher, no, d["hard"], d["easy"], student[:, :2], no[:, :2], TAU, form
         )
         assert float(nothing) == 0.0
-    alone = contrastive_imitation(
-        student, jax.nn.sigmoid(teacher), d["positive"], no, no, student[:, :2], no[:, :2], TAU
-    )
-    assert float(alone) == pytest.approx(0.0, abs=1e-6)
+    for form in FORMS:
+        value, gradient = jax.value_and_grad(
+            lambda x, form=form: contrastive_imitation(
+                x, jax.nn.sigmoid(teacher), d["positive"], no, no, student[:, :2], no[:, :2], TAU, form
+            )
+        )(student)
+        assert float(value) == pytest.approx(0.0, abs=1e-6)
+        np.testing.assert_allclose(gradient, 0, atol=1e-6)
     near = d["positive"] | d["hard"]
     for a, b in ((jnp.ones_like(student), teacher), (student, jnp.ones_like(teacher))):
         value, gradient = jax.value_and_grad(lambda x, b=b: rank_imitation(x, b, near))(a)

@@ -101,6 +101,10 @@ def test_a_plan_counts_all_that_the_judge_is_asked(given: tuple) -> None:
     plain.loss.update({"imitate": False, "alpha": 0.0, "beta": 0.0, "gamma": 0.0})
     assert pairs_to_judge(plain, judged)["asymmetric"][1][-len(answers.test) :] == answers.test.passages
     assert len(pairs_to_judge(plain, judged)["asymmetric"][0]) == 20 + len(answers.test)
+    for term in ("alpha", "beta", "gamma", "delta"):  # each alone reads what the judge says
+        one = plain.copy_and_resolve_references()
+        one.loss[term] = 0.5
+        assert pairs_to_judge(one, judged) == asked
 
 
 def test_rows_take_few_places_and_every_width_holds_them(given: tuple, model: Encoder) -> None:

@@ -180,7 +180,8 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         if loss.gamma and features_nxCxF is not None:  # eq. 9, 10
             terms["fi"] = feature_imitation(features_nxCxF[:, :near_J], batch["r"], near)
         if loss.delta:  # ours
-            terms["si"] = score_imitation(z_nxC[:, :near_J], z_teacher[:, :near_J], near)
+            logit_nxJ = z_nxC[:, :near_J] / frozen["temperature"]
+            terms["si"] = score_imitation(logit_nxJ, z_teacher[:, :near_J], near)
         # Eq. 11: L = CI + alpha RI_PH + beta RI_HI + gamma FI, and delta SI
         names = {"ri_ph": "alpha", "ri_hi": "beta", "fi": "gamma", "si": "delta"}
         weight = {"ci": 1.0} | {term: frozen[name] for term, name in names.items()}
