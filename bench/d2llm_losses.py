@@ -64,11 +64,11 @@ def fixed_vectors(run: Run, method: Method, data: Data, held_out: float) -> list
     assert run.judged is not None
     for group, one in enumerate(run.judged.sets):
         members = np.flatnonzero(batches.group_of == group)
+        by_width = members[np.argsort(batches.bucket_of[members], kind="stable")]
         kept: dict[str, list[np.ndarray]] = {}
         for start in range(0, len(members), batches.batch_size):
-            rows = members[start : start + batches.batch_size]
-            # As many rows in each call, so that few shapes are compiled; the width is that of the widest bucket there is among them.
-            filled = np.resize(rows, batches.batch_size)
+            rows = by_width[start : start + batches.batch_size]
+            filled = np.resize(rows, batches.batch_size)  # as many in each call, so that few shapes are compiled
             width = batches.widths[int(batches.bucket_of[filled].max())]
             batch = data.rows_of(0, width, filled)
             vectors = represent(method.params, method.frozen, batch)["vectors"]
@@ -84,7 +84,8 @@ def fixed_vectors(run: Run, method: Method, data: Data, held_out: float) -> list
         sides = []
         for texts, role in ((one.train.queries, "query"), (one.train.passages, "document")):
             sides.append(student.encode([texts[i] for i in of], prompt=student.prompt_for(role)))
-        batch = {name: np.concatenate(parts) for name, parts in kept.items()}
+        places = np.argsort(by_width)  # of the members in their order
+        batch = {name: np.concatenate(parts)[places] for name, parts in kept.items()}
         found.append(Fixed(one, np.arange(trained), batch, (sides[0], sides[1]), one.train.labels[of]))
     return found
 
@@ -92,7 +93,8 @@ def fixed_vectors(run: Run, method: Method, data: Data, held_out: float) -> list
 def train_module(method: Method, cfg: ConfigDict, files: list[Fixed], seed: int) -> dict[str, Any]:
     """The interaction module after cfg.epochs over the rows, batches of one file each."""
     rng, params = np.random.default_rng([seed, 11]), dict(method.params)
-    n = cfg.batch_size
+    cfg, n = cfg.copy_and_resolve_references(), cfg.batch_size
+    cfg.dtype = "float32"  # of the steps: float16 would have its optimiser expect a scaled loss
     steps = int(cfg.epochs * sum(len(file.rows) // n for file in files))
     optimizer = make_optimizer(cfg, steps)
     head = jax.tree.map(np.asarray, params.pop("iem"))
@@ -139,7 +141,7 @@ def config_of(folder: Path, epochs: float) -> ConfigDict:
         cfg.update(json.loads((folder / "config.json").read_text()))
     if cfg.tune.epochs or cfg.tune.max_steps:
         cfg.judge.adapter, cfg.tune.epochs, cfg.tune.max_steps = str(folder / "tune" / "adapter"), 0.0, 0
-    cfg.epochs, cfg.dtype = epochs, "float32"  # of the module's steps
+    cfg.epochs = epochs
     return cfg
 
 
@@ -164,7 +166,7 @@ def main() -> None:
     every.loss.imitate, every.loss.gamma = True, 1.0  # batches with all that a row may read
     method, data = open_stage(run, replace(run.stages[-1], cfg=every), run.start, run.is_teacher)
     files = fixed_vectors(run, method, data, flags.held_out)
-    print(f"| loss | {' | '.join(f'{file.one.name}, {len(file.labels)} pairs' for file in files)} |")
+    print(f"\n| loss | {' | '.join(f'{file.one.name}, {len(file.labels)} pairs' for file in files)} |")
     print(f"|{' --- |' * (1 + len(files))}")
 
     def line(name: str, method: Method, heads: list[Any]) -> None:
@@ -178,7 +180,7 @@ def main() -> None:
             cells.append(f"{np.mean(found):.2f}" + (f" ± {np.std(found, ddof=1):.2f}" if len(found) > 1 else ""))
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
-    print(f"| prior | {' | '.join(f'{100 * np.mean(file.labels):.2f}' for file in files)} |")
+    print(f"| prior | {' | '.join(f'{100 * np.mean(file.labels):.2f}' for file in files)} |", flush=True)
     line("before", method, [method.params["iem"]])
     for row, stage in stages.items():
         other, _ = open_stage(run, stage, run.start, run.is_teacher)

@@ -1,4 +1,4 @@
-"""The start of D2LLM's modules: a mean of tokens, whitened, and a similarity of two vectors."""
+"""The start of D2LLM's modules: a mean of tokens, standardised vectors, a similarity of two of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simtde_setting import random_tokens
 
 from jdistill.encoder import Encoder
 from jdistill.models.pma import BRANCHES, iem, pma
-from jdistill.pair_start import mean_pma, similarity_iem, start_modules, usable_spread, whitening
+from jdistill.pair_start import mean_pma, similarity_iem, start_modules, usable_spread
 
 D = 96
 
@@ -29,76 +29,32 @@ def test_the_pooler_starts_as_the_mean_of_the_tokens() -> None:
 @pytest.mark.parametrize("hidden", [512, 514])
 def test_the_module_starts_as_a_similarity(hidden: int) -> None:
     rng = np.random.default_rng(0)
-    sample = rng.standard_normal((2000, D)).astype(np.float32)
-    axes = np.linalg.qr(rng.standard_normal((D, D)))[0]
-    params = similarity_iem(sample, axes, rng, hidden)
+    centre, spread = rng.normal(0, 3, D).astype(np.float32), rng.uniform(0.1, 9, D).astype(np.float32)
+    params = similarity_iem(centre, spread, rng, hidden)
     x, noise = rng.standard_normal((2, 400, D)).astype(np.float32)
     cosine = np.linspace(-1, 1, 400, dtype=np.float32)[:, None]
     y = cosine * x + np.sqrt(1 - cosine**2) * noise
     x, y = (rows / np.linalg.norm(rows, axis=1, keepdims=True) * D**0.5 for rows in (x, y))
     real = np.clip((x * y).sum(1) / D, -1, 1)
     for branch in BRANCHES:
-        z, _ = iem(params, x, y, branch)
+        z, _ = iem(params, x * spread + centre, y * spread + centre, branch)
         expected = 12.5 * (np.sqrt(1 + real) - np.sqrt(1 - real))
         assert np.abs(z - expected).mean() < 1.5  # it is the mean over 128 directions; sizes reach 17.7
         assert np.corrcoef(z, expected)[0, 1] > 0.98
 
 
-def test_a_narrow_module_looks_where_texts_differ() -> None:
-    rng = np.random.default_rng(0)
-    axes = np.linalg.qr(rng.standard_normal((D, D)))[0]
-    params = similarity_iem((axes * np.linspace(2, 1, D)).T, axes, rng, 32)
-    seen = axes.T @ params["first"]["kernel"][:D]  # by axis
-    assert np.abs(seen[8:]).max() < 1e-5 < np.abs(seen[:8]).sum(1).min()
-
-
-def cone(count: int, rng: np.random.Generator) -> np.ndarray:
-    """Vectors far from zero, of which three directions hold most of the variance, in dimensions of very different size."""
-    x = rng.standard_normal((count, D)) + rng.standard_normal((count, 3)) @ rng.normal(0, 3, (3, D))
-    return ((x + 5) * rng.uniform(1, 3, D)).astype(np.float32)
-
-
-def test_whitened_vectors_vary_alike() -> None:
-    vectors = cone(3000, np.random.default_rng(0))
-    centre, white, axes = whitening(vectors)
-    found = (vectors - centre) @ white
-    np.testing.assert_allclose(found.mean(0), 0, atol=1e-3)
-    along = (found @ axes).var(0)
-    standardised = (vectors - vectors.mean(0)) / vectors.std(0)
-    variance = np.linalg.eigvalsh(standardised.T @ standardised / len(vectors))[::-1]
-    np.testing.assert_allclose(along, variance / (variance + variance.mean()), rtol=1e-3)
-    assert along[0] / along[-1] < variance[0] / variance[-1] / 10
-    np.testing.assert_allclose(axes.T @ axes, np.eye(D), atol=1e-5)
-
-
-def test_one_text_or_equal_ones_whiten_nothing() -> None:
-    for count in (1, 3, 7, 20):
-        vectors = np.full((count, 6), 0.1, np.float32)  # whose mean is not exact
-        centre, white, axes = whitening(vectors)
-        np.testing.assert_allclose(axes.T @ axes, np.eye(6), atol=1e-6)
-        np.testing.assert_allclose((vectors - centre) @ white, 0, atol=1e-6)
-        assert np.abs(white).max() < 10
-        params = similarity_iem((vectors - centre) @ white, axes, np.random.default_rng(0), 8)
-        assert all(np.abs(part["kernel"]).max() < 20 for part in params.values())
-
-
 @pytest.mark.parametrize("pooling", ["pma", "mean", "lasttoken"])
-def test_whitened_vectors_meet_the_module(pooling: str) -> None:
+def test_standardised_vectors_meet_the_module(pooling: str) -> None:
     model, tokens = replace(make_decoder(), pooling=pooling, normalize=False), random_tokens(300)
     pooler, head = start_modules("similarity", model, 512, np.random.default_rng(0), tokens)
     vectors = replace(model, pooler=pooler).encode_ids(tokens.lists(np.arange(300)))
-    if pooling != "pma":
-        centre, white, _ = whitening(vectors)
-        white_vectors = (vectors - centre) @ white
-    else:
-        white_vectors = vectors
-        raw = replace(model, pooling="mean").encode_ids(tokens.lists(np.arange(300)))
-        shares = [np.linalg.eigvalsh(np.cov(x.T))[-1] / np.cov(x.T).trace() for x in (raw, vectors)]
-        assert shares[1] < shares[0] / 2
-    lengths = np.linalg.norm(white_vectors, axis=1)
-    cosines = (white_vectors[:-1] * white_vectors[1:]).sum(1) / lengths[:-1] / lengths[1:]
+    centred = (vectors - vectors.mean(0)) / vectors.std(0)
+    if pooling == "pma":
+        np.testing.assert_allclose(vectors, centred, atol=1e-3)
+    lengths = np.linalg.norm(centred, axis=1)
+    cosines = (centred[:-1] * centred[1:]).sum(1) / lengths[:-1] / lengths[1:]
     z, _ = iem(head, vectors[:-1], vectors[1:], BRANCHES[0])
-    # Of mean and lasttoken, vectors have many lengths, so the logit is no function of the cosine alone.
+    # Vectors of many lengths, so the logit is no function of the cosine alone.
     assert np.corrcoef(z, cosines)[0, 1] > 0.9
     assert np.abs(z.mean()) < 2  # of texts that have nothing to do with each other
 
@@ -110,6 +66,8 @@ def test_what_hardly_moves_in_the_sample_is_not_made_loud() -> None:
     np.testing.assert_allclose(spread[[0, 1, 4, 5]], std[[0, 1, 4, 5]], rtol=1e-6)
     np.testing.assert_allclose(spread[[2, 3]], 0.1 * np.median(std), rtol=1e-6)
     np.testing.assert_array_equal(usable_spread(vectors[:1]), np.ones(6))
+    for count in (3, 7, 20):  # equal vectors whose mean is not exact
+        np.testing.assert_array_equal(usable_spread(np.full((count, 6), 0.1, np.float32)), np.ones(6))
 
 
 def test_cosines_need_no_module_and_read_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
