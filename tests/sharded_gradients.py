@@ -42,7 +42,7 @@ def gradients(mesh: Mesh, variants: Iterable[str]) -> dict[str, np.ndarray]:
     for variant in variants:
         make = partial(setting if variant in LOSSES else ibkd_setting, variant)
         if variant.startswith("d2llm"):
-            make = partial(d2llm_setting, "")
+            make = partial(d2llm_setting, "calibrated")  # all terms, and random negatives too in its asymmetric batch
         if variant in ("bilstm", "task"):
             make = partial(bilstm_setting, variant)
         # In chunks too, which must leave each device its own rows.

@@ -134,7 +134,7 @@ def test_only_adapters_pooler_and_head_have_a_gradient_and_chunks_change_nothing
 
 
 def test_gradient_against_finite_differences() -> None:
-    method, batch = setting(rows=4)
+    method, batch = setting("calibrated", rows=4)
     gradient, _ = make_gradient(method, 0, False)(method.params, method.frozen, batch, np.int32(0))
     path = next(iter(method.params["adapters"]))
 
