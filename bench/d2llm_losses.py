@@ -50,7 +50,7 @@ class Fixed:
     """The rows of one file with the vectors of their texts [N, T, D], and its labelled pairs by their vectors."""
 
     one: JudgedSet
-    rows: np.ndarray  # those that are trained on
+    trained: int  # so many rows, the first, are trained on
     batch: dict[str, np.ndarray]
     pairs: tuple[np.ndarray, np.ndarray]  # [M, D] each
     labels: np.ndarray
@@ -86,7 +86,7 @@ def fixed_vectors(run: Run, method: Method, data: Data, held_out: float) -> list
             sides.append(student.encode([texts[i] for i in of], prompt=student.prompt_for(role)))
         places = np.argsort(by_width)  # of the members in their order
         batch = {name: np.concatenate(parts)[places] for name, parts in kept.items()}
-        found.append(Fixed(one, np.arange(trained), batch, (sides[0], sides[1]), one.train.labels[of]))
+        found.append(Fixed(one, trained, batch, (sides[0], sides[1]), one.train.labels[of]))
     return found
 
 
@@ -95,7 +95,7 @@ def train_module(method: Method, cfg: ConfigDict, files: list[Fixed], seed: int)
     rng, params = np.random.default_rng([seed, 11]), dict(method.params)
     cfg, n = cfg.copy_and_resolve_references(), cfg.batch_size
     cfg.dtype = "float32"  # of the steps: float16 would have its optimiser expect a scaled loss
-    steps = int(cfg.epochs * sum(len(file.rows) // n for file in files))
+    steps = int(cfg.epochs * sum(file.trained // n for file in files))
     optimizer = make_optimizer(cfg, steps)
     head = jax.tree.map(np.asarray, params.pop("iem"))
     state = optimizer.init(head)
@@ -113,7 +113,7 @@ def train_module(method: Method, cfg: ConfigDict, files: list[Fixed], seed: int)
     while done < steps:
         parts = []
         for file in files:
-            order = rng.permutation(file.rows)
+            order = rng.permutation(file.trained)
             parts += [(file, rows) for rows in order[: len(order) // n * n].reshape(-1, n)]
         for i in rng.permutation(len(parts))[: steps - done]:
             file, rows = parts[i]
@@ -169,7 +169,7 @@ def main() -> None:
     print(f"\n| loss | {' | '.join(f'{file.one.name}, {len(file.labels)} pairs' for file in files)} |")
     print(f"|{' --- |' * (1 + len(files))}")
 
-    def line(name: str, method: Method, heads: list[Any]) -> None:
+    def line(name: str, heads: list[Any]) -> None:
         cells = []
         for file in files:
             symmetric, found = file.one.branch == BRANCHES[0], []
@@ -181,10 +181,10 @@ def main() -> None:
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
     print(f"| prior | {' | '.join(f'{100 * np.mean(file.labels):.2f}' for file in files)} |", flush=True)
-    line("before", method, [method.params["iem"]])
+    line("before", [method.params["iem"]])
     for row, stage in stages.items():
         other, _ = open_stage(run, stage, run.start, run.is_teacher)
-        line(row, other, [train_module(other, stage.cfg, files, seed) for seed in flags.seeds])
+        line(row, [train_module(other, stage.cfg, files, seed) for seed in flags.seeds])
 
 
 if __name__ == "__main__":

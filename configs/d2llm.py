@@ -99,9 +99,8 @@ def get_config(variant: str = "") -> ConfigDict:
     c.loss.temperature = 1.0
     c.loss.alpha, c.loss.beta, c.loss.gamma = 1.0, 0.3, 0.1  # of RI_PH, RI_HI and FI
     c.loss.delta = 0.0  # of SI, our term: logits of positives and hard negatives imitate the judge's probabilities
-    c.loss.random_negatives = (
-        "both"  # tasks whose CI has easy and other queries' passages in D-: or symmetric, asymmetric, none
-    )
+    # Tasks whose CI has easy negatives and other queries' passages in D-: both, symmetric, asymmetric or none.
+    c.loss.random_negatives = "both"
     c.loss.hard_over_easy = "ndcg"  # weights of RI_HI: ndcg or difference
 
     c.batch_size = 32

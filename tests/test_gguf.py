@@ -44,9 +44,8 @@ def test_smollm2_equals_transformers(smollm2: Path) -> None:
     rows = [tokenizer(text)["input_ids"] for text in texts]
     assert [model.tokenizer(text)["input_ids"] for text in texts] == rows
     ids, mask = pad(rows, model.config.pad_token_id, 512, len(rows))
-    with (
-        torch.no_grad()
-    ):  # in float64: two roundings to float32, theirs and ours, come to more than the bound on some processors
+    # In float64: two roundings to float32, theirs and ours, come to more than the bound on some processors.
+    with torch.no_grad():
         found = theirs.double()(torch.tensor(ids), attention_mask=torch.tensor(mask), output_hidden_states=True)
 
     @jax.jit
