@@ -1,12 +1,12 @@
 """D2LLM's tables: a judge before and after tuning, its student, a contrastive bi-encoder, the ablations and the weights of the losses.
 
     python bench/d2llm_table.py --teacher MODEL.gguf --symmetric snli_pairs.jsonl --asymmetric qnli_dev.jsonl --workdir runs/d2llm-table \\
-        [--rows student bi_encoder no_ri_ph …] [--seeds 0 1 2] [-- --config.student.layers=6 …]
+        [--rows student bi_encoder no_ri_ph …] [--seeds 0 1 2] [--judge RUN/tune/adapter] [-- --config.student.layers=6 …]
 
-The judge is tuned once, in the run student-0; the other runs begin with its adapter and find its scores. A row is a variant of
-configs/d2llm.py, or a key of cfg.loss with a value, as alpha=0.5; sym, asym (one file alone, scored on the other too), cos-sym, cos-asym
-(the same by cosine; cosine is the paper's cos-mixed), single (one branch), half (of the layers). bi_encoder's adapters have the rank with
-which they alone have as many parameters as the student trains. Runs are folders of WORKDIR that resume.
+The judge is tuned once, in the run student-0, or is the one of --judge; the other runs begin with its adapter and find its scores. A row
+is a variant of configs/d2llm.py, or a key of cfg.loss with a value, as alpha=0.5; sym, asym (one file alone, scored on the other too),
+cos-sym, cos-asym (the same by cosine; cosine is the paper's cos-mixed), single (one branch), half (of the layers). bi_encoder's adapters
+have the rank with which they alone have as many parameters as the student trains. Runs are folders of WORKDIR that resume.
 Prints accuracy, average precision, prior, precision and recall for each file, each row's average precision above the prior as a share
 of its judge's, and MRR@10 and recall@10 of the held-out questions, by cosine and by the interaction module.
 """
@@ -64,16 +64,26 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
     elif row == "bi_encoder":
         rank = equal_rank(run(flags, "student", 0))
         keys = {"lora.rank": str(rank), "lora.alpha": f"{2 * rank}.0"}
+        keys |= {
+            "loss.delta": "0.0",
+            "loss.random_negatives": "both",
+        }  # contrastive alone, whatever the command line says for the students
     sources = {"teacher": flags.teacher, "symmetric": flags.symmetric, "asymmetric": flags.asymmetric}
-    if workdir != first:
+    if workdir != first and not flags.judge:
         run(flags, "student", 0)
-        keys |= {"judge.adapter": str(first / "tune" / "adapter"), "tune.epochs": "0", "tune.max_steps": "0"}
+    if workdir != first or flags.judge:
+        keys |= {"judge.adapter": str(judge_of(flags)), "tune.epochs": "0", "tune.max_steps": "0"}
     keys = sources | {"seed": str(seed), "onnx": "False", "latency_texts": "0", "index_texts": "0"} | keys
     command = [sys.executable, "-m", "jdistill.main", "--workdir", str(workdir)]
     command += ["--config", f"configs/d2llm.py:{variant}" if variant else "configs/d2llm.py"]
     # The changed keys of a row after what the command line says for all of them.
     subprocess.run([*command, *flags.extra, *(f"--config.{key}={value}" for key, value in keys.items())], check=True)
     return workdir
+
+
+def judge_of(flags: argparse.Namespace) -> Path:
+    """The tuned judge's adapter."""
+    return flags.judge or flags.workdir / "student-0" / "tune" / "adapter"
 
 
 def equal_rank(student: Path) -> int:
@@ -134,6 +144,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=list(ROWS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--workdir", type=Path, default=Path("runs/d2llm-table"))
+    parser.add_argument("--judge", type=Path, help="adapter of a tuned judge; without: tuned in the run student-0")
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     flags = parser.parse_args()
     if Path(flags.symmetric).stem == Path(flags.asymmetric).stem:
@@ -149,7 +160,7 @@ def main() -> None:
     first = json.loads((flags.workdir / "student-0" / "results.json").read_text())["pairs"]
     cfg = ConfigDict(json.loads((flags.workdir / "student-0" / "config.json").read_text()))
     if done.keys() & ONE_FILE.keys():
-        cfg.judge.adapter = str(flags.workdir / "student-0" / "tune" / "adapter")
+        cfg.judge.adapter = str(judge_of(flags))
         judged = read_judged(cfg, jdistill.load(flags.teacher))
         for row in done.keys() & ONE_FILE.keys():
             for seed, pairs in zip(flags.seeds, done[row], strict=True):

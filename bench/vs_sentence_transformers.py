@@ -27,7 +27,7 @@ import jdistill
 from jdistill.cache import default_folder
 from jdistill.data.holdout import split_held_out
 from jdistill.data.sources import read_texts, resolve
-from jdistill.evaluate import evaluate
+from jdistill.evals.every_set import evaluate
 from jdistill.progress import setup_logging
 from jdistill.teacher import open_teacher
 

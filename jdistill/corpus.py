@@ -14,10 +14,11 @@ from jdistill import sharding
 from jdistill.cache import AnswerCache, default_folder, whole
 from jdistill.data.augment import variants
 from jdistill.data.batches import Batches, TokenTable, choose_buckets, tokenize_once
-from jdistill.data.beir import beir_queries
 from jdistill.data.holdout import remove_evaluation_texts, split_held_out
+from jdistill.data.retrieval_sets import query_texts
 from jdistill.data.sentence_split import split_sentences
 from jdistill.data.sources import read_texts
+from jdistill.data.sts_files import read_scored_pairs, sts_sentences
 from jdistill.data.triplets import (
     Triplets,
     TripletTokens,
@@ -28,7 +29,6 @@ from jdistill.data.triplets import (
 )
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
-from jdistill.evals.sts import read_scored_pairs, sts_sentences
 from jdistill.progress import log
 from jdistill.shared_answers import places_of
 from jdistill.teacher import Teacher
@@ -56,7 +56,7 @@ def evaluation_texts(cfg: ConfigDict) -> Iterator[str]:
     if cfg.senteval:
         yield from sts_sentences(Path(cfg.senteval))
     if cfg.beir:
-        yield from beir_queries(Path(cfg.beir))
+        yield from query_texts(cfg.beir, "config.beir")
     if cfg.dev_pairs:
         left, right, _ = read_scored_pairs(Path(cfg.dev_pairs))
         yield from left

@@ -1,6 +1,6 @@
 """The command python -m jdistill.evaluate: scores an encoder on every set that is given.
 
-python -m jdistill.evaluate --model SOURCE --senteval DIR --beir DIR --pairs FILE --entity FILE --geometry TEXTS \\
+python -m jdistill.evaluate --model SOURCE --senteval DIR --beir SOURCE --pairs FILE --entity FILE --geometry TEXTS \\
     --transfer sst2 mrpc --out results.json
 """
 
@@ -15,104 +15,24 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from jdistill import loading, onnx_encoder, torch_encoder
 from jdistill.compile_cache import keep_compiled_programs
-from jdistill.data.sources import read_texts
+from jdistill.data.sources import local_path
 from jdistill.data.tasks import read_task
 from jdistill.encoder import Encoder, TextEncoder
 from jdistill.errors import UserError, exits_cleanly
-from jdistill.evals.entity import evaluate_entity
-from jdistill.evals.geometry import evaluate_geometry
+from jdistill.evals.every_set import SETS, evaluate, table
 from jdistill.evals.poolers import EveryPooler, pooler_names
-from jdistill.evals.retrieval import evaluate_retrieval
-from jdistill.evals.sts import evaluate_pairs, evaluate_sts
+from jdistill.evals.sts import evaluate_sts
 from jdistill.evals.transfer import evaluate_transfer
 from jdistill.index import EXACT
-from jdistill.pair_scorer import PairScorer, load_pair_scorer
+from jdistill.models.pma import BRANCHES
+from jdistill.pair_scorer import load_pair_scorer
 from jdistill.progress import log, setup_logging
 from jdistill.workdir import write_json
 
-SETS = ("senteval", "beir", "pairs", "entity", "geometry")
-
-
-def evaluate(
-    encoder: TextEncoder,
-    *,
-    senteval: str = "",
-    beir: str = "",
-    pairs: str = "",
-    entity: str = "",
-    geometry: str = "",
-    corpus_model: TextEncoder | None = None,
-    index: str = EXACT,
-    index_effort: str = "",
-    scorer: PairScorer | None = None,
-    rescore: int = 0,
-) -> dict[str, Any]:
-    """The figures of an encoder on the sets that are given, each a path; an empty one is passed over.
-
-    "sts" and "sts_by_subset" (see evals.sts), "retrieval" (evals.retrieval, where corpus_model, index, index_effort,
-    scorer and rescore belong), "scored_pairs" (Spearman x 100), "entity" (evals.entity), "geometry" (evals.geometry: alignment and uniformity on
-    senteval's STS-B, covariance over the texts of this source). Raises UserError for a set that is missing or malformed.
-    """
-    results: dict[str, Any] = {}
-    if senteval:
-        results |= evaluate_sts(encoder, Path(senteval))
-    if beir:
-        results["retrieval"] = evaluate_retrieval(
-            encoder,
-            Path(beir),
-            corpus_model=corpus_model,
-            kind=index,
-            effort=index_effort,
-            scorer=scorer,
-            rescore=rescore,
-        )
-    if pairs:
-        results["scored_pairs"] = evaluate_pairs(encoder, Path(pairs))
-    if entity:
-        results["entity"] = evaluate_entity(encoder, Path(entity))
-    if geometry:
-        if not senteval:
-            raise UserError(
-                "the geometry of vectors is measured on STS-B and on texts: --geometry needs --senteval too"
-            )
-        results["geometry"] = evaluate_geometry(
-            encoder, Path(senteval), read_texts(geometry, key="geometry").texts
-        ).figures
-    return results
-
-
-def table(results: dict[str, Any]) -> str:
-    """The figures of evaluate() as lines for a terminal."""
-    lines: list[str] = []
-    if "sts" in results:
-        lines += ["STS, Spearman x 100", *(f"  {task:<24}{value:8.2f}" for task, value in results["sts"].items())]
-    for name, figures in results.get("retrieval", {}).items():
-        lines += [f"Retrieval, {name}", *(_line(*item) for item in figures.items())]
-    if "scored_pairs" in results:
-        lines += ["Scored pairs, Spearman x 100", f"  {'pairs':<24}{results['scored_pairs']:8.2f}"]
-    for name, figures in results.get("transfer", {}).items():
-        of_cosine = {f"cosine {what}": value for what, value in figures.get("cosine", {}).items()}
-        plain = {what: value for what, value in figures.items() if what != "cosine"} | of_cosine
-        lines += [f"Transfer, {name}", *(f"  {what:<24}{value:8.2f}" for what, value in plain.items())]
-    if "poolers" in results:
-        tasks = list(next(iter(results["poolers"].values()))["sts"])
-        lines += ["STS by pooler", f"  {'':<28}" + "".join(f"{task:>8}" for task in tasks)]
-        for name, figures in results["poolers"].items():
-            lines.append(f"  {name:<28}" + "".join(f"{figures['sts'][task]:8.2f}" for task in tasks))
-    for name, title in (("entity", "Entity resolution"), ("geometry", "Geometry of the vectors")):
-        if name in results:
-            lines += [title, *(_line(*item) for item in results[name].items())]
-    return "\n".join(lines)
-
-
-def _line(name: str, value: float | int) -> str:
-    if isinstance(value, int):
-        return f"  {name:<24}{value:8d}"
-    return f"  {name:<24}{value:8.4f}" if abs(value) < 100 else f"  {name:<24}{value:8.0f}"
+OR_BY_ID = ("beir", *BRANCHES)  # sets that may be a datasets id
 
 
 @exits_cleanly
@@ -122,8 +42,28 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--model", required=True, help="a folder, a hub id, or pkg:import_name/sub/folder")
     parser.add_argument("--senteval", default="", metavar="DIR", help="a SentEval folder: the seven STS tasks")
-    parser.add_argument("--beir", default="", metavar="DIR", help="a folder of retrieval collections in BEIR layout")
+    parser.add_argument(
+        "--beir",
+        default="",
+        metavar="SOURCE",
+        help="a folder of retrieval collections in BEIR layout, or a datasets id such as C-MTEB/T2Retrieval",
+    )
     parser.add_argument("--pairs", default="", metavar="FILE", help="scored sentence pairs, .csv .tsv .txt or .jsonl")
+    for branch, asks in zip(
+        BRANCHES, ("whether the two say the same", "whether the second answers the first"), strict=True
+    ):
+        parser.add_argument(
+            f"--{branch}",
+            default="",
+            metavar="SOURCE",
+            help=f"labelled pairs, {asks}, as --config.{branch} takes them, or a datasets id such as C-MTEB/OCNLI: average precision",
+        )
+    parser.add_argument("--test_split", default="", help="of labelled pairs in several splits: which are scored")
+    parser.add_argument(
+        "--threshold_split",
+        default="",
+        help="of labelled pairs: which choose a threshold; gives accuracy, F1, precision, recall",
+    )
     parser.add_argument("--entity", default="", metavar="FILE", help="a .csv with query, entity, label")
     parser.add_argument(
         "--geometry", default="", metavar="TEXTS", help="texts as --config.text takes them: the shape of the vectors"
@@ -177,8 +117,12 @@ def main(argv: list[str] | None = None) -> int:
     tasks = [read_task(name, args.task_dir or args.senteval) for name in args.transfer]
     # Before the model is loaded and hours of encoding begin.
     for name, path in sets.items():
-        if path and name != "geometry" and not Path(path).exists():
+        if path and name in OR_BY_ID:
+            local_path(path, name)
+        elif path and name != "geometry" and not Path(path).exists():
             raise UserError(f"--{name}={path}: no such file or folder")
+    if (args.test_split or args.threshold_split) and not (args.symmetric or args.asymmetric):
+        raise UserError("--test_split and --threshold_split are of --symmetric or --asymmetric, which is not given")
     if args.poolers and (args.backend != "flax" or not args.senteval):
         raise UserError("--poolers: the STS tasks by each pooler need --senteval, and --backend=flax")
     if args.out and Path(args.out).is_dir():
@@ -191,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
         "onnx": partial(onnx_encoder.load, file=args.onnx_file),
     }
     load = backends[args.backend]
-    scorer = load_pair_scorer(args.model) if args.rescore else None
+    scorer = load_pair_scorer(args.model) if args.backend == "flax" else None
     model = scorer.encoder if scorer else load(args.model)
     # Names that do not fit should be known before hours of encoding.
     every = (
@@ -206,8 +150,10 @@ def main(argv: list[str] | None = None) -> int:
         corpus_model=load(args.corpus_model) if args.corpus_model else None,
         index=args.index,
         index_effort=args.index_effort,
+        test_split=args.test_split,
+        threshold_split=args.threshold_split,
         scorer=scorer,
-        rescore=int(args.rescore) if args.rescore.isdecimal() else 0,
+        rescore=int(args.rescore) if args.rescore.isdecimal() else (0 if args.rescore else None),
     )
     results = {"model": about} | figures
     if tasks:

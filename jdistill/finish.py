@@ -12,9 +12,9 @@ from jdistill import index, loading, sharding
 from jdistill.classifier import Classifier, save_head
 from jdistill.encoder import Encoder
 from jdistill.evals import agreement, speed
+from jdistill.evals.every_set import evaluate
 from jdistill.evals.held_out_questions import evaluate_questions
 from jdistill.evals.judged_pairs import evaluate_judged
-from jdistill.evaluate import evaluate
 from jdistill.export import export
 from jdistill.judged import Judged
 from jdistill.labelled import task_results
@@ -49,9 +49,12 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
             "removed_evaluation_texts": words.removed,
         },
     }
+    scorer = None
+    if trained.judged is not None:
+        scorer = PairScorer(model, trained.params.get("iem"), interaction_of(cfg))
     sets = {"senteval": cfg.senteval, "beir": cfg.beir, "pairs": cfg.dev_pairs}
     search = {"index": cfg.index, "index_effort": cfg.index_effort}
-    results |= evaluate(model, **sets, **search)
+    results |= evaluate(model, **sets, **search, scorer=scorer)
     if teacher.encoder is not None:
         results["teacher"] = {
             "name": cfg.teacher,
@@ -65,8 +68,7 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
         task = run.labelled.task
         save_head(Classifier(model, trained.params["head"], task.labels, task.pairs), workdir / "export")
         results["task"] = task_results(task, model, trained.params["head"])
-    if trained.judged is not None:
-        scorer = PairScorer(model, trained.params.get("iem"), interaction_of(cfg))
+    if trained.judged is not None and scorer is not None:
         of_logits = save_interaction(scorer, workdir / "export")
         if of_logits is not None:
             checks["logits"] = of_logits

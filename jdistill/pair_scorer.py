@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jdistill import loading
-from jdistill.encoder import Encoder
+from jdistill.encoder import Encoder, TextEncoder
 from jdistill.errors import UserError
 from jdistill.interaction_files import add_interaction, read_interaction, remove_interaction
 from jdistill.methods.d2llm import INTERACTIONS, matrix, one_branch, score
@@ -39,12 +39,12 @@ class PairScorer:
         """The logit of each pair, float32 [N]; each distinct text is encoded once."""
         if len(queries) != len(passages):
             raise UserError(f"{len(queries)} queries and {len(passages)} passages are no pairs")
-        sides = []
-        for texts, role in ((queries, "query"), (passages, "document")):
-            row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-            vectors = self.encoder.encode(list(row_of), prompt=self.encoder.prompt_for(role))
-            sides.append(vectors[[row_of[text] for text in texts]])
-        return np.asarray(_score(self.params, *sides, symmetric, interaction=self.interaction))
+        return self.of_vectors(*pair_vectors(self.encoder, queries, passages), symmetric)
+
+    def of_vectors(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool) -> np.ndarray:
+        """The logit of each pair of vectors: two [N, D] to float32 [N]."""
+        logits = _score(self.params, query_vectors, passage_vectors, symmetric, interaction=self.interaction)
+        return np.asarray(logits)
 
     def rescore(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool = False) -> np.ndarray:
         """The logits of each query with its own passages: [n, D] and [n, k, D] to float32 [n, k]."""
@@ -57,6 +57,18 @@ class PairScorer:
         starts = range(0, len(query_vectors), QUERIES_AT_ONCE)
         blocks = [np.asarray(whole(query_vectors[i : i + QUERIES_AT_ONCE], passage_vectors)) for i in starts]
         return np.concatenate(blocks) if blocks else np.zeros((0, len(passage_vectors)), np.float32)
+
+
+def pair_vectors(
+    encoder: TextEncoder, queries: Sequence[str], passages: Sequence[str], show_progress: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """The vectors of N queries and of N passages, float32 [N, D] each; each distinct text is encoded once."""
+    sides = []
+    for texts, role in ((queries, "query"), (passages, "document")):
+        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        vectors = encoder.encode(list(row_of), prompt=encoder.prompt_for(role), show_progress=show_progress)
+        sides.append(vectors[[row_of[text] for text in texts]])
+    return sides[0], sides[1]
 
 
 @partial(jax.jit, static_argnames="interaction")

@@ -13,15 +13,9 @@ import numpy as np
 import pytest
 
 import jdistill
+from jdistill.data.sts_files import read_scored_pairs, sts_sentences, sts_tasks
 from jdistill.errors import UserError
-from jdistill.evals.sts import (
-    evaluate_pairs,
-    evaluate_sts,
-    read_scored_pairs,
-    spearman,
-    sts_sentences,
-    sts_tasks,
-)
+from jdistill.evals.sts import evaluate_pairs, evaluate_sts, spearman
 from jdistill.progress import log
 
 MINILM = {"STS-B": 82.03, "SICK-R": 77.15}
@@ -46,7 +40,10 @@ def naive_spearman(x: Sequence[float], y: Sequence[float]) -> float:
     def ranks(values: Sequence[float]) -> list[float]:
         return [sum(b < a for b in values) + (sum(b == a for b in values) + 1) / 2 for a in values]
 
-    a, b = ranks(x), ranks(y)
+    return naive_pearson(ranks(x), ranks(y))
+
+
+def naive_pearson(a: Sequence[float], b: Sequence[float]) -> float:
     mean_a, mean_b = sum(a) / len(a), sum(b) / len(b)
     top = sum((p - mean_a) * (q - mean_b) for p, q in zip(a, b, strict=True))
     return 100 * top / math.sqrt(sum((p - mean_a) ** 2 for p in a) * sum((q - mean_b) ** 2 for q in b))
@@ -118,6 +115,31 @@ def test_concatenated_figure_and_means_over_subsets(tmp_path: Path) -> None:
     assert by["mean"] == pytest.approx(100 / 3) and by["wmean"] == pytest.approx(100 * (3 + 2 - 2) / 7)
     cosines = [math.cos(math.radians(angle)) for angle in (50, 30, 10, 51, 5, 52, 6)]
     assert found["sts"] == {"STS13": pytest.approx(naive_spearman(cosines, [3, 4, 5, 0, 1, 1, 0]), abs=1e-6)}
+    assert found["sts_pearson"] == {"STS13": pytest.approx(naive_pearson(cosines, [3, 4, 5, 0, 1, 1, 0]), abs=1e-4)}
+
+
+class Differences:
+    """A module whose logits are the differences of the vectors' first numbers."""
+
+    def of_vectors(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool) -> np.ndarray:
+        assert symmetric
+        return query_vectors[:, 0] - passage_vectors[:, 0]
+
+
+def test_a_module_scores_the_same_pairs(tmp_path: Path) -> None:
+    write_year(tmp_path, 13, "a", ["x 0\ty 50", "x 0\ty 30", "x 90\ty 90"], ["3", "4", "5"])
+    write_year(tmp_path, 13, "b", ["x 60\ty 51", "x 0\ty 5"], ["0", "1"])
+
+    class OfUnitLength(Angles):
+        def encode(self, texts: Sequence[str], **_: Any) -> np.ndarray:
+            vectors = super().encode(texts)
+            return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    found = evaluate_sts(OfUnitLength(), tmp_path, Differences())["sts_by_module"]  # type: ignore[arg-type]
+    cos = [[math.cos(math.radians(angle)) for angle in pair] for pair in ((0, 50), (0, 30), (90, 90), (60, 51), (0, 5))]
+    logits = [left - right for left, right in cos]
+    assert found["spearman"]["STS13"] == pytest.approx(naive_spearman(logits, [3, 4, 5, 0, 1]), abs=1e-6)
+    assert found["pearson"]["STS13"] == pytest.approx(naive_pearson(logits, [3, 4, 5, 0, 1]), abs=1e-4)
 
 
 def test_all_seven_give_an_average_and_each_sentence_is_encoded_once(tmp_path: Path, told: Any) -> None:

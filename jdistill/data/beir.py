@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jdistill.data.collection import Collection, Places, by_id, joined, text_of, title_and_text
 from jdistill.errors import UserError
-from jdistill.progress import log
 
 FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
-
-
-@dataclass(frozen=True)
-class Collection:
-    """documents: id -> title, a space, text. queries: id -> text, those with a relevant document. relevant: query id ->
-    document id -> grade."""
-
-    name: str
-    documents: dict[str, str]
-    queries: dict[str, str]
-    relevant: dict[str, dict[str, int]]
 
 
 def collections(folder: Path) -> list[Path]:
@@ -55,11 +43,7 @@ def read_collection(folder: Path) -> Collection:
     documents = _read_documents(folder / FILES[0])
     queries = _read_queries(folder / FILES[1])
     judged = _read_judgements(folder / FILES[2])
-    relevant = {query: judged[query] for query in queries if max(judged.get(query, {}).values(), default=0) > 0}
-    if not relevant:
-        raise UserError(f"{folder}: no query of {FILES[1]} has a relevant document in {FILES[2]}; do their ids match?")
-    _report(folder, documents, queries, judged, relevant)
-    return Collection(folder.name, documents, {query: queries[query] for query in relevant}, relevant)
+    return joined(folder.name, documents, queries, judged, Places(str(folder), *FILES))
 
 
 def write_collection(
@@ -74,53 +58,18 @@ def write_collection(
     (folder / FILES[2]).write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
 
 
-def _report(
-    folder: Path,
-    documents: dict[str, str],
-    queries: dict[str, str],
-    judged: dict[str, dict[str, int]],
-    relevant: dict[str, dict[str, int]],
-) -> None:
-    log.info("%s: %d documents, %d queries", folder.name, len(documents), len(relevant))
-    lost = {name for grades in relevant.values() for name, grade in grades.items() if grade > 0} - documents.keys()
-    for count, what in (
-        (len(queries) - len(relevant), "queries have no relevant document and are left out"),
-        (len(judged.keys() - queries.keys()), f"judged queries are not in {FILES[1]} and are left out"),
-        (len(lost), f"relevant documents are not in {FILES[0]} and count as not found"),
-    ):
-        if count:
-            log.warning("%s: %d %s", folder.name, count, what)
-
-
 def _read_documents(path: Path) -> dict[str, str]:
-    rows = (
-        (line, row, f"{_text(path, line, row, 'title')} {_text(path, line, row, 'text')}".strip())
-        for line, row in _rows(path, needed=("_id", "text"))
-    )
-    return _by_id(path, "documents", rows)
+    rows = ((place, row["_id"], title_and_text(place, row)) for place, row in _rows(path, needed=("_id", "text")))
+    return by_id(str(path), "documents", rows)
 
 
 def _read_queries(path: Path) -> dict[str, str]:
-    rows = ((line, row, _text(path, line, row, "text")) for line, row in _rows(path, needed=("_id", "text")))
-    return _by_id(path, "queries", rows)
+    rows = ((place, row["_id"], text_of(place, row, "text")) for place, row in _rows(path, needed=("_id", "text")))
+    return by_id(str(path), "queries", rows)
 
 
-def _by_id(path: Path, what: str, rows: Iterator[tuple[int, dict[str, Any], str]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    repeated = 0
-    for line, row, text in rows:
-        if not isinstance(row["_id"], str | int):
-            raise UserError(f"{path}, line {line}: _id is {row['_id']!r}; a string is needed")
-        repeated += str(row["_id"]) in found
-        found.setdefault(str(row["_id"]), text)
-    if not found:
-        raise UserError(f"{path} holds no {what}")
-    if repeated:
-        log.warning("%s: %d %s repeat an id; the first of each is kept", path, repeated, what)
-    return found
-
-
-def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, row) of each line."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -132,14 +81,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, 
             missing = [key for key in needed if not isinstance(row, dict) or key not in row]
             if missing:
                 raise UserError(f"{path}, line {number}: {', '.join(missing)} missing")
-            yield number, row
-
-
-def _text(path: Path, line: int, row: dict[str, Any], key: str) -> str:
-    text = row.get(key) or ""
-    if not isinstance(text, str):
-        raise UserError(f"{path}, line {line}: {key} is {type(text).__name__}, not a string")
-    return text
+            yield f"{path}, line {number}", row
 
 
 def _read_judgements(path: Path) -> dict[str, dict[str, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,8 @@ from jdistill.data.records import records_of
 from jdistill.data.sources import flaw_of
 from jdistill.errors import UserError
 
-FIRST, SECOND = ("sentence1", "question", "query"), ("sentence2", "sentence", "passage")
+FIRST, SECOND = ("sentence1", "question", "query", "sent1"), ("sentence2", "sentence", "passage", "sent2")
+LABEL = ("label", "labels")
 POSITIVE = ("entailment", "yes", "true", "1")
 NEGATIVE = ("contradiction", "neutral", "not_entailment", "no", "false", "0")
 UNLABELLED = ("-", "-1", "")
@@ -50,47 +52,61 @@ class Pairs:
 
 
 def read_pairs(source: str, key: str) -> Pairs:
-    """Reads columns sentence1 (question, query), sentence2 (sentence, passage), label, and split where there is one.
+    """Reads columns sentence1 (question, query, sent1), sentence2 (sentence, passage, sent2), label (labels), and split where there is one.
 
-    Sources as triplets have them. A label is one of POSITIVE or NEGATIVE, in any case, a bool, 0 or 1; of a dataset with named
-    classes, the name. A row with an empty or broken
-    text, or with a label of UNLABELLED, is skipped and counted. Raises UserError for a missing column, another label, and where no row
-    is left.
+    Sources as triplets have them; a datasets id is read with all its splits, which are the column split where there are several. A row
+    may hold lists, as MTEB's pair sets (C-MTEB/OCNLI) do: one entry is one pair. A label is one of POSITIVE or NEGATIVE, in any case,
+    a bool, 0 or 1; of a dataset with named classes, the name. A row with an empty or broken text, or with a label of UNLABELLED, is
+    skipped and counted. Raises UserError for a missing column, another label, and where no row is left.
     """
     found = Pairs()
-    for where, record in records_of(source, key):
-        if not isinstance(record, dict):
-            raise UserError(f"{where}: a row must be an object, not {type(record).__name__}")
-        first, second = (next((name for name in names if name in record), None) for names in (FIRST, SECOND))
-        if first is None or second is None or "label" not in record:
-            raise UserError(
-                f"{where}: the columns sentence1 (or question), sentence2 (or sentence) and label are needed; "
-                f"there are {sorted(map(str, record))}"
-            )
-        texts = [record[first], record[second]]
-        for value in texts:
-            if not isinstance(value, str | None):
-                raise UserError(f"{where}: holds {type(value).__name__} where a text belongs")
-        query, passage = ((text or "").strip() for text in texts)
-        label = _plain(record["label"])
-        if flaw := flaw_of(query) or flaw_of(passage):
-            found.skipped[f"text {flaw}"] += 1
-        elif label in UNLABELLED:
-            found.skipped["without a label"] += 1
-        elif label not in POSITIVE + NEGATIVE:
-            raise UserError(
-                f"{where}: the label {record['label']!r} is none of {', '.join(POSITIVE)} or {', '.join(NEGATIVE)}"
-            )
-        else:
-            found.queries.append(query)
-            found.passages.append(passage)
-            found.positive.append(label in POSITIVE)
-            found.splits.append(str(record.get("split") or ""))
+    for where, record in records_of(source, key, split_column="split"):
+        for place, first, second, value in _entries(where, record):
+            query, passage = ((text or "").strip() for text in (first, second))
+            label = _plain(value)
+            if flaw := flaw_of(query) or flaw_of(passage):
+                found.skipped[f"text {flaw}"] += 1
+            elif label in UNLABELLED:
+                found.skipped["without a label"] += 1
+            elif label not in POSITIVE + NEGATIVE:
+                raise UserError(
+                    f"{place}: the label {value!r} is none of {', '.join(POSITIVE)} or {', '.join(NEGATIVE)}"
+                )
+            else:
+                found.queries.append(query)
+                found.passages.append(passage)
+                found.positive.append(label in POSITIVE)
+                found.splits.append(str(record.get("split") or ""))
     if not len(found):
         raise UserError(
             f"--{key}={source} holds no usable row; skipped: {dict(found.skipped) or 'nothing, it is empty'}"
         )
     return found
+
+
+def _entries(where: str, record: Any) -> Iterator[tuple[str, str | None, str | None, Any]]:
+    """(place, first text, second text, label) of a row: one, or, where its cells are lists, one for each entry."""
+    if not isinstance(record, dict):
+        raise UserError(f"{where}: a row must be an object, not {type(record).__name__}")
+    columns = [next((name for name in names if name in record), None) for names in (FIRST, SECOND, LABEL)]
+    if None in columns:
+        raise UserError(
+            f"{where}: the columns sentence1 (or question), sentence2 (or sentence) and label are needed; "
+            f"there are {sorted(map(str, record))}"
+        )
+    cells = [record[name] for name in columns]
+    lists = [isinstance(cell, list) for cell in cells]
+    if all(lists):
+        if len(set(map(len, cells))) > 1:
+            raise UserError(f"{where}: lists of {', '.join(str(len(cell)) for cell in cells)} entries are no pairs")
+        rows = [(f"{where}, entry {i}", *entry) for i, entry in enumerate(zip(*cells, strict=True), 1)]
+    else:
+        rows = [(where, *cells)]
+    for place, first, second, label in rows:
+        for value in (first, second):
+            if not isinstance(value, str | None):
+                raise UserError(f"{place}: holds {type(value).__name__} where a text belongs")
+        yield place, first, second, label
 
 
 def train_and_test(pairs: Pairs, train: str, test: str, held_out: int, key: str) -> tuple[Pairs, Pairs]:

@@ -10,32 +10,38 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from jdistill.data.hub import dataset_splits, dataset_table
 from jdistill.data.readers import csv_dialect, csv_fault, kind, open_text
-from jdistill.data.sources import dataset_table, files_of, local_path
+from jdistill.data.sources import files_of, local_path
 from jdistill.errors import UserError
 
 KINDS = (".jsonl", ".csv", ".tsv", ".parquet")
 
 
-def records_of(source: str, key: str) -> Iterator[tuple[str, Any]]:
+def records_of(source: str, key: str, split_column: str = "") -> Iterator[tuple[str, Any]]:
     """(place, record) of each row of files .jsonl, .csv, .tsv and .parquet, of folders of those, or of a datasets id
-    (owner/name or owner/name:subset, the train split). Raises UserError for a damaged file; what a record is, the caller checks."""
+    (owner/name or owner/name:subset). Of a datasets id with several splits it is the train split; with a name of split_column, all
+    of them, and each row has its split's name in this column. Raises UserError for a damaged file; what a record is, the caller checks."""
     path = local_path(source, key)
-    if path is None:
-        table = dataset_table(source, key)
-        names = {
-            name: of.names for name, of in table.features.items() if hasattr(of, "names") and hasattr(of, "int2str")
-        }
-        for i, row in enumerate(table, 1):
-            # A class is its name: which number an entailment is, each dataset has decided for itself.
-            yield (
-                f"{source} row {i}",
-                row
-                | {name: words[row[name]] for name, words in names.items() if row[name] is not None and row[name] >= 0},
-            )
-    else:
+    if path is not None:
         for file in files_of(path, KINDS, key):
             yield from _records(file)
+        return
+    splits = dataset_splits(source, key) if split_column else {}
+    if len(splits) > 1:
+        for split, table in splits.items():
+            yield from ((place, row | {split_column: split}) for place, row in _rows(f"{source} {split}", table))
+    else:
+        yield from _rows(source, next(iter(splits.values())) if splits else dataset_table(source, key))
+
+
+def _rows(source: str, table: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, row) of a dataset's table."""
+    names = {name: of.names for name, of in table.features.items() if hasattr(of, "names") and hasattr(of, "int2str")}
+    for i, row in enumerate(table, 1):
+        # A class is its name: which number an entailment is, each dataset has decided for itself.
+        of_class = {name: words[row[name]] for name, words in names.items() if row[name] is not None and row[name] >= 0}
+        yield f"{source} row {i}", row | of_class
 
 
 def _records(path: Path) -> Iterator[tuple[str, Any]]:

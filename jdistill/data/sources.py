@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jdistill.data.hub import dataset_table, hub_answers, hub_error
 from jdistill.data.python_docs import python_docs
 from jdistill.data.readers import KINDS, MAX_CHARS, cells, kind, pick_column, rows_of, string_columns
 from jdistill.errors import UserError
 from jdistill.progress import log
 
-HUB_TIMEOUT_S = 5.0
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[\w.-]+)?")
 
 
@@ -41,11 +40,11 @@ def resolve(source: str, key: str, allow_patterns: list[str] | None = None) -> P
         raise UserError(f"--{key}={source}: a hub model is owner/name, with nothing after a colon")
     from huggingface_hub import constants, snapshot_download
 
-    offline = constants.HF_HUB_OFFLINE or not _hub_answers()
+    offline = constants.HF_HUB_OFFLINE or not hub_answers()
     try:
         return Path(snapshot_download(source, allow_patterns=allow_patterns, local_files_only=offline))
     except Exception as error:  # its HTTP library, and so its exceptions, changed between releases of huggingface_hub
-        raise _hub_error(source, key, offline, error) from error
+        raise hub_error(source, key, offline, error) from error
 
 
 def local_path(source: str, key: str) -> Path | None:
@@ -87,44 +86,6 @@ def _in_package(source: str, key: str) -> Path:
             return root / inside
     names = sorted(p.name for p in roots[0].iterdir() if p.name != "__pycache__")
     raise UserError(f"--{key}={source}: the package has no {inside}; at its top are {', '.join(names[:12])}")
-
-
-def _hub_answers() -> bool:
-    """Whether the hub answers at all; where it does not, snapshot_download and load_dataset alone retry for minutes."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
-
-    answers: list[bool] = []
-
-    def ask() -> None:
-        try:
-            answers.append(get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT_S).status_code < 500)
-        except Exception as error:  # requests' before huggingface_hub 1.0, httpx's since
-            log.info("the hub at %s does not answer: %s", constants.ENDPOINT, error)
-
-    # In a thread because looking up a name has no timeout of its own, and takes half a minute behind some firewalls.
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(2 * HUB_TIMEOUT_S)
-    return answers == [True]
-
-
-def _hub_error(source: str, key: str, offline: bool, error: Exception | None) -> UserError:
-    from huggingface_hub import constants
-
-    if not offline:
-        first = next(iter(str(error).splitlines()), "")
-        return UserError(
-            f"--{key}={source}: the hub at {constants.ENDPOINT} did not give it ({type(error).__name__}: "
-            f"{first}). Check the name; a private or gated repository needs a login (hf auth login)"
-        )
-    keys = "--config.teacher and --config.text" if key.startswith("config.") else f"--{key}"
-    why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"the hub at {constants.ENDPOINT} cannot be reached"
-    return UserError(
-        f"--{key}={source}: there is no such path here, and as a hub id it cannot be had: {why}"
-        f"{' and no copy is cached' if error else ' (HF_HUB_OFFLINE=1 reads a copy cached before)'}. "
-        f"Point {keys} at local files or at pkg:import_name/sub/folder"
-    )
 
 
 def read_texts(source: str, column: str = "", key: str = "config.text") -> TextRows:
@@ -190,24 +151,6 @@ def _dataset_rows(source: str, column: str, key: str) -> Iterator[tuple[int, byt
     table = dataset_table(source, key)
     chosen = pick_column(column, string_columns(table.features.arrow_schema), table.column_names, source, key)
     return cells(batch[chosen] for batch in table.select_columns([chosen]).with_format("arrow").iter(10_000))
-
-
-def dataset_table(source: str, key: str) -> Any:
-    """The train split of a datasets id owner/name or owner/name:subset, or of whatever else load_dataset takes."""
-    from huggingface_hub import constants
-
-    if not constants.HF_HUB_OFFLINE and not _hub_answers():
-        raise _hub_error(source, key, True, None)
-    import datasets
-
-    name, _, subset = source.partition(":")
-    try:
-        splits = datasets.load_dataset(name, subset or None)
-    except Exception as error:  # builders raise whatever they meet
-        raise _hub_error(source, key, constants.HF_HUB_OFFLINE, error) from error
-    if "train" not in splits and len(splits) > 1:
-        raise UserError(f"--{key}={source} has no train split, only {', '.join(splits)}")
-    return splits["train"] if "train" in splits else next(iter(splits.values()))
 
 
 def flaw_of(text: str) -> str:

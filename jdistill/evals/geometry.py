@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from jdistill.data.sts_files import sts_tasks
 from jdistill.encoder import TextEncoder
 from jdistill.errors import UserError
-from jdistill.evals.sts import sts_tasks
 from jdistill.index import unit_rows
 
 POSITIVE = 4.0  # pairs of STS-B (0 to 5) with a score from here on mean the same

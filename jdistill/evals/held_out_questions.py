@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jdistill.data.beir import Collection
+from jdistill.data.collection import Collection
 from jdistill.evals.retrieval import document_vectors, measures, search
 from jdistill.judged import Judged, JudgedSet
 from jdistill.models.pma import BRANCHES

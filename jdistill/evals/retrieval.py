@@ -1,4 +1,4 @@
-"""Retrieval on collections in BEIR layout: cosine search in a FAISS index, measured by trec_eval's code."""
+"""Retrieval on collections: cosine search in a FAISS index, measured by trec_eval's code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import pytrec_eval
 
 from jdistill import index
-from jdistill.data.beir import Collection, collections, read_collection
+from jdistill.data.collection import Collection
+from jdistill.data.retrieval_sets import read_collections
 from jdistill.encoder import TextEncoder
 from jdistill.errors import UserError
 
@@ -41,7 +42,7 @@ class Found:
 
 def evaluate_retrieval(
     encoder: TextEncoder,
-    folder: Path,
+    source: str | Path,
     *,
     corpus_model: TextEncoder | None = None,
     kind: str = index.EXACT,
@@ -49,13 +50,13 @@ def evaluate_retrieval(
     scorer: Scorer | None = None,
     rescore: int = 0,
 ) -> dict[str, dict[str, float]]:
-    """Per collection ndcg@10, mrr@10, recall@10, recall@100 and recall@1000, 0 to 1, means over the judged queries;
+    """Per collection of a source (data.retrieval_sets) ndcg@10, mrr@10, recall@10, recall@100 and recall@1000, 0 to 1, means over the judged queries;
     index_bytes as written to disk; queries_per_s, encoding and search.
 
     The encoder's prompts for queries and documents are used. corpus_model: encodes the documents in the encoder's place,
     so that small queries search an index that a large model filled. kind, effort: of the index, as index.build. scorer: ranks the
     `rescore` documents that the index proposes for a query anew, 0: all documents of the collection, without an index. Raises
-    UserError where the folder holds no collection, a file is missing or malformed, or the two models' widths differ.
+    UserError as read_collections does, and where the two models' widths differ.
     """
     documents_by = corpus_model or encoder
     if documents_by.dim != encoder.dim:
@@ -64,10 +65,9 @@ def evaluate_retrieval(
             "its teacher's index only if it was trained to the teacher's own vectors"
         )
     figures = {}
-    for path in collections(folder):
-        collection = read_collection(path)
+    for collection in read_collections(str(source)):
         found = search(encoder, collection, documents_by, kind, effort, scorer, rescore)
-        figures[path.name] = measures(found.ranking, collection.relevant) | {
+        figures[collection.name] = measures(found.ranking, collection.relevant) | {
             "index_bytes": found.index_bytes,
             "queries_per_s": found.queries_per_s,
         }

@@ -1,0 +1,26 @@
+"""Retrieval collections of a source: a folder of collections in BEIR layout, pkg: to one, or a datasets id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jdistill.data.beir import beir_queries, collections, read_collection
+from jdistill.data.collection import Collection
+from jdistill.data.hub_collection import hub_collection, hub_queries
+from jdistill.data.sources import local_path
+
+
+def read_collections(source: str, key: str = "beir") -> Iterator[Collection]:
+    """The collections of a source, one in memory at a time. key: the flag or config key that named it. Raises UserError as
+    beir.read_collection and hub_collection do."""
+    path = local_path(source, key)
+    if path is None:
+        yield hub_collection(source, key)
+    else:
+        yield from map(read_collection, collections(path))
+
+
+def query_texts(source: str, key: str = "beir") -> Iterator[str]:
+    """The text of every query of every collection of a source, those without judgements too."""
+    path = local_path(source, key)
+    yield from beir_queries(path) if path is not None else hub_queries(source, key).values()
