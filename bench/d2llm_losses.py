@@ -31,9 +31,10 @@ from ml_collections import ConfigDict
 
 from configs import d2llm
 from jdistill.compile_cache import keep_compiled_programs
+from jdistill.data.batches import Batches
 from jdistill.evals.pair_labels import average_precision
 from jdistill.judged import JudgedSet
-from jdistill.methods.contract import Method
+from jdistill.methods.contract import Method, Stage
 from jdistill.methods.d2llm import interaction_of
 from jdistill.models.pma import BRANCHES
 from jdistill.optimizer import make_optimizer
@@ -92,10 +93,16 @@ def fixed_vectors(run: Run, method: Method, data: Data, held_out: float) -> list
 
 def train_module(method: Method, cfg: ConfigDict, files: list[Fixed], seed: int) -> dict[str, Any]:
     """The interaction module after cfg.epochs over the rows, batches of one file each."""
-    rng, params = np.random.default_rng([seed, 11]), dict(method.params)
-    cfg, n = cfg.copy_and_resolve_references(), cfg.batch_size
+    params = dict(method.params)
+    cfg = cfg.copy_and_resolve_references()
     cfg.dtype = "float32"  # of the steps: float16 would have its optimiser expect a scaled loss
-    steps = int(cfg.epochs * sum(file.trained // n for file in files))
+    sizes = [file.trained for file in files]
+    first = np.cumsum([0, *sizes])  # row of each file's first among all
+    # The vectors are made, so that texts have no lengths to be bucketed by.
+    batches = Batches(
+        np.ones(first[-1], int), cfg.batch_size, (1,), seed, groups=np.repeat(np.arange(len(files)), sizes)
+    )
+    steps = int(cfg.epochs * batches.steps_per_epoch)
     optimizer = make_optimizer(cfg, steps)
     head = jax.tree.map(np.asarray, params.pop("iem"))
     state = optimizer.init(head)
@@ -109,16 +116,11 @@ def train_module(method: Method, cfg: ConfigDict, files: list[Fixed], seed: int)
         updates, state = optimizer.update(gradient, state, head)
         return optax.apply_updates(head, updates), state
 
-    done = 0
-    while done < steps:
-        parts = []
-        for file in files:
-            order = rng.permutation(file.trained)
-            parts += [(file, rows) for rows in order[: len(order) // n * n].reshape(-1, n)]
-        for i in rng.permutation(len(parts))[: steps - done]:
-            file, rows = parts[i]
-            head, state = step(head, state, {name: value[rows] for name, value in file.batch.items()})
-            done += 1
+    for at in range(steps):
+        _, rows = batches.at(at)
+        group = int(batches.group_of[rows[0]])
+        batch = {name: value[rows - first[group]] for name, value in files[group].batch.items()}
+        head, state = step(head, state, batch)
     return jax.device_get(head)
 
 
@@ -143,6 +145,16 @@ def config_of(folder: Path, epochs: float) -> ConfigDict:
         cfg.judge.adapter, cfg.tune.epochs, cfg.tune.max_steps = str(folder / "tune" / "adapter"), 0.0, 0
     cfg.epochs = epochs
     return cfg
+
+
+def opened(run: Run, stage: Stage, first: Method, iem_size: int) -> Method:
+    """A row's method, at the start of the first method, of whose size it mostly is; the texts are read for another size alone."""
+    if stage.cfg.iem_size != iem_size:
+        return open_stage(run, stage, run.start, run.is_teacher)[0]
+    cfg = stage.cfg.copy_and_resolve_references()
+    cfg.heads_start = "random"  # which reads no text, and is replaced
+    method, _ = open_stage(run, replace(stage, cfg=cfg), run.start, run.is_teacher)
+    return replace(method, params=first.params)
 
 
 def main() -> None:
@@ -183,7 +195,7 @@ def main() -> None:
     print(f"| prior | {' | '.join(f'{100 * np.mean(file.labels):.2f}' for file in files)} |", flush=True)
     line("before", [method.params["iem"]])
     for row, stage in stages.items():
-        other, _ = open_stage(run, stage, run.start, run.is_teacher)
+        other = opened(run, stage, method, cfg.iem_size)
         line(row, [train_module(other, stage.cfg, files, seed) for seed in flags.seeds])
 
 
