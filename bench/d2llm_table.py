@@ -157,8 +157,9 @@ def main() -> None:
         folders = [run(flags, row, seed) for seed in flags.seeds]
         results = [json.loads((folder / "results.json").read_text()) for folder in folders]
         done[row], questions[row] = ([of[key] for of in results] for key in ("pairs", "questions"))
-    first = json.loads((flags.workdir / "student-0" / "results.json").read_text())["pairs"]
-    cfg = ConfigDict(json.loads((flags.workdir / "student-0" / "config.json").read_text()))
+    whole = run(flags, "student", 0)
+    first = json.loads((whole / "results.json").read_text())["pairs"]
+    cfg = ConfigDict(json.loads((whole / "config.json").read_text()))
     if done.keys() & ONE_FILE.keys():
         cfg.judge.adapter = str(judge_of(flags))
         judged = read_judged(cfg, jdistill.load(flags.teacher))

@@ -1,7 +1,7 @@
 """The command python -m jdistill.evaluate: scores an encoder on every set that is given.
 
 python -m jdistill.evaluate --model SOURCE --senteval DIR --beir SOURCE --pairs FILE --entity FILE --geometry TEXTS \\
-    --transfer sst2 mrpc --out results.json
+    --symmetric SOURCE --asymmetric SOURCE --test_split test --threshold_split dev --transfer sst2 mrpc --out results.json
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from pathlib import Path
 
 from jdistill import loading, onnx_encoder, torch_encoder
 from jdistill.compile_cache import keep_compiled_programs
-from jdistill.data.sources import local_path
+from jdistill.data.retrieval_sets import query_texts
 from jdistill.data.tasks import read_task
 from jdistill.encoder import Encoder, TextEncoder
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals.every_set import SETS, evaluate, table
+from jdistill.evals.labelled_source import read_labelled
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.evals.sts import evaluate_sts
 from jdistill.evals.transfer import evaluate_transfer
@@ -31,8 +32,6 @@ from jdistill.models.pma import BRANCHES
 from jdistill.pair_scorer import load_pair_scorer
 from jdistill.progress import log, setup_logging
 from jdistill.workdir import write_json
-
-OR_BY_ID = ("beir", *BRANCHES)  # sets that may be a datasets id
 
 
 @exits_cleanly
@@ -56,7 +55,8 @@ def main(argv: list[str] | None = None) -> int:
             f"--{branch}",
             default="",
             metavar="SOURCE",
-            help=f"labelled pairs, {asks}, as --config.{branch} takes them, or a datasets id such as C-MTEB/OCNLI: average precision",
+            help=f"labelled pairs, {asks}, as --config.{branch} takes them, or a datasets id such as C-MTEB/OCNLI: average precision "
+            "by cosine and, with --backend=flax, by the model's interaction module",
         )
     parser.add_argument("--test_split", default="", help="of labelled pairs in several splits: which are scored")
     parser.add_argument(
@@ -117,8 +117,10 @@ def main(argv: list[str] | None = None) -> int:
     tasks = [read_task(name, args.task_dir or args.senteval) for name in args.transfer]
     # Before the model is loaded and hours of encoding begin.
     for name, path in sets.items():
-        if path and name in OR_BY_ID:
-            local_path(path, name)
+        if path and name in BRANCHES:
+            read_labelled(path, name, args.test_split, args.threshold_split)
+        elif path and name == "beir":
+            sum(1 for _ in query_texts(path, name))  # their tables are there
         elif path and name != "geometry" and not Path(path).exists():
             raise UserError(f"--{name}={path}: no such file or folder")
     if (args.test_split or args.threshold_split) and not (args.symmetric or args.asymmetric):

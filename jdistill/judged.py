@@ -85,7 +85,7 @@ def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
     evaluation = {comparable(text) for text in evaluation_texts(cfg)}
     for branch in judges:
         source, key = cfg[branch], f"config.{branch}"
-        pairs = read_pairs(source, key)
+        pairs = read_pairs(source, key, (cfg.train_split, cfg.test_split))
         rest, test = train_and_test(pairs, cfg.train_split, cfg.test_split, cfg.held_out_queries, key)
         if not len(test):
             raise UserError(

@@ -17,7 +17,7 @@ from jdistill import evaluate
 from jdistill.data.labelled_pairs import read_pairs, train_and_test
 from jdistill.data.retrieval_sets import query_texts, read_collections
 from jdistill.errors import UserError
-from jdistill.evals.labelled_source import evaluate_labelled
+from jdistill.evals.labelled_source import evaluate_labelled, read_labelled
 from jdistill.models.pma import random_iem
 from jdistill.pair_scorer import PairScorer, save_interaction
 
@@ -51,10 +51,11 @@ def chinese(hub: Path, judged_split: str = "dev") -> None:
     repository(hub / "C-MTEB" / "Tiny-qrels", judged, {"default": {judged_split: "q.jsonl"}})
 
 
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(params=[True, False], ids=["offline", "online"])
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
     """A folder whose owner/name is what that id loads, by datasets' own loading code."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", request.param)
+    monkeypatch.setattr("jdistill.data.hub.hub_answers", lambda: True)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     load, subsets = datasets.load_dataset, datasets.get_dataset_config_names
     monkeypatch.setattr(datasets, "load_dataset", lambda name, *more: load(str(tmp_path / "hub" / name), *more))
@@ -86,6 +87,8 @@ def test_mteb_keeps_all_as_subsets(hub: Path, judgements: str) -> None:
         "queries": {"queries": "queries.jsonl"},
     }
     repository(hub / "mteb" / "tiny", files, subsets)
+    (by_train,) = read_collections("mteb/tiny:train")
+    assert by_train.relevant == {"q3": {"d1": 1}}
     (found,) = read_collections("mteb/tiny")
     assert found.documents["d2"] == "T a stone is hard"
     assert found.relevant == {"q1": {"d1": 1, "gone": 1}, "q2": {"d2": 2, "d3": 0}}, "the test split's"
@@ -93,7 +96,9 @@ def test_mteb_keeps_all_as_subsets(hub: Path, judgements: str) -> None:
 
 def test_what_a_collection_by_id_lacks_is_named(hub: Path) -> None:
     chinese(hub, judged_split="train")
-    with pytest.raises(UserError, match="--beir: C-MTEB/Tiny-qrels has no split test or dev or validation, only train"):
+    with pytest.raises(
+        UserError, match="--beir=C-MTEB/Tiny: C-MTEB/Tiny-qrels has no split test or dev or validation, only train"
+    ):
         list(read_collections("C-MTEB/Tiny"))
     repository(hub / "o" / "plain", {"a.jsonl": [{"text": "x"}]}, {"default": {"train": "a.jsonl"}})
     with pytest.raises(UserError, match="o/plain: a retrieval collection has corpus and queries .* splits train"):
@@ -101,18 +106,25 @@ def test_what_a_collection_by_id_lacks_is_named(hub: Path) -> None:
     both = {"corpus": "c.jsonl", "queries": "q.jsonl"}
     named = {"c.jsonl": [{"id": "d", "body": "x"}], "q.jsonl": [{"id": "q", "body": "x"}]}
     repository(hub / "o" / "odd", named, {"default": both})
-    with pytest.raises(UserError, match="o/odd corpus: no column text; there are id, body"):
+    with pytest.raises(UserError, match="--beir: o/odd corpus: no column text; there are id, body"):
         list(read_collections("o/odd"))
     unnamed = {"c.jsonl": [{"id": "d", "text": "x"}], "q.jsonl": [{"id": None, "text": "x"}]}
     repository(hub / "o" / "unnamed", unnamed, {"default": both})
-    with pytest.raises(UserError, match="o/unnamed queries row 1: _id is None"):
-        list(query_texts("o/unnamed"))
-    with pytest.raises(UserError, match="Point --beir at local files"):
-        list(query_texts("o/nowhere"))
     graded = {"r.jsonl": [{"qid": "q1", "pid": "d1", "score": 0.5}]}
+    for name in ("unnamed-qrels", "half-qrels"):
+        repository(hub / "o" / name, graded, {"default": {"test": "r.jsonl"}})
+    with pytest.raises(UserError, match="o/unnamed queries row 1: its id is None"):
+        list(query_texts("o/unnamed"))
+    with pytest.raises(UserError, match="--beir=o/nowhere: "):
+        list(query_texts("o/nowhere"))
+    subsets = {"ar-corpus": {"corpus": "c.jsonl"}, "fr-corpus": {"corpus": "c.jsonl"}}
+    repository(hub / "o" / "many", {"c.jsonl": [{"id": "d", "text": "x"}]}, subsets)
+    with pytest.raises(
+        UserError, match="o/many: " + ("" if huggingface_hub.constants.HF_HUB_OFFLINE else ".* subsets ar-")
+    ):
+        list(query_texts("o/many"))
     texts = {"c.jsonl": [{"id": "d1", "text": "x"}], "q.jsonl": [{"id": "q1", "text": "x"}]}
     repository(hub / "o" / "half", texts, {"default": both})
-    repository(hub / "o" / "half-qrels", graded, {"default": {"test": "r.jsonl"}})
     with pytest.raises(UserError, match="o/half-qrels test row 1: score is 0.5; a whole number is needed"):
         list(read_collections("o/half"))
 
@@ -133,10 +145,24 @@ def test_pairs_of_one_row_of_lists(hub: Path) -> None:
 
 def test_a_datasets_splits_are_those_of_its_pairs(hub: Path) -> None:
     rows = [{"sentence1": a, "sentence2": b, "label": c} for a, b, c in PAIRS]
-    splits = {"train": "a.jsonl", "validation": "b.jsonl"}
-    repository(hub / "o" / "pairs", {"a.jsonl": rows[:3], "b.jsonl": rows[3:]}, {"default": splits})
-    train, test = train_and_test(read_pairs("o/pairs", "symmetric"), "train", "validation", 0, "symmetric")
+    hidden = [row | {"label": -1} for row in rows]
+    splits = {"train": "a.jsonl", "validation": "b.jsonl", "test": "c.jsonl"}
+    files = {"a.jsonl": rows[:3], "b.jsonl": rows[3:], "c.jsonl": hidden}
+    repository(hub / "o" / "pairs", files, {"default": splits})
+    pairs = read_pairs("o/pairs", "config.symmetric", ("train", "validation"))
+    train, test = train_and_test(pairs, "train", "validation", 0, "config.symmetric")
     assert train.queries == ["a b", "c d", "g h"] and test.queries == ["i j", "m"]
+    alone = read_pairs("o/pairs", "config.symmetric", ("dev", "test"))
+    assert len(alone) == 3 and set(alone.splits) == {""}, (
+        "without these splits the train split, of which queries are held out"
+    )
+    with pytest.raises(UserError, match="no split 'test'; there are train with labelled pairs .--config.train_split"):
+        train_and_test(read_pairs("o/pairs", "symmetric", ("train", "test")), "train", "test", 0, "symmetric")
+    assert read_labelled("o/pairs", "symmetric", "validation").test.positive == [False, True]
+    with pytest.raises(UserError, match="has the splits train, validation, test: --test_split"):
+        read_labelled("o/pairs", "symmetric")
+    with pytest.raises(UserError, match="holds no usable row; skipped: {'without a label': 5}"):
+        read_labelled("o/pairs", "symmetric", "test")
 
 
 class Letters:
@@ -162,24 +188,28 @@ def write_pairs(path: Path, rows: list[tuple[str, str, int]], splits: Sequence[s
 def test_average_precision_needs_no_threshold_and_the_rest_does(tmp_path: Path) -> None:
     # By cosine two positives come first, at 1; "m", "n" is the last, beside both negatives, at 0.
     path = write_pairs(tmp_path / "own.jsonl", PAIRS)
-    found = evaluate_labelled(Letters(), path, "symmetric")
     expected = 100 * (2 / 3 * 1 + 1 / 3 * 3 / 5)
-    assert found.name == "own" and found.figures == {
-        "cosine": {"ap": pytest.approx(expected), "prior": 60.0, "pairs": 5}
-    }
+    whole = {"cosine": {"ap": pytest.approx(expected), "prior": 60.0, "pairs": 5}}
+    found = read_labelled(path, "symmetric")
+    assert found.name == "own" and evaluate_labelled(Letters(), found) == whole
+    assert evaluate_labelled(Letters(), read_labelled(path, "symmetric", "test", "dev")) == whole, "it has no splits"
     path = write_pairs(tmp_path / "split.jsonl", PAIRS + PAIRS, 5 * ["dev"] + 5 * ["test"])
-    figures = evaluate_labelled(Letters(), path, "symmetric", "test", "dev").figures["cosine"]
+    figures = evaluate_labelled(Letters(), read_labelled(path, "symmetric", "test", "dev"))["cosine"]
     assert figures["accuracy"] == 80.0 and figures["precision"] == 100.0
     assert figures["recall"] == pytest.approx(200 / 3) and figures["ap"] == pytest.approx(expected)
-    for splits, message in (
-        (("", ""), "--test_split=.empty. is none of its splits dev, test"),
-        (("test", "train"), "--threshold_split=train is none of its splits"),
-        (("test", "test"), "a threshold is chosen on other pairs"),
+    alone = write_pairs(tmp_path / "alone.jsonl", PAIRS, 5 * ["dev"])
+    assert evaluate_labelled(Letters(), read_labelled(alone, "symmetric")) == whole
+    for source, splits, message in (
+        (path, ("", ""), "has the splits dev, test: --test_split names the one"),
+        (path, ("test", "train"), "--threshold_split=train is none of its splits with labelled pairs, dev, test"),
+        (path, ("test", "test"), "a threshold is chosen on other pairs"),
+        (alone, ("", "dev"), "a threshold is chosen on other pairs"),
+        (alone, ("test", ""), "--test_split=test is none of its splits"),
     ):
         with pytest.raises(UserError, match=message):
-            evaluate_labelled(Letters(), path, "symmetric", *splits)
+            read_labelled(source, "symmetric", *splits)
     with pytest.raises(UserError, match="all 1 pairs have the same label"):
-        evaluate_labelled(Letters(), write_pairs(tmp_path / "one.jsonl", PAIRS[:1]), "symmetric")
+        read_labelled(write_pairs(tmp_path / "one.jsonl", PAIRS[:1]), "symmetric")
 
 
 def test_the_command_scores_pairs_and_collections_by_id(
@@ -204,4 +234,8 @@ def test_the_command_scores_pairs_and_collections_by_id(
         ap = 100 * np.sum(right * np.cumsum(right) / np.arange(1, 6)) / right.sum()
         assert results["labelled_pairs"][name]["module"]["ap"] == pytest.approx(ap)
     assert "Labelled pairs, OCNLI, by module" in capsys.readouterr().out
+    capsys.readouterr()
     assert evaluate.main(["--model", str(tmp_path / "student"), "--beir=C-MTEB/Tiny", "--test_split=test"]) == 2
+    assert "of --symmetric or --asymmetric, which is not given" in capsys.readouterr().err
+    assert evaluate.main(["--model", "no/such-model", "--beir=C-MTEB/Nothing"]) == 2
+    assert "--beir=C-MTEB/Nothing" in capsys.readouterr().err, "before the model is asked for"

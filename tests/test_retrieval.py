@@ -121,7 +121,7 @@ def test_folders_and_query_texts(tmp_path: Path) -> None:
         ("corpus.jsonl", '{"_id": "a", "text": "1"\n', r"corpus.jsonl, line 1: not valid JSON"),
         ("corpus.jsonl", '{"_id": "a", "text": ["1"]}\n', r"corpus.jsonl, line 1: text is list"),
         ("corpus.jsonl", "", r"corpus.jsonl holds no documents"),
-        ("queries.jsonl", '{"_id": null, "text": "1"}\n', r"queries.jsonl, line 1: _id is None"),
+        ("queries.jsonl", '{"_id": null, "text": "1"}\n', r"queries.jsonl, line 1: its id is None"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\thigh\n", r"test.tsv, line 2: .*whole number"),
         ("qrels/test.tsv", "q1\tQ0\td1\t1\n", r"test.tsv, line 1: .*whole number"),
         (

@@ -63,7 +63,7 @@ def by_id(table: str, what: str, rows: Iterable[tuple[str, Any, str]]) -> dict[s
     repeated = 0
     for place, name, text in rows:
         if not isinstance(name, str | int):
-            raise UserError(f"{place}: _id is {name!r}; a string is needed")
+            raise UserError(f"{place}: its id is {name!r}; a string is needed")
         repeated += str(name) in found
         found.setdefault(str(name), text)
     if not found:

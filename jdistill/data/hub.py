@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jdistill.errors import UserError
@@ -26,9 +26,22 @@ def dataset_splits(source: str, key: str) -> Any:
     return _asked_of_the_hub(source, key, lambda datasets: datasets.load_dataset(name, subset or None))
 
 
-def dataset_subsets(source: str, key: str) -> list[str]:
-    """The names of a datasets id's subsets (its configurations)."""
-    return _asked_of_the_hub(source, key, lambda datasets: datasets.get_dataset_config_names(source))
+def dataset_subsets(source: str, key: str, among: Sequence[str]) -> list[str]:
+    """The names of a datasets id's subsets (its configurations); without the hub, those of `among` that a copy is cached of."""
+    from huggingface_hub import constants
+
+    if not constants.HF_HUB_OFFLINE:
+        return _asked_of_the_hub(source, key, lambda datasets: datasets.get_dataset_config_names(source))
+    found = []
+    for name in among:  # offline, datasets names every id's subsets "default"
+        try:
+            dataset_splits(f"{source}:{name}", key)
+        except UserError:
+            continue
+        found.append(name)
+    if not found:
+        raise hub_error(source, key, True, None)
+    return found
 
 
 def _asked_of_the_hub(source: str, key: str, ask: Callable[[Any], Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,16 +51,16 @@ class Pairs:
         return found
 
 
-def read_pairs(source: str, key: str) -> Pairs:
+def read_pairs(source: str, key: str, splits: Sequence[str] = ()) -> Pairs:
     """Reads columns sentence1 (question, query, sent1), sentence2 (sentence, passage, sent2), label (labels), and split where there is one.
 
-    Sources as triplets have them; a datasets id is read with all its splits, which are the column split where there are several. A row
-    may hold lists, as MTEB's pair sets (C-MTEB/OCNLI) do: one entry is one pair. A label is one of POSITIVE or NEGATIVE, in any case,
-    a bool, 0 or 1; of a dataset with named classes, the name. A row with an empty or broken text, or with a label of UNLABELLED, is
-    skipped and counted. Raises UserError for a missing column, another label, and where no row is left.
+    Sources as triplets have them. splits: of a datasets id, read where it has them all, else its train split. A row may hold lists, as
+    MTEB's pair sets (C-MTEB/OCNLI) do: one entry is one pair. A label is one of POSITIVE or NEGATIVE, in any case, a bool, 0 or 1;
+    of a dataset with named classes, the name. A row with an empty or broken text, or with a label of UNLABELLED, is skipped and
+    counted. Raises UserError for a missing column, another label, and where no row is left.
     """
     found = Pairs()
-    for where, record in records_of(source, key, split_column="split"):
+    for where, record in records_of(source, key, splits):
         for place, first, second, value in _entries(where, record):
             query, passage = ((text or "").strip() for text in (first, second))
             label = _plain(value)
@@ -91,7 +91,7 @@ def _entries(where: str, record: Any) -> Iterator[tuple[str, str | None, str | N
     columns = [next((name for name in names if name in record), None) for names in (FIRST, SECOND, LABEL)]
     if None in columns:
         raise UserError(
-            f"{where}: the columns sentence1 (or question), sentence2 (or sentence) and label are needed; "
+            f"{where}: the columns {' or '.join(FIRST)}, {' or '.join(SECOND)} and {' or '.join(LABEL)} are needed; "
             f"there are {sorted(map(str, record))}"
         )
     cells = [record[name] for name in columns]
@@ -118,7 +118,10 @@ def train_and_test(pairs: Pairs, train: str, test: str, held_out: int, key: str)
             raise UserError(f"--{key}: train and test are the same split {train!r}; a file's pairs are to be apart")
         for name in (train, test):
             if name not in names:
-                raise UserError(f"--{key}: there is no split {name!r}; there are {', '.join(names)}")
+                raise UserError(
+                    f"--{key}: there is no split {name!r}; there are {', '.join(names)} with labelled pairs "
+                    "(--config.train_split and --config.test_split name them)"
+                )
         return pairs.where([name == train for name in pairs.splits]), pairs.where(
             [name == test for name in pairs.splits]
         )
@@ -133,7 +136,9 @@ def train_and_test(pairs: Pairs, train: str, test: str, held_out: int, key: str)
 def _plain(label: Any) -> str:
     if label is None or label != label:  # NaN
         return ""
-    return str(int(label)) if isinstance(label, bool | int | float) and label == int(label) else str(label).lower()
+    return (
+        str(int(label)) if isinstance(label, bool | int | float) and float(label).is_integer() else str(label).lower()
+    )
 
 
 def without(pairs: Pairs, texts: set[str], queries: set[str]) -> tuple[Pairs, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,21 @@ from jdistill.errors import UserError
 KINDS = (".jsonl", ".csv", ".tsv", ".parquet")
 
 
-def records_of(source: str, key: str, split_column: str = "") -> Iterator[tuple[str, Any]]:
+def records_of(source: str, key: str, splits: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
     """(place, record) of each row of files .jsonl, .csv, .tsv and .parquet, of folders of those, or of a datasets id
-    (owner/name or owner/name:subset). Of a datasets id with several splits it is the train split; with a name of split_column, all
-    of them, and each row has its split's name in this column. Raises UserError for a damaged file; what a record is, the caller checks."""
+    (owner/name or owner/name:subset). Of a datasets id it is the train split, or these splits where it has them all: each row
+    has then its split's name in a column "split". Raises UserError for a damaged file; what a record is, the caller checks."""
     path = local_path(source, key)
     if path is not None:
         for file in files_of(path, KINDS, key):
             yield from _records(file)
         return
-    splits = dataset_splits(source, key) if split_column else {}
-    if len(splits) > 1:
-        for split, table in splits.items():
-            yield from ((place, row | {split_column: split}) for place, row in _rows(f"{source} {split}", table))
+    tables = dataset_splits(source, key) if splits else {}
+    if splits and set(splits) <= set(tables):
+        for split in splits:
+            yield from ((place, row | {"split": split}) for place, row in _rows(f"{source} {split}", tables[split]))
     else:
-        yield from _rows(source, next(iter(splits.values())) if splits else dataset_table(source, key))
+        yield from _rows(source, dataset_table(source, key))
 
 
 def _rows(source: str, table: Any) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jdistill.data.beir import beir_queries, collections, read_collection
 from jdistill.data.collection import Collection
-from jdistill.data.hub_collection import hub_collection, hub_queries
+from jdistill.data.hub_collection import open_hub_collection
 from jdistill.data.sources import local_path
 
 
@@ -15,12 +15,16 @@ def read_collections(source: str, key: str = "beir") -> Iterator[Collection]:
     beir.read_collection and hub_collection do."""
     path = local_path(source, key)
     if path is None:
-        yield hub_collection(source, key)
+        yield open_hub_collection(source, key).read()
     else:
         yield from map(read_collection, collections(path))
 
 
 def query_texts(source: str, key: str = "beir") -> Iterator[str]:
-    """The text of every query of every collection of a source, those without judgements too."""
+    """The text of every query of every collection of a source, those without judgements too. Raises UserError where a table that
+    read_collections will read is missing, so that who asks first learns it early."""
     path = local_path(source, key)
-    yield from beir_queries(path) if path is not None else hub_queries(source, key).values()
+    if path is None:
+        yield from open_hub_collection(source, key).query_texts().values()
+    else:
+        yield from beir_queries(path)

@@ -10,14 +10,14 @@ from jdistill.encoder import TextEncoder
 from jdistill.errors import UserError
 from jdistill.evals.entity import evaluate_entity
 from jdistill.evals.geometry import evaluate_geometry
-from jdistill.evals.labelled_source import evaluate_labelled
+from jdistill.evals.labelled_source import evaluate_labelled, read_labelled
 from jdistill.evals.retrieval import evaluate_retrieval
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts
 from jdistill.index import EXACT
 from jdistill.models.pma import BRANCHES
 from jdistill.pair_scorer import PairScorer
 
-SETS = ("senteval", "beir", "pairs", "symmetric", "asymmetric", "entity", "geometry")
+SETS = ("senteval", "beir", "pairs", "entity", "geometry", *BRANCHES)
 
 
 def evaluate(
@@ -44,8 +44,8 @@ def evaluate(
     "sts", "sts_pearson" and "sts_by_subset" (see evals.sts); "retrieval" (evals.retrieval, where corpus_model, index, index_effort and
     rescore belong; rescore None: by the index alone); "scored_pairs" (Spearman x 100); "labelled_pairs" (evals.labelled_source, where
     test_split and threshold_split belong); "entity" (evals.entity); "geometry" (evals.geometry: alignment and uniformity on senteval's
-    STS-B, covariance over the texts of this source). scorer: the encoder with its interaction module, by which STS and labelled pairs
-    are scored too. Raises UserError for a set that is missing or malformed.
+    STS-B, covariance over the texts of this source). scorer: the encoder with its interaction module, by which STS ("sts_by_module") and
+    labelled pairs are scored too. Raises UserError for a set that is missing or malformed.
     """
     results: dict[str, Any] = {}
     module = scorer if scorer is not None and scorer.params is not None else None
@@ -65,9 +65,10 @@ def evaluate(
         results["scored_pairs"] = evaluate_pairs(encoder, Path(pairs))
     for branch, source in zip(BRANCHES, (symmetric, asymmetric), strict=True):
         if source:
-            found = evaluate_labelled(encoder, source, branch, test_split, threshold_split, module)
+            labelled = read_labelled(source, branch, test_split, threshold_split)
             both = results.setdefault("labelled_pairs", {})
-            both[f"{found.name}-{branch}" if found.name in both else found.name] = found.figures
+            name = f"{labelled.name}-{branch}" if labelled.name in both else labelled.name
+            both[name] = evaluate_labelled(encoder, labelled, module)
     if entity:
         results["entity"] = evaluate_entity(encoder, Path(entity))
     if geometry:

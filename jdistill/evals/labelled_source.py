@@ -2,70 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
+from jdistill.data.hub import dataset_splits
 from jdistill.data.labelled_pairs import Pairs, read_pairs
+from jdistill.data.sources import local_path
 from jdistill.encoder import TextEncoder
 from jdistill.errors import UserError
 from jdistill.evals.pair_labels import average_precision, pair_scores
 from jdistill.index import unit_rows
 from jdistill.models.pma import BRANCHES
 from jdistill.pair_scorer import PairScorer, pair_vectors
+from jdistill.progress import log
 
 
-class Labelled(NamedTuple):
-    """name: of the source. figures: "cosine" and, of a model with an interaction module, "module" -> evals.pair_labels' figures, in
-    percent, and "pairs", how many there are."""
+@dataclass(frozen=True)
+class LabelledSource:
+    """test: the pairs that are scored. train: those that choose a threshold, None where nothing was asked of it."""
 
     name: str
-    figures: dict[str, dict[str, float]]
+    branch: str
+    test: Pairs
+    train: Pairs | None
+
+
+def read_labelled(source: str, branch: str, test_split: str = "", threshold_split: str = "") -> LabelledSource:
+    """A source's pairs (data.labelled_pairs.read_pairs). branch: symmetric or asymmetric, the module's question, and the flag that named it.
+
+    test_split: of a source with several splits. threshold_split: its pairs choose the threshold of accuracy, F1, precision and recall.
+    Of a source without splits both are left aside, and said. Raises UserError for a split that is not named or not there, the same for
+    both, and pairs that are all positive or all negative.
+    """
+    asked = [name for name in (test_split, threshold_split) if name]
+    if local_path(source, branch) is None:
+        names = list(dataset_splits(source, branch))
+        if len(names) > 1:
+            _check(source, branch, names, test_split, threshold_split)
+    pairs = read_pairs(source, branch, asked)
+    for reason, count in pairs.skipped.items():
+        log.warning("--%s=%s: skipped %d pairs %s", branch, source, count, reason)
+    names = sorted(set(pairs.splits))
+    if names == [""]:
+        if asked:
+            log.info("--%s=%s has no splits: all its %d pairs are scored, by no threshold", branch, source, len(pairs))
+        test, train = pairs, None
+    else:
+        _check(source, branch, names, test_split, threshold_split)
+        test = _of(pairs, test_split or names[0])
+        train = _of(pairs, threshold_split) if threshold_split else None
+    if len(set(test.positive)) < 2:
+        raise UserError(
+            f"--{branch}={source}: all {len(test)} pairs have the same label, so that nothing tells them apart"
+        )
+    return LabelledSource(Path(source).stem, branch, test, train)
 
 
 def evaluate_labelled(
-    encoder: TextEncoder,
-    source: str,
-    branch: str,
-    test_split: str = "",
-    threshold_split: str = "",
-    module: PairScorer | None = None,
-) -> Labelled:
-    """The figures of a source's pairs (data.labelled_pairs.read_pairs). branch: symmetric or asymmetric, the module's question.
-
-    test_split: of a source with splits; where it has one alone, or none, empty. threshold_split: its pairs choose the threshold of
-    accuracy, F1, precision and recall, of scores of which these are left out without; average precision needs none. Raises UserError for a
-    split that there is not, the same for both, and pairs that are all positive or all negative.
-    """
-    key = branch
-    pairs = read_pairs(source, key)
-    test = _split(pairs, test_split, key, "test_split")
-    train = _split(pairs, threshold_split, key, "threshold_split") if threshold_split else None
-    if train is not None and test_split == threshold_split:
-        raise UserError(f"--threshold_split={threshold_split} is the test split; a threshold is chosen on other pairs")
-    if len(set(test.positive)) < 2:
-        raise UserError(
-            f"--{key}={source}: all {len(test)} pairs have the same label, so that nothing tells them apart"
-        )
+    encoder: TextEncoder, source: LabelledSource, module: PairScorer | None = None
+) -> dict[str, dict[str, float]]:
+    """ "cosine" and, of a model with an interaction module, "module" -> ap and prior, with training pairs all of evals.pair_labels'
+    figures, in percent, and "pairs", how many there are."""
     figures: dict[str, dict[str, float]] = {}
+    test, train = source.test, source.train
     sides = [pair_vectors(encoder, of.queries, of.passages, True) for of in (train, test) if of is not None]
     for how in ("cosine",) if module is None else ("cosine", "module"):
-        scores = [_scores(how, left, right, branch, module) for left, right in sides]
+        scores = [_scores(how, left, right, source.branch, module) for left, right in sides]
         if train is not None:
             found = pair_scores(scores[0], train.labels, scores[1], test.labels)
         else:
             found = {"ap": average_precision(scores[0], test.labels), "prior": 100 * float(np.mean(test.positive))}
         figures[how] = found | {"pairs": len(test)}
-    return Labelled(Path(source).stem, figures)
+    return figures
 
 
-def _split(pairs: Pairs, name: str, key: str, flag: str) -> Pairs:
-    names = sorted(set(pairs.splits))
-    if not name and len(names) == 1:
-        return pairs
-    if name not in names:
-        raise UserError(f"--{key}: --{flag}={name or '(empty)'} is none of its splits {', '.join(names) or '(none)'}")
+def _check(source: str, branch: str, names: Sequence[str], test_split: str, threshold_split: str) -> None:
+    """names: of the splits that there are."""
+    if not test_split and len(names) > 1:
+        raise UserError(
+            f"--{branch}={source} has the splits {', '.join(names)}: --test_split names the one that is scored"
+        )
+    for flag, name in (("test_split", test_split or names[0]), ("threshold_split", threshold_split)):
+        if name and name not in names:
+            raise UserError(
+                f"--{branch}={source}: --{flag}={name} is none of its splits with labelled pairs, {', '.join(names)}"
+            )
+    if threshold_split == (test_split or names[0]):
+        raise UserError(f"--threshold_split={threshold_split} is the test split; a threshold is chosen on other pairs")
+
+
+def _of(pairs: Pairs, name: str) -> Pairs:
     return pairs.where([split == name for split in pairs.splits])
 
 
