@@ -49,9 +49,10 @@ def get_config(variant: str = "") -> ConfigDict:
     c.document_length = 128
 
     c.judge = ConfigDict()
-    c.judge.symmetric = "Text 1: {query}\nText 2: {passage}\nDoes text 2 follow from text 1, so that both say the same? Answer yes or no."
+    # Templates; the passage last, since all before it is computed once for the pairs of a query.
+    c.judge.symmetric = "Does text 2 follow from text 1, so that both say the same? Answer yes or no.\nText 1: {query}\nText 2: {passage}"
     c.judge.asymmetric = (
-        "Question: {query}\nPassage: {passage}\nDoes the passage answer the question? Answer yes or no."
+        "Does the passage answer the question? Answer yes or no.\nQuestion: {query}\nPassage: {passage}"
     )
     c.judge.yes, c.judge.no = "yes", "no"
     c.judge.adapter = ""  # a tuned judge, with tune.epochs=0: a LoRA folder of PEFT's, such as RUN/tune/adapter

@@ -29,17 +29,18 @@ from jdistill.padding import batches_by_length
 QUERY, PASSAGE = "{query}", "{passage}"
 BATCH = 16  # pairs of a batch, about
 
+# The instruction first, so that a query's pairs share it: what stands behind the passage is computed for each pair.
 SYMMETRIC = (
-    "Text 1: {query}\nText 2: {passage}\nDoes text 2 follow from text 1, so that both say the same? Answer yes or no."
+    "Does text 2 follow from text 1, so that both say the same? Answer yes or no.\nText 1: {query}\nText 2: {passage}"
 )
-ASYMMETRIC = "Question: {query}\nPassage: {passage}\nDoes the passage answer the question? Answer yes or no."
+ASYMMETRIC = "Does the passage answer the question? Answer yes or no.\nQuestion: {query}\nPassage: {passage}"
 
 
 @dataclass(frozen=True)
 class Judge:
     """model: a decoder, all its layers. head: its output layer [D, V], None where that is the token table.
 
-    template: the instruction with {query} and {passage}, each once, in this order.
+    template: the instruction with {query} and {passage}, each once, in this order, the passage best last.
     yes, no: the answers. query_tokens, passage_tokens: budgets."""
 
     model: Encoder

@@ -75,13 +75,18 @@ def test_pairs_that_need_two_sequences_are_shared_out_evenly() -> None:
     assert [len(packed.ends) for packed in pack([[1] * 50] * 17, [[2]] * 17)] == [9, 8]
 
 
-def test_only_the_texts_are_cut(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("template", "where"),
+    [(ASYMMETRIC, 0), ("Question: {query}\nPassage: {passage}\nDoes the passage answer the question?", 2)],
+)
+def test_only_the_texts_are_cut(template: str, where: int) -> None:
     model = decoder()
     model.tokenizer.chat_template = TEMPLATE
-    judge = Judge(model, ASYMMETRIC, query_tokens=5, passage_tokens=7)
+    judge = Judge(model, template, query_tokens=5, passage_tokens=7)
     before, between, after = judge.pieces
     tokenizer = model.tokenizer
-    assert "passage answer the question" in tokenizer.decode(after) and tokenizer.decode(after).endswith("< answer >")
+    assert "passage answer the question" in tokenizer.decode(judge.pieces[where])
+    assert tokenizer.decode(after).endswith("< answer >")
     long, short = "river " * 500, "stone"
     for query, passage in ((long, long), (short, long), (long, ""), ("", "")):
         (ids,) = judge.prompts([query], [passage])
