@@ -27,6 +27,7 @@ from jdistill.packing import pack, padded
 from jdistill.padding import batches_by_length
 
 QUERY, PASSAGE = "{query}", "{passage}"
+CUE = "\nAnswer:"  # where a model without a chat template would not know that the passage has ended
 BATCH = 16  # pairs of a batch, about
 
 # The instruction first, so that a query's pairs share it: what stands behind the passage is computed for each pair.
@@ -74,8 +75,8 @@ class Judge:
 
     @cached_property
     def pieces(self) -> tuple[list[int], list[int], list[int]]:
-        """Tokens before the query, between the texts, and from the passage's end to the answer's place."""
-        rendered = self.template
+        """Tokens before the query, between the texts, and from the passage's end to the answer's place, which are some."""
+        rendered = self.template + CUE if self.template.endswith(PASSAGE) else self.template
         if self.model.tokenizer.chat_template:
             said = [{"role": "user", "content": self.template}]
             rendered = str(self.model.tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True))

@@ -359,7 +359,7 @@ def test_a_datasets_classes_count_by_their_names(monkeypatch: pytest.MonkeyPatch
     )
     rows = {"question": ["a", "b", "c"], "sentence": ["x", "y", "z"], "label": [0, 1, -1]}
     table = datasets.Dataset.from_dict(rows, features)
-    monkeypatch.setattr("jdistill.data.records.dataset_table", lambda source, key: table)
+    monkeypatch.setattr("jdistill.data.records.dataset_splits", lambda source, key: {"train": table})
     found = read_pairs("owner/glue:qnli", "config.asymmetric")
     assert found.positive == [True, False] and found.skipped["without a label"] == 1
 

@@ -117,6 +117,9 @@ def test_what_a_collection_by_id_lacks_is_named(hub: Path) -> None:
         list(query_texts("o/unnamed"))
     with pytest.raises(UserError, match="--beir=o/nowhere: "):
         list(query_texts("o/nowhere"))
+    if huggingface_hub.constants.HF_HUB_OFFLINE:
+        with pytest.raises(UserError, match="HF_HUB_OFFLINE is set and no copy is cached"):
+            list(query_texts("o/nowhere"))
     subsets = {"ar-corpus": {"corpus": "c.jsonl"}, "fr-corpus": {"corpus": "c.jsonl"}}
     repository(hub / "o" / "many", {"c.jsonl": [{"id": "d", "text": "x"}]}, subsets)
     with pytest.raises(
@@ -161,6 +164,10 @@ def test_a_datasets_splits_are_those_of_its_pairs(hub: Path) -> None:
     assert read_labelled("o/pairs", "symmetric", "validation").test.positive == [False, True]
     with pytest.raises(UserError, match="has the splits train, validation, test: --test_split"):
         read_labelled("o/pairs", "symmetric")
+    repository(hub / "o" / "train_alone", {"a.jsonl": rows}, {"default": {"train": "a.jsonl"}})
+    with pytest.raises(UserError, match="o/train_alone: --test_split=test is none of its splits"):
+        read_labelled("o/train_alone", "symmetric", "test")
+    assert len(read_labelled("o/train_alone", "symmetric", "train").test) == 5
     with pytest.raises(UserError, match="holds no usable row; skipped: {'without a label': 5}"):
         read_labelled("o/pairs", "symmetric", "test")
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from conftest import make_decoder, make_encoder, sentences
 
+from configs import d2llm
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.export import write_files, write_weights
-from jdistill.judge import ASYMMETRIC, Judge, load_judge
+from jdistill.judge import ASYMMETRIC, SYMMETRIC, Judge, load_judge
 from jdistill.judge_scores import Scores
 from jdistill.packing import pack
 
@@ -94,6 +95,21 @@ def test_only_the_texts_are_cut(template: str, where: int) -> None:
         assert ids == [*before, *q[:5], *between, *p[:7], *after]
     with pytest.raises(UserError, match="more than the model's 256"):
         Judge(model, ASYMMETRIC, query_tokens=128, passage_tokens=128)
+
+
+def test_without_a_chat_template_a_passage_has_an_end() -> None:
+    model = decoder()
+    assert not model.tokenizer.chat_template
+    judge = Judge(model, ASYMMETRIC, query_tokens=16, passage_tokens=16)
+    assert model.tokenizer.decode(judge.pieces[2]) == "answer :"
+    z, _ = judge.score(["a river", "a river"], ["a stone", ""])
+    assert z[1] == pytest.approx(judge.score(["a river"], [""])[0][0], abs=1e-5)
+    assert abs(z[0] - z[1]) > 1e-4
+
+
+def test_a_config_asks_as_a_judge_does_by_itself() -> None:
+    cfg = d2llm.get_config()
+    assert (cfg.judge.symmetric, cfg.judge.asymmetric) == (SYMMETRIC, ASYMMETRIC)
 
 
 def test_what_is_no_judge_is_refused() -> None:

@@ -14,7 +14,11 @@ TIMEOUT_S = 5.0
 
 def dataset_table(source: str, key: str) -> Any:
     """The train split of a datasets id owner/name or owner/name:subset, or of whatever else load_dataset takes."""
-    splits = dataset_splits(source, key)
+    return train_of(dataset_splits(source, key), source, key)
+
+
+def train_of(splits: Any, source: str, key: str) -> Any:
+    """The train split of a datasets id's splits, or the only one. Raises UserError where there are others alone."""
     if "train" not in splits and len(splits) > 1:
         raise UserError(f"--{key}={source} has no train split, only {', '.join(splits)}")
     return splits["train"] if "train" in splits else next(iter(splits.values()))
@@ -32,15 +36,17 @@ def dataset_subsets(source: str, key: str, among: Sequence[str]) -> list[str]:
 
     if not constants.HF_HUB_OFFLINE:
         return _asked_of_the_hub(source, key, lambda datasets: datasets.get_dataset_config_names(source))
-    found = []
+    found: list[str] = []
+    last = None
     for name in among:  # offline, datasets names every id's subsets "default"
         try:
             dataset_splits(f"{source}:{name}", key)
-        except UserError:
-            continue
-        found.append(name)
+        except UserError as error:
+            last = error
+        else:
+            found.append(name)
     if not found:
-        raise hub_error(source, key, True, None)
+        raise hub_error(source, key, True, last)
     return found
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from jdistill.data.hub import dataset_splits, dataset_table
+from jdistill.data.hub import dataset_splits, train_of
 from jdistill.data.readers import csv_dialect, csv_fault, kind, open_text
 from jdistill.data.sources import files_of, local_path
 from jdistill.errors import UserError
+from jdistill.progress import log
 
 KINDS = (".jsonl", ".csv", ".tsv", ".parquet")
 
@@ -27,12 +28,14 @@ def records_of(source: str, key: str, splits: Sequence[str] = ()) -> Iterator[tu
         for file in files_of(path, KINDS, key):
             yield from _records(file)
         return
-    tables = dataset_splits(source, key) if splits else {}
+    tables = dataset_splits(source, key)
     if splits and set(splits) <= set(tables):
         for split in splits:
             yield from ((place, row | {"split": split}) for place, row in _rows(f"{source} {split}", tables[split]))
-    else:
-        yield from _rows(source, dataset_table(source, key))
+        return
+    if splits:
+        log.info("%s: read as one, its train split, since it has not the splits %s", source, " and ".join(splits))
+    yield from _rows(source, train_of(tables, source, key))
 
 
 def _rows(source: str, table: Any) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -39,9 +39,9 @@ def read_labelled(source: str, branch: str, test_split: str = "", threshold_spli
     """
     asked = [name for name in (test_split, threshold_split) if name]
     if local_path(source, branch) is None:
-        names = list(dataset_splits(source, branch))
-        if len(names) > 1:
-            _check(source, branch, names, test_split, threshold_split)
+        tables = dataset_splits(source, branch)
+        if "split" not in next(iter(tables.values())).column_names:
+            _check(source, branch, list(tables), test_split, threshold_split)
     pairs = read_pairs(source, branch, asked)
     for reason, count in pairs.skipped.items():
         log.warning("--%s=%s: skipped %d pairs %s", branch, source, count, reason)
