@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
@@ -80,6 +81,13 @@ def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
         key="config.teacher",
         **_settings(cfg, BRANCHES[0]),
     )
+    if found_other := other_words(cfg):
+        log.warning(
+            "%s was tuned by other words than those of --config.judge.%s: it answers best what it was tuned on, which its run's "
+            "config.json has",
+            cfg.judge.adapter,
+            " and --config.judge.".join(found_other),
+        )
     judges = {branch: replace(base, **_settings(cfg, branch)) for branch in BRANCHES if cfg[branch]}
     sets: list[JudgedSet] = []
     evaluation = {comparable(text) for text in evaluation_texts(cfg)}
@@ -123,6 +131,16 @@ def with_adapter(model: Encoder, folder: str) -> Encoder:
         return model
     adapters, alpha = lora.load(Path(folder), {path: name for path, (name, _) in names_of(model.config).items()})
     return model.with_weights({"model": lora.merge(model.params, adapters, alpha)})
+
+
+def other_words(cfg: ConfigDict) -> list[str]:
+    """Keys of cfg.judge in which the run that tuned cfg.judge.adapter, RUN/tune/adapter, asked otherwise; none where no such run is there."""
+    theirs = Path(cfg.judge.adapter).resolve().parent.parent / "config.json" if cfg.judge.adapter else None
+    if theirs is None or not theirs.is_file():
+        return []
+    judge = json.loads(theirs.read_text()).get("judge", {})
+    words = ("yes", "no", *(branch for branch in BRANCHES if cfg[branch]))
+    return [name for name in words if judge.get(name, cfg.judge[name]) != cfg.judge[name]]
 
 
 def judgement_data(cfg: ConfigDict, given: Judged) -> tuple[TokenTable, Data]:

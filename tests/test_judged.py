@@ -17,7 +17,7 @@ from jdistill.encoder import Encoder
 from jdistill.evals.judged_pairs import evaluate_judged
 from jdistill.evals.pair_labels import pair_scores
 from jdistill.judge import Judge
-from jdistill.judged import Judged, candidate_data, judgement_data, pairs_to_judge, read_judged
+from jdistill.judged import Judged, candidate_data, judgement_data, other_words, pairs_to_judge, read_judged
 from jdistill.judged_negatives import mined
 from jdistill.pair_scorer import PairScorer
 
@@ -171,3 +171,19 @@ def test_a_bi_encoder_clears_what_words_find(tmp_path: Path, real_teacher: str) 
     ]  # the first of them says what the positive says
     cfg.mining.encoder, cfg.mining.relative_margin = real_teacher, 0.9
     assert mined(cfg, queries, passages) == [[passages[3], passages[2]]]
+
+
+def test_an_adapter_that_was_tuned_by_other_words_is_told(tmp_path: Path) -> None:
+    theirs = d2llm.get_config()
+    theirs.judge.yes, theirs.judge.asymmetric = "right", "Question: {query} Passage: {passage} Is it answered?"
+    (tmp_path / "tune" / "adapter").mkdir(parents=True)
+    cfg = d2llm.get_config()
+    cfg.judge.adapter = str(tmp_path / "tune" / "adapter")
+    cfg.symmetric = "pairs.jsonl"
+    assert other_words(cfg) == [], "no run is beside it"
+    (tmp_path / "config.json").write_text(theirs.to_json())
+    assert other_words(cfg) == ["yes"], "of the kinds of pairs that there are"
+    cfg.asymmetric = "questions.jsonl"
+    assert other_words(cfg) == ["yes", "asymmetric"]
+    cfg.judge.adapter = ""
+    assert other_words(cfg) == []
