@@ -103,13 +103,11 @@ def other_file(judged: Judged, cfg: ConfigDict, row: str, folder: Path) -> dict[
     return evaluate_judged(cfg, left_out, load_pair_scorer(str(folder / "export")))
 
 
-def untuned(flags: argparse.Namespace, cfg: ConfigDict) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The language model as it is: on the test pairs of each file, "student" as a bi-encoder (mean pooling, cosines), "teacher" as a judge;
-    and as a bi-encoder on the held-out questions."""
+def untuned(flags: argparse.Namespace, cfg: ConfigDict) -> tuple[Judged, PairScorer]:
+    """The language model as it is: a judge of the run's pairs, and a bi-encoder (mean pooling, cosines)."""
     cfg.judge.adapter = ""
     model = jdistill.load(flags.teacher)
-    judged, scorer = read_judged(cfg, model), PairScorer(model, None, "cosine")
-    return evaluate_judged(cfg, judged, scorer), evaluate_questions(judged, scorer, cfg.rescore)
+    return read_judged(cfg, model), PairScorer(model, None, "cosine")
 
 
 def retrieval_lines(rows: dict[str, list[dict[str, Any]]]) -> list[str]:
@@ -166,7 +164,8 @@ def main() -> None:
         for row in done.keys() & ONE_FILE.keys():
             for seed, pairs in zip(flags.seeds, done[row], strict=True):
                 pairs |= other_file(judged, cfg, row, flags.workdir / f"{row}-{seed}")
-    plain, plain_questions = untuned(flags, cfg)
+    judged, bi_encoder = untuned(flags, cfg)
+    plain = evaluate_judged(cfg, judged, bi_encoder)
     for name, figures in first.items():
         print(
             f"\n{name}\n| row | seeds | accuracy | ap | prior | precision | recall | of the judge's ap above the prior |\n|{' --- |' * 8}"
@@ -177,8 +176,9 @@ def main() -> None:
         for row, found in done.items():
             of_file = [pairs[name]["student"] for pairs in found if name in pairs]
             if of_file:
-                print(line(row, of_file, figures["teacher"]))
-    print("\n".join(retrieval_lines({"language model as bi-encoder": [plain_questions]} | questions)))
+                print(line(row, of_file, figures["teacher"]), flush=True)
+    questions["language model as bi-encoder"] = [evaluate_questions(judged, bi_encoder, cfg.rescore)]  # takes longest
+    print("\n".join(retrieval_lines(questions)))
 
 
 if __name__ == "__main__":
