@@ -64,10 +64,8 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
     elif row == "bi_encoder":
         rank = equal_rank(run(flags, "student", 0))
         keys = {"lora.rank": str(rank), "lora.alpha": f"{2 * rank}.0"}
-        keys |= {
-            "loss.delta": "0.0",
-            "loss.random_negatives": "both",
-        }  # contrastive alone, whatever the command line says for the students
+        # Contrastive alone, whatever the command line says for the students.
+        keys |= {"loss.delta": "0.0", "loss.random_negatives": "both"}
     sources = {"teacher": flags.teacher, "symmetric": flags.symmetric, "asymmetric": flags.asymmetric}
     if workdir != first and not flags.judge:
         run(flags, "student", 0)

@@ -39,9 +39,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.asymmetric = ""  # does the second answer the first; empty: none
     c.train_split = "dev"  # of a file with splits, or of a datasets id that has both
     c.test_split = "test"
-    c.held_out_queries = (
-        1000  # of a file without splits, or a datasets id's train split: queries whose pairs are the test ones
-    )
+    c.held_out_queries = 1000  # of what has no such splits: queries whose pairs are the test ones
     c.dev_queries = 100  # of the training queries: their pairs choose the best checkpoint
     c.test_pairs = 0  # evaluate on the first so many; 0: all
     c.rescore = 100  # of beir: documents proposed by the index that the interaction module ranks anew; 0: all

@@ -109,22 +109,24 @@ def main(argv: list[str] | None = None) -> int:
     keep_compiled_programs()
     setup_logging()
     sets = {name: getattr(args, name) for name in SETS}
-    if not any(sets.values()) and not args.transfer:
-        names = ", ".join(f"--{name}" for name in (*SETS, "transfer"))
+    labelled_sources = {branch: getattr(args, branch) for branch in BRANCHES if getattr(args, branch)}
+    if not any(sets.values()) and not labelled_sources and not args.transfer:
+        names = ", ".join(f"--{name}" for name in (*SETS, *BRANCHES, "transfer"))
         raise UserError(f"nothing to evaluate on: give at least one of {names}")
     if args.transfer and not (args.task_dir or args.senteval):
         raise UserError("--transfer needs --task_dir or --senteval, the folder that holds the tasks")
     tasks = [read_task(name, args.task_dir or args.senteval) for name in args.transfer]
     # Before the model is loaded and hours of encoding begin.
     for name, path in sets.items():
-        if path and name in BRANCHES:
-            read_labelled(path, name, args.test_split, args.threshold_split)
-        elif path and name == "beir":
+        if path and name == "beir":
             sum(1 for _ in query_texts(path, name))  # their tables are there
         elif path and name != "geometry" and not Path(path).exists():
             raise UserError(f"--{name}={path}: no such file or folder")
-    if (args.test_split or args.threshold_split) and not (args.symmetric or args.asymmetric):
+    if (args.test_split or args.threshold_split) and not labelled_sources:
         raise UserError("--test_split and --threshold_split are of --symmetric or --asymmetric, which is not given")
+    labelled = [
+        read_labelled(path, branch, args.test_split, args.threshold_split) for branch, path in labelled_sources.items()
+    ]
     if args.poolers and (args.backend != "flax" or not args.senteval):
         raise UserError("--poolers: the STS tasks by each pooler need --senteval, and --backend=flax")
     if args.out and Path(args.out).is_dir():
@@ -152,8 +154,7 @@ def main(argv: list[str] | None = None) -> int:
         corpus_model=load(args.corpus_model) if args.corpus_model else None,
         index=args.index,
         index_effort=args.index_effort,
-        test_split=args.test_split,
-        threshold_split=args.threshold_split,
+        labelled=labelled,
         scorer=scorer,
         rescore=int(args.rescore) if args.rescore.isdecimal() else (0 if args.rescore else None),
     )

@@ -38,6 +38,11 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 
 
+def row_cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """float32 [N]: the cosine of each row of [N, D] with the other's."""
+    return np.einsum("nd,nd->n", unit_rows(left), unit_rows(right))
+
+
 @dataclass(frozen=True)
 class Index:
     """`faiss_index` holds unit rows and compares by inner product: every score is a cosine, of a product-quantised index

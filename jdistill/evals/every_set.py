@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,13 @@ from jdistill.encoder import TextEncoder
 from jdistill.errors import UserError
 from jdistill.evals.entity import evaluate_entity
 from jdistill.evals.geometry import evaluate_geometry
-from jdistill.evals.labelled_source import evaluate_labelled, read_labelled
+from jdistill.evals.labelled_source import LabelledSource, evaluate_labelled
 from jdistill.evals.retrieval import evaluate_retrieval
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts
 from jdistill.index import EXACT
-from jdistill.models.pma import BRANCHES
 from jdistill.pair_scorer import PairScorer
 
-SETS = ("senteval", "beir", "pairs", "entity", "geometry", *BRANCHES)
+SETS = ("senteval", "beir", "pairs", "entity", "geometry")
 
 
 def evaluate(
@@ -26,26 +26,22 @@ def evaluate(
     senteval: str = "",
     beir: str = "",
     pairs: str = "",
-    symmetric: str = "",
-    asymmetric: str = "",
+    labelled: Sequence[LabelledSource] = (),
     entity: str = "",
     geometry: str = "",
     corpus_model: TextEncoder | None = None,
     index: str = EXACT,
     index_effort: str = "",
-    test_split: str = "",
-    threshold_split: str = "",
     scorer: PairScorer | None = None,
     rescore: int | None = None,
 ) -> dict[str, Any]:
-    """The figures of an encoder on the sets that are given, each a path, beir, symmetric and asymmetric also a datasets id; an empty one is
-    passed over.
+    """The figures of an encoder on the sets that are given, each a path, beir also a datasets id; an empty one is passed over.
 
     "sts", "sts_pearson" and "sts_by_subset" (see evals.sts); "retrieval" (evals.retrieval, where corpus_model, index, index_effort and
-    rescore belong; rescore None: by the index alone); "scored_pairs" (Spearman x 100); "labelled_pairs" (evals.labelled_source, where
-    test_split and threshold_split belong); "entity" (evals.entity); "geometry" (evals.geometry: alignment and uniformity on senteval's
-    STS-B, covariance over the texts of this source). scorer: the encoder with its interaction module, by which STS ("sts_by_module") and
-    labelled pairs are scored too. Raises UserError for a set that is missing or malformed.
+    rescore belong; rescore None: by the index alone); "scored_pairs" (Spearman x 100); "labelled_pairs" (evals.labelled_source);
+    "entity" (evals.entity); "geometry" (evals.geometry: alignment and uniformity on senteval's STS-B, covariance over the texts of
+    this source). scorer: the encoder with its interaction module, by which STS ("sts_by_module") and labelled pairs are scored too.
+    Raises UserError for a set that is missing or malformed.
     """
     results: dict[str, Any] = {}
     module = scorer if scorer is not None and scorer.params is not None else None
@@ -63,12 +59,10 @@ def evaluate(
         )
     if pairs:
         results["scored_pairs"] = evaluate_pairs(encoder, Path(pairs))
-    for branch, source in zip(BRANCHES, (symmetric, asymmetric), strict=True):
-        if source:
-            labelled = read_labelled(source, branch, test_split, threshold_split)
-            both = results.setdefault("labelled_pairs", {})
-            name = f"{labelled.name}-{branch}" if labelled.name in both else labelled.name
-            both[name] = evaluate_labelled(encoder, labelled, module)
+    for pairs_of in labelled:
+        both = results.setdefault("labelled_pairs", {})
+        name = f"{pairs_of.name}-{pairs_of.branch}" if pairs_of.name in both else pairs_of.name
+        both[name] = evaluate_labelled(encoder, pairs_of, module)
     if entity:
         results["entity"] = evaluate_entity(encoder, Path(entity))
     if geometry:
@@ -87,10 +81,9 @@ def table(results: dict[str, Any]) -> str:
     lines: list[str] = []
     if "sts" in results:
         lines += ["STS, Spearman x 100", *(f"  {task:<24}{value:8.2f}" for task, value in results["sts"].items())]
-    for how, of_how in results.get("sts_by_module", {}).items():
-        if how == "spearman":
-            lines += ["STS by the interaction module, Spearman x 100"]
-            lines += [f"  {task:<24}{value:8.2f}" for task, value in of_how.items()]
+    if "sts_by_module" in results:
+        by_module = results["sts_by_module"]["spearman"].items()
+        lines += ["STS by the interaction module, Spearman x 100", *(f"  {task:<24}{x:8.2f}" for task, x in by_module)]
     for name, rows in results.get("labelled_pairs", {}).items():
         for how, figures in rows.items():
             lines += [f"Labelled pairs, {name}, by {how}", *(_line(*item) for item in figures.items())]

@@ -14,7 +14,7 @@ from jdistill.data.sources import local_path
 from jdistill.encoder import TextEncoder
 from jdistill.errors import UserError
 from jdistill.evals.pair_labels import average_precision, pair_scores
-from jdistill.index import unit_rows
+from jdistill.index import row_cosines
 from jdistill.models.pma import BRANCHES
 from jdistill.pair_scorer import PairScorer, pair_vectors
 from jdistill.progress import log
@@ -101,4 +101,4 @@ def _of(pairs: Pairs, name: str) -> Pairs:
 def _scores(how: str, left: np.ndarray, right: np.ndarray, branch: str, module: PairScorer | None) -> np.ndarray:
     if how == "module" and module is not None:
         return module.of_vectors(left, right, branch == BRANCHES[0])
-    return np.einsum("nd,nd->n", unit_rows(left), unit_rows(right))
+    return row_cosines(left, right)

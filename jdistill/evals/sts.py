@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 from jdistill.data.sts_files import USUAL_PAIRS, Task, read_scored_pairs, sts_tasks
 from jdistill.encoder import TextEncoder
 from jdistill.errors import UserError
-from jdistill.index import unit_rows
+from jdistill.index import row_cosines
 from jdistill.progress import log
 
 
@@ -106,7 +106,7 @@ def _vectors(
 
 def _cosines(sides: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
     """float32 [N] of each two arrays of N vectors."""
-    found = [np.einsum("nd,nd->n", unit_rows(left), unit_rows(right)) for left, right in sides]
+    found = [row_cosines(left, right) for left, right in sides]
     if all(np.ptp(cosines) == 0 for cosines in found):
         log.warning("the model gives every pair the same cosine; Spearman is undefined and counted as 0")
     return found
