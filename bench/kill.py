@@ -29,7 +29,7 @@ from jdistill.checkpoint import Checkpoints
 
 def final_state(workdir: Path) -> list[np.ndarray]:
     checkpoints = Checkpoints(workdir / "distil" / "checkpoints", 1000)
-    _, state, _ = checkpoints.restore(None, max(checkpoints.steps()))
+    _, state, _ = checkpoints.restore(None)
     checkpoints.close()
     return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
 

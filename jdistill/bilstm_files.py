@@ -10,8 +10,8 @@ from safetensors.numpy import save_file
 
 from jdistill import encoder_files
 from jdistill.errors import UserError
+from jdistill.files import write_json
 from jdistill.models.bilstm import DIRECTIONS, BilstmConfig
-from jdistill.workdir import write_json
 
 TOKENIZER = "sentence_transformers.models.tokenizer.WordTokenizer.TransformersTokenizerWrapper"
 LSTM_PARTS = {"input": "weight_ih_l0", "recurrent": "weight_hh_l0"}
@@ -54,12 +54,11 @@ def max_length(folder: Path, modules: list[dict[str, str]]) -> int:
     return int(settings.get("max_seq_length", 1_000_000))
 
 
-def write_files(folder: Path, tokenizer: Any, config: BilstmConfig, limit: int) -> list[tuple[str, str]]:
-    """The two modules' folders, weights excepted. Returns (type's last part, path) of each."""
+def write_files(folder: Path, config: BilstmConfig, limit: int) -> list[tuple[str, str]]:
+    """The two modules' folders, weights and tokenizer excepted. Returns (type's last part, path) of each."""
     words, lstm = folder / "0_WordEmbeddings", folder / "1_LSTM"
     words.mkdir(parents=True, exist_ok=True)
     lstm.mkdir(exist_ok=True)
-    tokenizer.save_pretrained(words)
     write_json(
         words / "wordembedding_config.json",
         {"tokenizer_class": TOKENIZER, "update_embeddings": False, "max_seq_length": limit},

@@ -1,23 +1,28 @@
 """Checkpoints of a training stage with Orbax; nothing else in jdistill knows Orbax.
 
-A checkpoint holds the train state (arrays) and a small JSON (what run it belongs to and its dev score). The last N
-and the best are kept. Saving is asynchronous and atomic: a checkpoint whose writing was cut off is never taken for
-whole.
+A checkpoint holds the train state (arrays) and a small JSON: what run it belongs to, its dev score, and digests of the arrays and of
+itself. The last N and the best are kept. Saving is asynchronous and atomic: a checkpoint whose writing was cut off is never taken for
+whole, nor one of which a byte has changed since.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
 
+from jdistill.digest import digest
 from jdistill.errors import UserError
+from jdistill.files import write_json
 from jdistill.progress import log
 
 Tree = Any
+DIGEST, SEAL = "digest", "seal"  # in `about`: of the arrays, and of the rest of about
 
 
 class Checkpoints:
@@ -39,22 +44,27 @@ class Checkpoints:
             best_mode="max",
         )
         handlers = {"state": ocp.StandardCheckpointHandler(), "about": ocp.JsonCheckpointHandler()}
+        _mend_metrics(folder)
         self.manager = ocp.CheckpointManager(folder.absolute(), options=options, item_handlers=handlers)
+        self._scores: dict[int, float | None] = {step: _score_of(folder / str(step)) for step in self.steps()}
 
     def steps(self) -> list[int]:
         return sorted(self.manager.all_steps())
 
     def save(self, step: int, state: Tree, about: dict[str, Any], score: float | None) -> None:
         """Starts saving; an error of an earlier save, such as a full disk, is raised here as UserError."""
+        about = about | {"score": score if score is None else float(score), DIGEST: digest_of(state)}
         try:
-            metrics = None if score is None else {"score": float(score)}
             self.manager.save(
                 step,
-                args=ocp.args.Composite(state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about)),
-                metrics=metrics,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about | {SEAL: _seal_of(about)})
+                ),
+                metrics=None if score is None else {"score": float(score)},
             )
         except (OSError, ValueError, RuntimeError) as error:
             raise self._failed(step, error) from error
+        self._scores[step] = about["score"]
 
     def wait(self) -> None:
         """Blocks until what was saved is on disk."""
@@ -70,32 +80,29 @@ class Checkpoints:
             f"{self.steps()} are whole; make room and run the same command again"
         )
 
-    def restore(self, like: Tree, step: int | None = None) -> tuple[int, Tree, dict[str, Any]]:
-        """(step, state, about) of the newest readable checkpoint, or of `step`.
+    def restore(self, like: Tree, steps: list[int] | None = None) -> tuple[int, Tree, dict[str, Any]]:
+        """(step, state, about) of the first of `steps` that can be read; None: of the newest that can.
 
         like: a tree of jax.ShapeDtypeStruct with shardings; None takes the shapes from the checkpoint and puts all on this
-        process's first device, whatever devices it was written from. A damaged newest checkpoint is set aside with a warning
-        and the one before it is read; UserError when none can be.
+        process's first device, whatever devices it was written from. A damaged checkpoint is told and the next one is read;
+        UserError when none can be.
         """
-        steps = self.steps() if step is None else [step]
-        for candidate in reversed(steps):
+        wanted = self.steps()[::-1] if steps is None else steps
+        damaged: Exception = ValueError("there is none")
+        for i, step in enumerate(wanted):
             try:
-                target = self._on_one_device(candidate) if like is None else like
-                restored = self.manager.restore(
-                    candidate,
-                    args=ocp.args.Composite(state=ocp.args.StandardRestore(target), about=ocp.args.JsonRestore()),
+                target = self._on_one_device(step) if like is None else like
+                found = self.manager.restore(
+                    step, args=ocp.args.Composite(state=ocp.args.StandardRestore(target), about=ocp.args.JsonRestore())
                 )
-                return candidate, restored.state, restored.about
+                _check(found.state, found.about)
+                return step, found.state, found.about
             except Exception as error:  # what a truncated file raises depends on where it was cut
-                log.warning(
-                    "checkpoint %s cannot be read (%s)%s",
-                    self.folder / str(candidate),
-                    _first_line(error),
-                    "; going back to the one before" if candidate != steps[0] else "",
-                )
+                further = f"; taking that of step {wanted[i + 1]}" if i + 1 < len(wanted) else ""
+                log.warning("checkpoint %s cannot be read (%s)%s", self.folder / str(step), _first_line(error), further)
                 damaged = error
         raise UserError(
-            f"no checkpoint in {self.folder} can be read (steps {steps}: {_first_line(damaged)}). They are damaged or of another "
+            f"no checkpoint in {self.folder} can be read (steps {wanted}: {_first_line(damaged)}). They are damaged or of another "
             "version; delete the folder to start the stage again"
         ) from damaged
 
@@ -111,7 +118,12 @@ class Checkpoints:
 
     def best_step(self) -> int | None:
         """The step with the highest dev score, or None where no checkpoint has one."""
-        return self.manager.best_step()
+        return next(iter(self.best_first()), None)
+
+    def best_first(self) -> list[int]:
+        """The steps that have a dev score, the highest first; of equal ones the newest."""
+        scored = [(score, step) for step in self.steps() if (score := self._scores.get(step)) is not None]
+        return [step for _, step in sorted(scored, reverse=True)]
 
     def close(self) -> None:
         self.wait()
@@ -121,6 +133,60 @@ class Checkpoints:
 def abstract(state: Tree) -> Tree:
     """Shapes, types and shardings of a tree of arrays: what `restore` fills."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
+
+
+def digest_of(state: Tree) -> str:
+    """A hash of a tree of arrays: names, types, shapes and bytes; the same whether its nodes are tuples, as they are saved, or dicts."""
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    named = {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+    return digest(*(part for name in sorted(named) for part in (name, named[name])))
+
+
+def _seal_of(about: dict[str, Any]) -> str:
+    return digest(json.dumps({name: about[name] for name in sorted(about) if name != SEAL}))
+
+
+def _check(state: Tree, about: dict[str, Any]) -> None:
+    """Raises ValueError where a checkpoint is not what was saved. One from before there were digests is taken as it is."""
+    if SEAL not in about and DIGEST not in about:
+        return
+    if about.get(SEAL) != _seal_of(about):
+        raise ValueError("its description has changed since it was saved")
+    if about.get(DIGEST) != digest_of(state):
+        raise ValueError("its arrays have changed since they were saved")
+
+
+def _about(checkpoint: Path) -> dict[str, Any] | None:
+    """A checkpoint's sealed description; None where it is damaged or from before there were seals."""
+    try:
+        about = json.loads((checkpoint / "about" / "metadata").read_text())
+        return about if about.get(SEAL) == _seal_of(about) else None
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+
+
+def _metrics(checkpoint: Path) -> float | None:
+    """The dev score as Orbax keeps it."""
+    try:
+        return float(json.loads((checkpoint / "metrics" / "metrics").read_text())["score"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _score_of(checkpoint: Path) -> float | None:
+    about = _about(checkpoint)
+    return _metrics(checkpoint) if about is None else about["score"]
+
+
+def _mend_metrics(folder: Path) -> None:
+    """Orbax keeps the best by files of its own, which must say what the sealed descriptions say."""
+    for checkpoint in folder.glob("[0-9]*"):
+        about = _about(checkpoint)
+        if about is None or about["score"] is None or about["score"] == _metrics(checkpoint):
+            continue
+        log.warning("checkpoint %s: its dev score has changed, and is written again", checkpoint)
+        (checkpoint / "metrics").mkdir(exist_ok=True)
+        write_json(checkpoint / "metrics" / "metrics", {"score": about["score"]})
 
 
 def _first_line(error: BaseException) -> str:

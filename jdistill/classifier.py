@@ -23,8 +23,8 @@ from jdistill import loading
 from jdistill.data.sources import resolve
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
+from jdistill.files import write_json
 from jdistill.models import classifier_head
-from jdistill.workdir import write_json
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,14 @@ from matplotlib.figure import Figure
 from jdistill import loading
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.sources import read_texts
+from jdistill.digest import digest
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
+from jdistill.files import TEMPORARY
+from jdistill.folders import own_folder
+from jdistill.locks import only_one
 from jdistill.progress import log, setup_logging
 from jdistill.report_page import BLUE, Page, keep, num
 
@@ -54,9 +58,9 @@ def score(model: Encoder, senteval: Path, texts: list[str]) -> dict[str, Any]:
 def compare(models: dict[str, str], senteval: Path, text: str, out: Path) -> dict[str, dict[str, Any]]:
     """name -> figures of score(), those of OUT/compare.json where model and texts are the same; then writes the page."""
     path = out / "compare.json"
-    kept: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"texts": text, "models": {}}
-    known = kept["models"] if kept["texts"] == text else {}
     texts = read_texts(text, key="texts").texts
+    of_texts = digest(texts)  # a file of the same name may have other texts by now
+    known = read_kept(path, of_texts)
     found: dict[str, dict[str, Any]] = {}
     for name, source in models.items():
         model = loading.load(source, key="models")
@@ -65,10 +69,29 @@ def compare(models: dict[str, str], senteval: Path, text: str, out: Path) -> dic
             continue
         log.info("%s: %s", name, source)
         found[name] = score(model, senteval, texts)
-        keep(path, json.dumps({"texts": text, "models": known | found}, indent=2).encode())
-    keep(path, json.dumps({"texts": text, "models": found}, indent=2).encode())
+        keep(path, content({"texts": text, "digest": of_texts, "models": known | found}))
+    keep(path, content({"texts": text, "digest": of_texts, "models": found}))
     write_page(found, out)
     return found
+
+
+def content(found: dict[str, Any]) -> bytes:
+    """The figures as a file holds them, with their checksum."""
+    return json.dumps({**found, "checksum": digest(json.dumps(found))}, indent=2).encode()
+
+
+def read_kept(path: Path, of_texts: str) -> dict[str, Any]:
+    """name -> figures of an earlier comparison on the same texts; none where there is none, or its file is damaged, which is said."""
+    if not path.is_file():
+        return {}
+    try:
+        kept = json.loads(path.read_text())
+        if kept.pop("checksum") != digest(json.dumps(kept)):
+            raise ValueError("its checksum is not right")
+        return kept["models"] if kept["digest"] == of_texts else {}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        log.warning("%s cannot be read (%s); all models are scored again", path, error)
+        return {}
 
 
 def write_page(found: dict[str, dict[str, Any]], out: Path) -> None:
@@ -147,6 +170,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--senteval", type=Path, required=True, help="a SentEval folder")
     parser.add_argument("--texts", required=True, help="texts of the covariance, the first 10,000: any text source")
     parser.add_argument("--out", type=Path, required=True, help="a folder")
+    parser.add_argument("--overwrite", action="store_true", help="write into --out whatever it holds")
     flags = parser.parse_args(argv)
     keep_compiled_programs()
     setup_logging()
@@ -156,7 +180,9 @@ def main(argv: list[str] | None = None) -> int:
         if not (name and equals and source) or name in models:
             raise UserError(f"--models {given}: each is NAME=SOURCE, with a name of its own")
         models[name] = source
-    compare(models, flags.senteval, flags.texts, flags.out)
+    own_folder(flags.out, "comparison", "--out", flags.overwrite)
+    with only_one(flags.out / f"{TEMPORARY}lock", flags.out, "a comparison"):
+        compare(models, flags.senteval, flags.texts, flags.out)
     log.info("written to %s", flags.out / "compare.html")
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +10,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill import sharding
-from jdistill.cache import AnswerCache, default_folder, whole
+from jdistill.cache import default_folder, whole
 from jdistill.data.augment import variants
-from jdistill.data.batches import Batches, TokenTable, choose_buckets, tokenize_once
+from jdistill.data.batches import Batches, TokenTable, check_rows, choose_buckets, tokenize_once
 from jdistill.data.holdout import remove_evaluation_texts, split_held_out
 from jdistill.data.retrieval_sets import query_texts
 from jdistill.data.sentence_split import split_sentences
@@ -27,10 +26,11 @@ from jdistill.data.triplets import (
     remove_evaluation_rows,
     same_texts,
 )
+from jdistill.digest import digest
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.progress import log
-from jdistill.shared_answers import places_of
+from jdistill.shared_answers import Answered, ask
 from jdistill.teacher import Teacher
 from jdistill.train import Data
 
@@ -45,10 +45,7 @@ class Corpus:
 
     @property
     def fingerprint(self) -> str:
-        digest = hashlib.blake2b(digest_size=16)
-        for text in self.train:
-            digest.update(text.encode() + b"\n")
-        return digest.hexdigest()
+        return digest(self.train)
 
 
 def evaluation_texts(cfg: ConfigDict) -> Iterator[str]:
@@ -134,27 +131,27 @@ class Answers:
 
     def __init__(self, cfg: ConfigDict, corpus: Corpus, teacher: Teacher):
         self._folder, self._corpus, self._teacher = cache_folder(cfg), corpus, teacher
-        self._train: tuple[AnswerCache, np.ndarray] | None = None
+        self._train: Answered | None = None
         self._held_out: np.ndarray | None = None
 
-    def _ask(self, texts: list[str]) -> tuple[AnswerCache, np.ndarray]:
-        """The cache, filled, and where in it each text's answer is."""
+    def _ask(self, texts: list[str]) -> Answered:
         cache = self._teacher.cache(self._folder, writer=sharding.process_index())
-        rows = places_of(cache, texts, whole(self._teacher.answer), "teacher answers")
-        return cache, rows
+        return ask(cache, texts, whole(self._teacher.answer), "teacher answers")
+
+    def of(self, texts: list[str]) -> np.ndarray:
+        """The vectors of some texts, float32 [N, D]. All processes of a run must call it together."""
+        return self._ask(texts).read()
 
     def train(self, rows: np.ndarray) -> np.ndarray:
         """The vectors of these rows of corpus.train, float32 [len(rows), D]. All processes must call it the first time."""
         if self._train is None:
             self._train = self._ask(self._corpus.train)
-        cache, places = self._train
-        return cache.gather(places[rows])
+        return self._train.read(rows)
 
     def held_out(self) -> np.ndarray:
         """The vectors of corpus.held_out, float32 [N, D]. All processes of a run must call it the first time."""
         if self._held_out is None:
-            cache, places = self._ask(self._corpus.held_out)
-            self._held_out = cache.gather(places)
+            self._held_out = self._ask(self._corpus.held_out).read()
         return self._held_out
 
 
@@ -167,6 +164,7 @@ def text_data(
     others: int = 0,
 ) -> Data:
     """Batches of the training text with the teacher's answers, None: without (Stage.data "texts", Stage.others)."""
+    check_rows(texts=len(corpus.train), tokens=len(tokens.lengths))
 
     def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
         ids, mask = tokens.padded(rows, width, pad_id)
@@ -209,16 +207,14 @@ def triplet_data(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tuple
         columns,
         same_texts(triplets.anchors),
     )
-    digest = hashlib.blake2b(columns.tobytes(), digest_size=16)
-    for text in [*triplets.anchors, *passages]:
-        digest.update(text.encode() + b"\n")
+    check_rows(anchors=len(tokens.anchors.lengths), columns=len(columns))
+    check_rows(passages=len(tokens.passages.lengths), texts=len(passages))
+    fingerprint = digest(columns, triplets.anchors, passages)
 
     def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
         return tokens.padded(rows, width, student.config.pad_token_id)
 
-    return tokens, Data(
-        make_batches(cfg, tokens.lengths), rows_of, digest.hexdigest(), "triplets", columns.shape[1] + 1
-    )
+    return tokens, Data(make_batches(cfg, tokens.lengths), rows_of, fingerprint, "triplets", columns.shape[1] + 1)
 
 
 def configured_prompts(cfg: ConfigDict) -> dict[str, str]:

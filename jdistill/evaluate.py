@@ -27,11 +27,14 @@ from jdistill.evals.labelled_source import read_labelled
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.evals.sts import evaluate_sts
 from jdistill.evals.transfer import evaluate_transfer
+from jdistill.files import write_json
+from jdistill.folders import check_out_file
 from jdistill.index import EXACT
 from jdistill.models.pma import BRANCHES
 from jdistill.pair_scorer import load_pair_scorer
 from jdistill.progress import log, setup_logging
-from jdistill.workdir import write_json
+
+MADE_BY = "jdistill.evaluate"
 
 
 @exits_cleanly
@@ -105,9 +108,12 @@ def main(argv: list[str] | None = None) -> int:
         help="of --beir: the model's interaction module ranks so many documents that the index proposes, or all",
     )
     parser.add_argument("--out", default="", metavar="FILE", help="the figures as JSON; else they are only printed")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file --out that this command did not write")
     args = parser.parse_args(argv)
     keep_compiled_programs()
     setup_logging()
+    if args.out:
+        check_out_file(Path(args.out), "--out", args.overwrite, MADE_BY)
     sets = {name: getattr(args, name) for name in SETS}
     labelled_sources = {branch: getattr(args, branch) for branch in BRANCHES if getattr(args, branch)}
     if not any(sets.values()) and not labelled_sources and not args.transfer:
@@ -129,8 +135,6 @@ def main(argv: list[str] | None = None) -> int:
     ]
     if args.poolers and (args.backend != "flax" or not args.senteval):
         raise UserError("--poolers: the STS tasks by each pooler need --senteval, and --backend=flax")
-    if args.out and Path(args.out).is_dir():
-        raise UserError(f"--out={args.out} is a folder; name a file")
     if args.rescore and (args.backend != "flax" or not (args.rescore == "all" or args.rescore.isdecimal())):
         raise UserError(f"--rescore={args.rescore}: a number of documents or all, and --backend=flax")
     backends: dict[str, Callable[[str], TextEncoder]] = {
@@ -166,7 +170,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.out:
         out = Path(args.out)
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(out, results)
+        write_json(out, {"made_by": MADE_BY} | results)
         log.info("written to %s", out)
     print(table(results))
     return 0

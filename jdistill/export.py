@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from safetensors.numpy import save_file
 
-from jdistill import bilstm_files, convert, loading, onnx_graph, torch_int8
+from jdistill import bilstm_files, convert, files, loading, onnx_graph, torch_int8
 from jdistill.adapted import adapted_weights
 from jdistill.checkpoint import Checkpoints
 from jdistill.classifier import load_classifier, save_head
@@ -32,9 +33,12 @@ from jdistill.export_modules import (
     is_built_in,
     nearest_built_in,
     needs_all_layers,
+    save_tokenizer,
     write_module_weights,
     write_modules,
 )
+from jdistill.files import write_json
+from jdistill.folders import check_out, replacing
 from jdistill.index import unit_rows
 from jdistill.methods.d2llm import interaction_of
 from jdistill.model_card import write_card
@@ -44,10 +48,11 @@ from jdistill.pair_scorer import PairScorer, save_interaction
 from jdistill.probe_texts import PROBE_TEXTS
 from jdistill.progress import log, setup_logging
 from jdistill.quantize import KINDS, quantize
-from jdistill.workdir import write_json
+from jdistill.workdir import check_is_run
 
 # Max abs, float32, between Flax and each other framework; a decoder's large activations round more.
 TOLERANCE, DECODER_TOLERANCE = 1e-4, 1e-3
+KIND = "export"  # of the seal
 LEAST_COSINE = 0.99  # mean, between an int8 graph and Flax
 
 
@@ -57,7 +62,7 @@ def write_files(model: Encoder, folder: Path) -> None:
     if not isinstance(model.config, BilstmConfig):
         all_layers = {"output_hidden_states": True} if needs_all_layers(model.pooling) else {}
         write_json(folder / "config.json", convert.write_config(model.config) | all_layers)
-        model.tokenizer.save_pretrained(folder)
+        save_tokenizer(model, folder)
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
     write_modules(model, folder)
     write_json(
@@ -75,36 +80,35 @@ def write_weights(model: Encoder, folder: Path) -> None:
     write_module_weights(model, folder)
 
 
-def export(model: Encoder, out: Path, onnx: bool = False) -> dict[str, float]:
-    """Writes `model` to the folder `out`, replacing it, and returns the checks: framework -> max abs difference from
-    Flax.
+def export(
+    model: Encoder,
+    out: Path,
+    onnx: bool = False,
+    add: Sequence[Callable[[Path], Mapping[str, float] | None]] = (),
+    overwrite: bool = False,
+    in_run: bool = False,
+) -> dict[str, float]:
+    """Writes `model` to the folder `out` and returns the checks: framework -> max abs difference from Flax.
 
-    onnx: leave the graph (pooling and normalisation included) in out/onnx/model.onnx. Raises UserError, and leaves
-    `out` as it was, if a check differs by more than 1e-4 (decoders: 1e-3).
+    Args:
+      out: a new folder, an empty one, or an export of ours, which is replaced.
+      onnx: leave the graph (pooling and normalisation included) in out/onnx/model.onnx.
+      add: functions that write further files into the folder before it takes its place; what they return joins the checks.
+      overwrite: replace whatever is in `out`.
+      in_run: `out` is a run's own, which may be from before exports had a seal.
+
+    Raises: UserError, and leaves `out` as it was, if a check differs by more than 1e-4 (decoders: 1e-3) of the largest entry, or of 1 where
+    all are smaller; and if `out` holds anything that is not ours.
     """
-    beside = out.with_name(out.name + ".partial")
-    shutil.rmtree(beside, ignore_errors=True)
-    try:
+    checks: dict[str, float] = {}
+    legacy = "modules.json" if in_run else ""
+    about = {"checks": checks, "settings": {"onnx": onnx}}
+    with replacing(out, KIND, key="--out", overwrite=overwrite, legacy=legacy, **about) as beside:
         write_files(model, beside)
         write_weights(model, beside)
-        checks = check(model, beside, keep_onnx=onnx)
-        tolerance = DECODER_TOLERANCE if isinstance(model.config, DecoderConfig) else TOLERANCE
-        for framework, difference in checks.items():
-            if not difference <= tolerance:
-                raise UserError(
-                    f"the export encodes the {len(PROBE_TEXTS)} probe texts differently in {framework} than in Flax: max abs {difference:.2e}, "
-                    f"more than {tolerance:.0e}; nothing was written to {out}"
-                )
-        if out.exists():
-            old = out.with_name(out.name + ".old")
-            shutil.rmtree(old, ignore_errors=True)
-            out.rename(old)
-            beside.rename(out)
-            shutil.rmtree(old)
-        else:
-            beside.rename(out)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        checks |= check(model, beside, keep_onnx=onnx)
+        for write in add:
+            checks |= write(beside) or {}
     log.info(
         "exported to %s; max abs difference from Flax: %s",
         out,
@@ -118,7 +122,10 @@ def export(model: Encoder, out: Path, onnx: bool = False) -> dict[str, float]:
 
 
 def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
-    """Encodes the probe texts from the files of `folder` with each framework at hand: name -> max abs difference from Flax."""
+    """Encodes the probe texts from the files of `folder` with each framework at hand: name -> max abs difference from Flax.
+
+    Raises UserError where one is more than float32 explains.
+    """
     texts = list(PROBE_TEXTS)
     expected = model.encode(texts)
     graph = onnx_graph.save(folder)
@@ -128,10 +135,20 @@ def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:
-        return checks
-    # Code of ours in the folder runs only if sentence-transformers is told so.
-    loaded = SentenceTransformer(str(folder), device="cpu", trust_remote_code=bool(custom_files(model)))
-    checks["sentence-transformers"] = _max_abs(loaded.encode(texts, show_progress_bar=False), expected)
+        pass
+    else:
+        # Code of ours in the folder runs only if sentence-transformers is told so.
+        loaded = SentenceTransformer(str(folder), device="cpu", trust_remote_code=bool(custom_files(model)))
+        checks["sentence-transformers"] = _max_abs(loaded.encode(texts, show_progress_bar=False), expected)
+    # float32 rounds each entry in proportion to its size: vectors that are not unit vectors may be of any.
+    scale = max(1.0, float(np.abs(expected).max()))
+    tolerance = scale * (DECODER_TOLERANCE if isinstance(model.config, DecoderConfig) else TOLERANCE)
+    for framework, difference in checks.items():
+        if not difference <= tolerance:
+            raise UserError(
+                f"the export encodes the {len(texts)} probe texts differently in {framework} than in Flax: max abs {difference:.2e}, "
+                f"more than {tolerance:.0e}; nothing was written"
+            )
     return checks
 
 
@@ -218,11 +235,15 @@ def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tup
     folder = workdir / stage
     if not (folder / "student" / "modules.json").is_file():
         raise UserError(f"{workdir} holds no stage {stage!r} with a student; is it the --workdir of a run?")
+    if files.read_seal(folder / "student", "student") and (wrong := files.damage(folder / "student", "student")):
+        raise UserError(
+            f"{folder / 'student'} is damaged ({', '.join(wrong)}); the run's own command, python -m jdistill.main, writes it again"
+        )
     checkpoints = Checkpoints(folder / "checkpoints", keep_last=1_000_000)
     if step is not None and step not in checkpoints.steps():
         raise UserError(f"{folder} keeps no checkpoint of step {step}; it has {checkpoints.steps()}")
-    step = checkpoints.best_step() if step is None else step
-    _, state, _ = checkpoints.restore(None, step)
+    # The best, and where it is damaged, which is told, the next best; without dev scores the newest.
+    _, state, _ = checkpoints.restore(None, (checkpoints.best_first() or None) if step is None else [step])
     checkpoints.close()
     params = state["params"]
     weights = params["student"] if "student" in params else adapted_weights(workdir, params)
@@ -260,8 +281,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--stage", default="", help="the stage whose student is exported; without it, the last one")
     parser.add_argument("--step", type=int, help="of a kept checkpoint to export instead of the best")
+    parser.add_argument("--overwrite", action="store_true", help="replace --out whatever it holds")
     flags = parser.parse_args(argv)
     setup_logging()
+    check_is_run(flags.workdir)
+    in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
+    check_out(flags.out, KIND, "--out", flags.overwrite, None if in_run else flags.workdir)
     measured = "" if flags.step is None else "its best checkpoint"
     if (KINDS.get(flags.quantize) == "calibrated") != bool(flags.calibrate):
         raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
@@ -274,24 +299,30 @@ def main(argv: list[str] | None = None) -> int:
         log.info("pooler %s becomes %s", student.pooling, nearest_built_in(student.pooling))
         measured = f"pooler {student.pooling}"
         student = replace(student, pooling=nearest_built_in(student.pooling))
-    export(student, flags.out, onnx=flags.format == "onnx")
-    if "iem" in params:
-        if flags.plain:
-            log.info("the interaction module was trained on PMA's vectors, and is left out")
-        else:
-            kind = interaction_of(ConfigDict(json.loads((flags.workdir / "config.json").read_text())))
-            save_interaction(PairScorer(student, params["iem"], kind), flags.out)
+    texts = read_texts(flags.calibrate, key="calibrate").texts[:512] if flags.calibrate else []
     of_run = flags.workdir / "export"
-    if "head" in params and (of_run / "head.json").is_file():  # a classifier's, which names its labels
-        save_head(replace(load_classifier(str(of_run)), encoder=student, head=params["head"]), flags.out)
-    if flags.quantize:
-        texts = read_texts(flags.calibrate, key="calibrate").texts[:512] if flags.calibrate else []
-        (quantized_for_torch if flags.quantize_for == "torch" else quantized)(student, flags.out, flags.quantize, texts)
-    if flags.plain and (files := custom_files(student)):
+    kind = (
+        interaction_of(ConfigDict(json.loads((flags.workdir / "config.json").read_text()))) if "iem" in params else ""
+    )
+
+    def add(folder: Path) -> None:
+        if "iem" in params and not flags.plain:
+            save_interaction(PairScorer(student, params["iem"], kind), folder)
+        if "head" in params and (of_run / "head.json").is_file():  # a classifier's, which names its labels
+            save_head(replace(load_classifier(str(of_run)), encoder=student, head=params["head"]), folder)
+        if flags.quantize:
+            (quantized_for_torch if flags.quantize_for == "torch" else quantized)(
+                student, folder, flags.quantize, texts
+            )
+        write_card(flags.workdir, folder, measured)
+
+    if "iem" in params and flags.plain:
+        log.info("the interaction module was trained on PMA's vectors, and is left out")
+    export(student, flags.out, flags.format == "onnx", [add], flags.overwrite, in_run)
+    if flags.plain and (code := custom_files(student)):
         log.warning(
-            "the folder still needs trust_remote_code: a decoder that reads both ways carries %s", ", ".join(files)
+            "the folder still needs trust_remote_code: a decoder that reads both ways carries %s", ", ".join(code)
         )
-    write_card(flags.workdir, flags.out, measured)
     return 0
 
 

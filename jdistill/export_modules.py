@@ -12,12 +12,12 @@ from safetensors.numpy import save_file
 
 from jdistill import bilstm_files
 from jdistill.encoder import Encoder
+from jdistill.files import write_json
 from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.pma import heads_for
 from jdistill.models.pooling import POOLERS
 from jdistill.pma_tensors import to_torch
-from jdistill.workdir import write_json
 
 MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
 TORCH_ACTIVATIONS = {"Identity": "torch.nn.modules.linear.Identity", "Tanh": "torch.nn.modules.activation.Tanh"}
@@ -53,6 +53,19 @@ def nearest_built_in(pooling: str) -> str:
     if pooling in ("final", "pma"):
         return "max" if pooling == "final" else "mean"
     return pooling.replace("max_", "avg_", 1).replace("concat_", "avg_", 1)
+
+
+def save_tokenizer(model: Encoder, folder: Path) -> None:
+    """The tokenizer's files, the same whatever it was used for before."""
+    tokenizer = model.tokenizer
+    tokenizer.backend_tokenizer.no_truncation()  # both are the state of the last call, such as one of the teacher's length
+    tokenizer.backend_tokenizer.no_padding()
+    longest = tokenizer.model_max_length
+    try:
+        tokenizer.model_max_length = min(longest, model.max_length)
+        tokenizer.save_pretrained(folder)
+    finally:
+        tokenizer.model_max_length = longest
 
 
 def custom_files(model: Encoder) -> list[str]:
@@ -114,7 +127,8 @@ def modules_of(model: Encoder) -> list[Module]:
 def write_modules(model: Encoder, folder: Path) -> None:
     """modules.json and a folder for each module, weights excepted; of a transformer config.json and tokenizer are written apart."""
     if isinstance(model.config, BilstmConfig):
-        first = bilstm_files.write_files(folder, model.tokenizer, model.config, model.max_length)
+        first = bilstm_files.write_files(folder, model.config, model.max_length)
+        save_tokenizer(model, folder / first[0][1])
         first = [(BUILT_IN + kind, path) for kind, path in first]
     else:
         seeing_all = isinstance(model.config, DecoderConfig) and not model.config.causal

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
 
+from jdistill import files
 from jdistill.errors import UserError
+from jdistill.files import write_json
+from jdistill.folders import replacing
 
 EXACT = "Flat"
+KIND = "index"  # of its folder's seal
 VECTORS, TEXTS, ABOUT = "vectors.faiss", "texts.jsonl", "index.json"
 
 
@@ -80,23 +83,24 @@ class Index:
             )
         return self.faiss_index.search(unit_rows(queries), min(k, self.rows))
 
-    def save(self, folder: Path, texts: Sequence[str], fingerprint: str) -> None:
-        """Writes the vectors, their texts and the fingerprint of their encoder; replaces an older index whole."""
+    def save(self, folder: Path, texts: Sequence[str], fingerprint: str, **settings: Any) -> None:
+        """Writes the vectors, their texts and the fingerprint of their encoder; replaces an older index whole.
+
+        settings: by which it was made, which its seal keeps. Raises UserError where the folder holds anything but an index of ours.
+        """
         if len(texts) != self.rows:
             raise ValueError(f"{len(texts)} texts for {self.rows} vectors")
-        beside, old = folder.with_name(folder.name + ".part"), folder.with_name(folder.name + ".old")
-        for left_over in (beside, old):
-            shutil.rmtree(left_over, ignore_errors=True)
-        beside.mkdir(parents=True)
-        faiss.write_index(self.faiss_index, str(beside / VECTORS))
-        with (beside / TEXTS).open("w") as out:
-            out.writelines(json.dumps(text) + "\n" for text in texts)
-        about = {"encoder_fingerprint": fingerprint, "rows": self.rows, "dim": self.dim}
-        (beside / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
-        if folder.exists():
-            os.replace(folder, old)
-        os.replace(beside, folder)
-        shutil.rmtree(old, ignore_errors=True)
+        with replacing(folder, KIND, key="index", legacy=ABOUT, settings=settings) as beside:
+            _write_faiss(self.faiss_index, beside / VECTORS)
+            with (beside / TEXTS).open("w") as out:
+                out.writelines(json.dumps(text) + "\n" for text in texts)
+            write_json(beside / ABOUT, {"encoder_fingerprint": fingerprint, "rows": self.rows, "dim": self.dim})
+
+
+def _write_faiss(index: faiss.Index, path: Path) -> None:
+    """Writes through Python, whose errors name the file; FAISS's own end a process or say a line of C++."""
+    with open(path, "wb") as file:
+        faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,37 @@ class SavedIndex:
     index: Index
     texts: list[str]
     fingerprint: str
+
+
+def check_kind(kind: str, effort: str, width: int, rows: int) -> None:
+    """Refuses an index that `build` could not make of so many vectors of this width, before there are any. Raises UserError with FAISS's reason."""
+    try:
+        made = faiss.index_factory(width, kind, faiss.METRIC_INNER_PRODUCT)
+        if effort:
+            faiss.ParameterSpace().set_index_parameters(made, effort)  # type: ignore[arg-type]
+    except (RuntimeError, AssertionError) as error:
+        raise _refused(kind, effort, rows, width, error) from None
+    least = _fewest_to_train(made)
+    if rows < least:
+        raise UserError(
+            f"FAISS makes no index {kind!r} of {rows} vectors: its clusters need at least {least} to be trained on"
+        )
+
+
+def _fewest_to_train(made: Any) -> int:
+    """How many vectors the k-means of an index of FAISS's need: one a centroid."""
+    made = faiss.downcast_index(made)
+    inner = [made.index] if hasattr(made, "index") else []  # a transform, or a map of ids, before an index
+    lists = [made.nlist] if hasattr(made, "nlist") else []
+    codes = [made.pq.ksub] if hasattr(made, "pq") else []
+    return max([1, *lists, *codes, *map(_fewest_to_train, inner)])
+
+
+def _refused(kind: str, effort: str, rows: int, width: int, error: Exception) -> UserError:
+    reason = re.sub(r"^Error in .*?\.cpp:\d+: ", "", str(error))
+    return UserError(
+        f"FAISS makes no index {kind!r}{f' with {effort!r}' if effort else ''} of {rows} vectors of width {width}: {reason}"
+    )
 
 
 def build(vectors: np.ndarray, kind: str = EXACT, effort: str = "") -> Index:
@@ -127,16 +162,14 @@ def build(vectors: np.ndarray, kind: str = EXACT, effort: str = "") -> Index:
         if effort:
             faiss.ParameterSpace().set_index_parameters(made, effort)  # type: ignore[arg-type]
     except (RuntimeError, AssertionError) as error:
-        reason = re.sub(r"^Error in .*?\.cpp:\d+: ", "", str(error))
-        raise UserError(
-            f"FAISS makes no index {kind!r}{f' with {effort!r}' if effort else ''} of {len(rows)} vectors of width "
-            f"{rows.shape[1]}: {reason}"
-        ) from None
+        raise _refused(kind, effort, len(rows), rows.shape[1], error) from None
     return Index(made)
 
 
 def load(folder: Path) -> SavedIndex:
     """Reads what Index.save wrote. Raises UserError where a file is missing or damaged, or they do not fit together."""
+    if files.read_seal(folder, KIND) and (wrong := files.damage(folder, KIND)):
+        raise UserError(f"the index in {folder} is damaged ({', '.join(wrong)}); {_remake(folder)}")
     try:
         about = json.loads((folder / ABOUT).read_text())
         texts = [json.loads(line) for line in (folder / TEXTS).read_text().split("\n") if line]
@@ -156,4 +189,4 @@ def load(folder: Path) -> SavedIndex:
 
 
 def _remake(folder: Path) -> str:
-    return f"remove {folder} and make it again"
+    return f"the run's own command, python -m jdistill.main with --workdir {folder.parent}, makes it again"

@@ -12,8 +12,8 @@ from safetensors.numpy import save_file
 
 from jdistill.encoder_files import read_json, read_tensors_of
 from jdistill.export_modules import CUSTOM
+from jdistill.files import write_json
 from jdistill.pma_tensors import from_torch, to_torch
-from jdistill.workdir import write_json
 
 
 def add_interaction(folder: Path, params: Mapping[str, Any], width: int, interaction: str) -> None:

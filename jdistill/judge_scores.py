@@ -11,7 +11,7 @@ from jdistill import sharding
 from jdistill.cache import AnswerCache
 from jdistill.judge import Judge
 from jdistill.progress import log
-from jdistill.shared_answers import places_of
+from jdistill.shared_answers import Answered, ask
 
 BETWEEN = "\x1f"  # query and passage in a cache's key
 CHUNK = 256  # pairs that are sorted by length together; what a killed scoring run loses is one batch of them
@@ -33,11 +33,11 @@ class Scores:
 
     def of(self, queries: Sequence[str], passages: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(z float32 [N], y float16 [N, D]) of the pairs; what is not known yet is asked."""
-        return self.at(self.places(queries, passages))
+        return at(self.ask(queries, passages))
 
-    def places(self, queries: Sequence[str], passages: Sequence[str], alone: bool = False) -> np.ndarray:
-        """Where the answer to each pair is kept, int64 [N]; what is not known yet is asked, and kept batch by batch. All processes of a
-        run call it together (shared_answers.places_of), or one of them alone."""
+    def ask(self, queries: Sequence[str], passages: Sequence[str], alone: bool = False) -> Answered:
+        """The answers to the pairs, for `at` and `logits_at`; what is not known yet is asked, and kept batch by batch. All processes of a
+        run call it together (shared_answers.ask), or one of them alone."""
         # A query that held the separator would be judged as another pair.
         keys = [q.replace(BETWEEN, " ") + BETWEEN + p for q, p in zip(queries, passages, strict=True)]
 
@@ -50,18 +50,18 @@ class Scores:
 
         # The pairs of a query together, which share its beginning; the longest queries first, so that a chunk has few shapes to compile.
         order = sorted(range(len(keys)), key=lambda i: (-len(queries[i]), queries[i], -len(passages[i])))
-        found = np.empty(len(keys), np.int64)
-        found[order] = places_of(self._cache, [keys[i] for i in order], answers, "judged pairs", CHUNK, alone)
-        return found
+        return ask(self._cache, keys, answers, "judged pairs", CHUNK, alone, np.array(order, np.int64))
 
-    def at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(z float32 [N], y float16 [N, D]) of the answers kept there."""
-        found = self._cache.gather(places)
-        return _whole(found), found[:, 2:]
 
-    def logits_at(self, places: np.ndarray) -> np.ndarray:
-        """z alone, float32 [N]: nothing else is read from disk."""
-        return _whole(self._cache.gather(places, slice(0, 2)))
+def at(asked: Answered, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(z float32 [N], y float16 [N, D]) of these pairs, by their number; None: of all."""
+    found = asked.read(rows)
+    return _whole(found), found[:, 2:]
+
+
+def logits_at(asked: Answered, rows: np.ndarray | None = None) -> np.ndarray:
+    """z alone, float32 [N]."""
+    return _whole(asked.read(rows, slice(0, 2)))
 
 
 def _whole(found: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -20,15 +19,17 @@ from jdistill.data.holdout import comparable
 from jdistill.data.labelled_pairs import Pairs, drawn, read_pairs, train_and_test, without
 from jdistill.data.packed_rows import PackedRows
 from jdistill.data.triplets import TripletTokens, same_texts
+from jdistill.digest import digest
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.judge import Judge, judge_of
-from jdistill.judge_scores import Scores
+from jdistill.judge_scores import Scores, at, logits_at
 from jdistill.judged_negatives import mined
 from jdistill.models import lora
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.pma import BRANCHES
 from jdistill.progress import log
+from jdistill.shared_answers import Answered
 from jdistill.train import Data
 
 SAMPLE_OF_EACH = 512  # queries, and passages, of each file that a start is fitted to
@@ -65,12 +66,12 @@ class Judged:
     def judge_scores(self, cfg: ConfigDict, one: JudgedSet, pairs: Pairs) -> np.ndarray:
         """What the judge says of the pairs of a file, float32 [N], from the cache where it has them; asked by this process alone."""
         scores = Scores(self.judges[one.branch], cache_folder(cfg))
-        return scores.logits_at(scores.places(pairs.queries, pairs.passages, alone=True))
+        return logits_at(scores.ask(pairs.queries, pairs.passages, alone=True))
 
     def ask_for_evaluation(self, cfg: ConfigDict) -> None:
         """Asks for what the evaluation reads, all processes of a run together."""
         for one in self.sets:
-            Scores(self.judges[one.branch], cache_folder(cfg)).places(*evaluation_pairs(cfg, one))
+            Scores(self.judges[one.branch], cache_folder(cfg)).ask(*evaluation_pairs(cfg, one))
 
 
 def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
@@ -167,8 +168,8 @@ def judgement_data(cfg: ConfigDict, given: Judged) -> tuple[TokenTable, Data]:
         ids, mask = tokens.padded(rows, width, model.config.pad_token_id)
         return {"ids": ids, "mask": mask, "label": label[rows]}
 
-    digest = hashlib.blake2b(tokens.ids.tobytes() + label.tobytes(), digest_size=16).hexdigest()
-    return tokens, Data(make_batches(cfg, tokens.lengths), rows_of, digest, "judgements")
+    fingerprint = digest(tokens.ids, tokens.offsets, label)
+    return tokens, Data(make_batches(cfg, tokens.lengths), rows_of, fingerprint, "judgements")
 
 
 def imitates(cfg: ConfigDict) -> bool:
@@ -209,67 +210,71 @@ def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bo
             columns,
             same_texts(one.candidates.queries),
         )
-        places = np.full(columns.shape, -1, np.int64)
+        pair_of = np.full(columns.shape, -1, np.int64)
+        pair_of[columns >= 0] = np.arange((columns >= 0).sum())
         scores = None if made_up or not imitates(cfg) else Scores(given.judges[one.branch], cache_folder(cfg))
-        if scores is not None:
-            places[columns >= 0] = scores.places(*one.candidates.pairs())
         parts.append(
             _Part(
                 PackedRows(tokens, cfg.length_multiple),
-                places,
+                pair_of,
                 sum(one.candidates.counts[:2]),
-                scores,
+                scores.ask(*one.candidates.pairs()) if scores else None,
                 one.branch == BRANCHES[0],
                 bool(cfg.loss.gamma),
             )
         )
-    starts = np.cumsum([0, *(len(part.places) for part in parts)])
+    starts = np.cumsum([0, *(len(part.pair_of) for part in parts)])
     group = np.repeat(np.arange(len(parts)), np.diff(starts))
 
     def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
         which = int(group[rows[0]])
         return parts[which].batch(rows - starts[which], width, student.config.pad_token_id)
 
-    digest = hashlib.blake2b(digest_size=16)
-    for one in given.sets:
-        digest.update(one.candidates.columns.tobytes() + given.judges[one.branch].fingerprint().encode())
-        for text in [*one.candidates.queries, *one.candidates.passages]:
-            digest.update(text.encode() + b"\n")
-    lengths = np.concatenate([part.packed.lengths for part in parts])
-    digest.update(lengths.tobytes())  # which decide the order
+    lengths = np.concatenate([part.packed.lengths for part in parts])  # which decide the order
+    of_sets = [
+        (
+            one.candidates.columns,
+            given.judges[one.branch].fingerprint(),
+            one.candidates.queries,
+            one.candidates.passages,
+        )
+        for one in given.sets
+    ]
+    fingerprint = digest(*(part for parts_of_set in of_sets for part in parts_of_set), lengths)
     tokens_of_rows = np.concatenate([part.packed.text_lengths.sum(1) for part in parts])
     batches = replace(make_batches(cfg, lengths), groups=group, tokens=tokens_of_rows)
-    per_row = 1 + parts[0].places.shape[1]
+    per_row = 1 + parts[0].pair_of.shape[1]
     # What is fitted to the text is to fit queries and passages of each file alike.
     sides = [side for part in parts for side in (part.packed.tokens.anchors, part.packed.tokens.passages)]
     sample = reduce(TokenTable.joined, (side.some(SAMPLE_OF_EACH) for side in sides))
-    return sample, Data(batches, rows_of, digest.hexdigest(), "queries", per_row)
+    return sample, Data(batches, rows_of, fingerprint, "queries", per_row)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The rows of one file. features: whether r is asked for."""
+    """The rows of one file. pair_of: int64 [N, C], the number of each candidate's pair in `judged`; -1: no candidate. features: whether r
+    is asked for."""
 
     packed: PackedRows
-    places: np.ndarray
+    pair_of: np.ndarray
     near: int
-    scores: Scores | None
+    judged: Answered | None
     symmetric: bool
     features: bool
 
     @cached_property
     def z(self) -> np.ndarray:
         """float32 [N, C], 0 where there is no candidate."""
-        found = np.zeros(self.places.shape, np.float32)
-        if self.scores is not None:
-            found[self.places >= 0] = self.scores.logits_at(self.places[self.places >= 0])
+        found = np.zeros(self.pair_of.shape, np.float32)
+        if self.judged is not None:
+            found[self.pair_of >= 0] = logits_at(self.judged)
         return found
 
     def batch(self, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
         r = np.zeros((len(rows), self.near, self.near), np.float32)
-        if self.scores is not None and self.features:
-            there = self.places[rows, : self.near]
-            y = self.scores.at(np.maximum(there, 0).ravel())[1].astype(np.float32).reshape(*there.shape, -1)
+        if self.judged is not None and self.features:
+            there = self.pair_of[rows, : self.near]
+            y = at(self.judged, np.maximum(there, 0).ravel())[1].astype(np.float32).reshape(*there.shape, -1)
             y /= np.maximum(np.linalg.norm(y, axis=-1, keepdims=True), 1e-12)
             r = y @ y.transpose(0, 2, 1)
         about = {"z": self.z[rows], "r": r, "symmetric": np.full(len(rows), self.symmetric)}

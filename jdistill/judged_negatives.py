@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from ml_collections import ConfigDict
 
 from jdistill import loading, sharding
 from jdistill.corpus import cache_folder
 from jdistill.data.candidates import Queries, in_turn
 from jdistill.data.mining import Rules, bm25_search, mine, read_mined, scored_by
+from jdistill.digest import digest
 from jdistill.mine import dense_search
 
 
@@ -27,12 +26,11 @@ def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[s
     by_vectors = None
     by_words = f"bm25, cleared by {encoder.fingerprint()}" if encoder and relative else "bm25"
     for by in (by_words, encoder.fingerprint()) if encoder else (by_words,):
-        digest = hashlib.blake2b(repr((by, rules, positives)).encode(), digest_size=16)
-        for text in [*queries.texts, *passages]:
-            digest.update(text.encode() + b"\n")
-        out = cache_folder(cfg) / "mined" / f"{digest.hexdigest()}.jsonl"
-        if not out.is_file() and sharding.is_first_process():
+        name = digest(repr((by, rules, positives)), queries.texts, passages)
+        out = cache_folder(cfg) / "mined" / f"{name}.jsonl"
+        if sharding.is_first_process() and read_mined(out, queries.texts, passages) is None:
             out.parent.mkdir(parents=True, exist_ok=True)
+            out.unlink(missing_ok=True)
             if encoder and by != "bm25" and by_vectors is None:
                 by_vectors = dense_search(encoder, queries.texts, passages, window)
             search, score_of = by_vectors or bm25_search(queries.texts, passages, window)
@@ -40,5 +38,5 @@ def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[s
                 search = scored_by(bm25_search(queries.texts, passages, window)[0], score_of)
             mine(queries.texts, positives, passages, search, score_of, rules, by, out)
         sharding.wait_for_all("mined negatives")
-        found.append([record["negatives"] for record in read_mined(out)])
+        found.append([record["negatives"] for record in read_mined(out, queries.texts, passages) or []])
     return [list(in_turn(*rankings)) for rankings in zip(*found, strict=True)]

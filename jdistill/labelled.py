@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,15 @@ from jdistill import sharding
 from jdistill.cache import AnswerCache, whole
 from jdistill.classifier import Classifier, load_classifier
 from jdistill.corpus import cache_folder, make_batches, tokens_of
-from jdistill.data.batches import TokenTable
+from jdistill.data.batches import TokenTable, check_rows
 from jdistill.data.task_augment import task_variants
 from jdistill.data.tasks import Split, Task, read_task
+from jdistill.digest import digest
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.evals.classify import classification_scores
 from jdistill.progress import log
-from jdistill.shared_answers import places_of
+from jdistill.shared_answers import ask
 from jdistill.train import Data
 
 UNKNOWN = -1  # the label of a row that has none
@@ -84,7 +84,7 @@ def teacher_logits(teacher: Classifier, split: Split, folder: Path) -> np.ndarra
     keys = (
         split.texts
         if split.others is None
-        else [a + BETWEEN + b for a, b in zip(split.texts, split.others, strict=True)]
+        else [a.replace(BETWEEN, " ") + BETWEEN + b for a, b in zip(split.texts, split.others, strict=True)]
     )
 
     def answer(rows: list[str]) -> np.ndarray:
@@ -93,7 +93,7 @@ def teacher_logits(teacher: Classifier, split: Split, folder: Path) -> np.ndarra
         texts, others = zip(*(row.split(BETWEEN, 1) for row in rows), strict=True)
         return teacher.logits(texts, others)
 
-    return cache.gather(places_of(cache, keys, whole(answer), "the fine-tuned teacher's logits"))
+    return ask(cache, keys, whole(answer), "the fine-tuned teacher's logits").read()
 
 
 def labelled_data(cfg: ConfigDict, given: Labelled, student: Encoder) -> tuple[TokenTable, Data]:
@@ -101,10 +101,10 @@ def labelled_data(cfg: ConfigDict, given: Labelled, student: Encoder) -> tuple[T
     "logits"."""
     train = given.rows
     tables = [tokens_of(cfg, student, side) for side in (train.texts, train.others) if side is not None]
+    check_rows(labels=len(train.labels), **{f"side_{i}": len(table.lengths) for i, table in enumerate(tables)})
+    check_rows(labels=len(train.labels), logits=len(train.labels if given.logits is None else given.logits))
     lengths = np.max([table.lengths for table in tables], axis=0)
-    digest = hashlib.blake2b(train.labels.tobytes(), digest_size=16)
-    for text in [*train.texts, *(train.others or [])]:
-        digest.update(text.encode() + b"\n")
+    fingerprint = digest(train.labels, train.texts, train.others or [])
 
     def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
         sides = [table.padded(rows, width, student.config.pad_token_id) for table in tables]
@@ -115,7 +115,7 @@ def labelled_data(cfg: ConfigDict, given: Labelled, student: Encoder) -> tuple[T
         }
         return batch if given.logits is None else batch | {"logits": given.logits[rows]}
 
-    return tables[0], Data(make_batches(cfg, lengths), rows_of, digest.hexdigest(), "labelled rows", len(tables))
+    return tables[0], Data(make_batches(cfg, lengths), rows_of, fingerprint, "labelled rows", len(tables))
 
 
 def task_scores(task: Task, student: Encoder, head: dict[str, Any], rows: Split) -> dict[str, float]:

@@ -20,13 +20,14 @@ from ml_collections import ConfigDict
 
 from jdistill import sharding
 from jdistill.compile_cache import keep_compiled_programs
-from jdistill.errors import UserError, exits_cleanly
+from jdistill.completeness import lacking
+from jdistill.errors import UserError, exits_cleanly, keep_crashes_in
 from jdistill.finish import finish
 from jdistill.progress import log, setup_logging
 from jdistill.run import plans, prepare, stages_of, train_stages
 from jdistill.run_flags import CONFIG, WORKDIR, parse
 from jdistill.train import Interrupted
-from jdistill.workdir import settle_config
+from jdistill.workdir import clear_temporary, only_run, settle_config
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "print the plan (parameters, steps, memory, disk, time) and stop")
 COORDINATOR = flags.DEFINE_string(
@@ -43,11 +44,24 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
             print(of_stage)
         return
     stages_of(cfg)  # before the folder belongs to this config
-    settle_config(cfg, workdir)
-    if (workdir / "results.json").is_file():
+    with only_run(workdir):
+        keep_crashes_in(workdir)
+        settle_config(cfg, workdir)
+        train_and_finish(cfg, workdir)
+
+
+def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:
+    """What is left of a run, in a folder that this process holds."""
+    finished, lacks = (workdir / "results.json").is_file(), lacking(cfg, workdir)
+    if not lacks:
         log.info("%s is complete: see %s and %s", workdir, workdir / "results.json", workdir / "report.html")
         return
+    if finished:
+        log.info(
+            "%s is finished, but %s; made again", workdir, "; ".join(what for part in lacks.values() for what in part)
+        )
     log.info("devices: %s", sharding.describe())
+    clear_temporary(workdir)
     ready = prepare(cfg)
     trained = train_stages(ready, workdir)
     ready.answers.held_out()  # which all processes must ask for

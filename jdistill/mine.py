@@ -23,7 +23,8 @@ from jdistill.data.mining import Rules, Search, bm25_search, mine
 from jdistill.data.sources import read_texts
 from jdistill.data.triplets import read_triplets
 from jdistill.encoder import Encoder
-from jdistill.errors import UserError, exits_cleanly
+from jdistill.errors import exits_cleanly
+from jdistill.folders import check_out_file
 from jdistill.progress import log, setup_logging
 
 
@@ -61,12 +62,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--last", type=int, default=100, help="the rank where the search for negatives ends")
     parser.add_argument("--margin", type=float, help="a negative scores at least so much below the worst positive")
     parser.add_argument("--relative_margin", type=float, help="and at most this share of its score, such as 0.95")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file --out")
     flags = parser.parse_args(argv)
     keep_compiled_programs()
     setup_logging()
     rules = Rules(flags.count, flags.first, flags.last, flags.margin, flags.relative_margin)
-    if flags.out.is_file():
-        raise UserError(f"--out={flags.out} is there already; remove it or choose another name")
+    check_out_file(flags.out, "--out", flags.overwrite)
     pairs = read_triplets(flags.pairs, key="pairs")
     passages = list(dict.fromkeys(pairs.positives))
     if flags.corpus:

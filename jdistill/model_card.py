@@ -11,6 +11,7 @@ from jdistill.bilstm_files import is_bilstm, max_length
 from jdistill.bilstm_files import read_config as bilstm_config
 from jdistill.encoder_files import read_pooler
 from jdistill.export_modules import TRANSFORMER, is_built_in
+from jdistill.files import write_bytes
 from jdistill.models.pooling import POOLERS
 
 HEAD = """---
@@ -80,11 +81,11 @@ TOKENS = {
 }
 
 
-def write_card(workdir: Path, folder: Path, measured: str = "") -> None:
-    """README.md in an exported folder, from the run's config.json and, once there is one, its results.json. measured: what the
-    run's figures are of, where they are not of this folder."""
+def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[str, Any] | None = None) -> None:
+    """README.md in an exported folder, from the run's config.json and its results (None: its results.json, once there is one). measured: what
+    the run's figures are of, where they are not of this folder."""
     config = _read(workdir / "config.json")
-    results = _read(workdir / "results.json")
+    results = _read(workdir / "results.json") if results is None else results
     model, modules = _read(folder / "config.json"), json.loads((folder / "modules.json").read_text())
     recurrent = is_bilstm(modules)
     architecture = bilstm_config(folder, modules, 0) if recurrent else convert.read_config(folder)
@@ -121,9 +122,7 @@ def write_card(workdir: Path, folder: Path, measured: str = "") -> None:
     rows += [INT8_FOLDER.format(name=workdir.name, file=path.name) for path in sorted(folder.glob("torch_int8*"))]
     text += INT8.format(rows="\n".join(rows)) if rows else ""
     text += NOT_MEASURED.format(what=measured) if measured and results else _figures(results, config)
-    beside = folder / "README.md.tmp"
-    beside.write_text(text)
-    beside.replace(folder / "README.md")
+    write_bytes(folder / "README.md", text.encode("utf-8", "replace"))
 
 
 def described(pooling: str, num_layers: int) -> str:

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import absl.logging
 from tqdm import tqdm
 
+from jdistill.printable import printable
+
 log = logging.getLogger("jdistill")
 
 
@@ -18,13 +20,20 @@ def setup_logging(level: int = logging.INFO) -> None:
     """Sends jdistill's log lines, with the time of day, to standard error. Calling it twice changes nothing."""
     if not log.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+        handler.setFormatter(_Printable("%(asctime)s %(message)s", "%H:%M:%S"))
         log.addHandler(handler)
         log.propagate = False
     log.setLevel(level)
     # Libraries tell at INFO which backends they did not find and each file that a checkpoint writes.
     logging.getLogger("jax").setLevel(logging.WARNING)
     absl.logging.set_verbosity(absl.logging.WARNING)
+
+
+class _Printable(logging.Formatter):
+    """Log lines in which a text's control characters are shown, not obeyed."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), keep="\n")
 
 
 class Progress:

@@ -197,16 +197,16 @@ def configuration(page: Page, config: dict[str, Any], missing: str, command: str
     page.put("pre", command.replace(" --", " \\\n    --"))
 
 
-def write_report(workdir: Path) -> Path:
+def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
     """Writes report.html and report/*.png into the folder of a run, from what it holds; returns the page's path.
 
-    Reads config.json, results.json and STAGE/metrics.jsonl; where one is missing or spoilt the page says so in a
-    line. Raises UserError where `workdir` is not a folder.
+    Reads config.json, results.json (or takes `results`, which are yet to be written) and STAGE/metrics.jsonl; where one is missing or
+    spoilt the page says so in a line. Raises UserError where `workdir` is not a folder.
     """
     if not workdir.is_dir():
         raise UserError(f"--workdir {workdir}: no such folder; give the folder of a run (it holds config.json)")
     config, no_config = read_json(workdir / "config.json")
-    found, no_results = read_json(workdir / "results.json")
+    found, no_results = read_json(workdir / "results.json") if results is None else (results, "")
     results = {
         key: found[key] if isinstance(found.get(key), dict) else {}
         for key in (
@@ -279,7 +279,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m jdistill.report", description=__doc__)
     parser.add_argument("--workdir", type=Path, required=True, help="the folder of a run")
     setup_logging()
-    log.info("report written to %s", write_report(parser.parse_args(argv).workdir))
+    workdir = parser.parse_args(argv).workdir
+    if workdir.is_dir() and "method" not in read_json(workdir / "config.json")[0]:
+        for name in ("report.html", "report"):
+            if (workdir / name).exists():
+                raise UserError(f"--workdir={workdir} is no run's folder, and holds a {name} that is not jdistill's")
+    log.info("report written to %s", write_report(workdir))
     return 0
 
 

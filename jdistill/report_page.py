@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
 from html import escape
 from io import BytesIO
@@ -14,6 +13,8 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
+
+from jdistill.files import write_bytes
 
 BLUE, RED = "#14568c", "#c4461a"  # the teacher and a mark; readable on both backgrounds
 
@@ -77,14 +78,9 @@ def best_point(name: str, steps: np.ndarray, values: np.ndarray) -> tuple[int, f
 
 
 def keep(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all: beside, then renamed."""
+    """Writes a file whole or not at all, and its folder where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".part")
-    try:
-        beside.write_bytes(content)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_bytes(path, content)
 
 
 class Page:

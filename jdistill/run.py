@@ -11,7 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill import corpus as text
-from jdistill import loading, plan, sharding
+from jdistill import loading, plan, preflight, sharding
 from jdistill.convert import names_of
 from jdistill.data.triplets import Triplets
 from jdistill.encoder import Encoder
@@ -19,6 +19,7 @@ from jdistill.errors import UserError
 from jdistill.evals import agreement, sts
 from jdistill.evals.pair_labels import average_precision
 from jdistill.export import write_files
+from jdistill.folders import replacing
 from jdistill.host_memory import give_back_freed_memory
 from jdistill.judged import Judged, candidate_data, judgement_data, read_judged
 from jdistill.labelled import Labelled, labelled_data, read_labelled, task_scores
@@ -127,12 +128,17 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
     student, is_teacher = run.start, run.is_teacher
     done: list[dict[str, Any]] = []
     params: Tree = {}
+    check_start(run)
     for stage in run.stages:
         folder = workdir / stage.name
         method, data = open_stage(run, stage, student, is_teacher)
         vectors = run.answers.held_out()
+        if stage.trains == "student":
+            preflight.check_index(run.cfg, method.student.dim, indexed(run))
+        preflight.check_room(run.cfg, method, folder, indexed(run))
         if sharding.is_first_process() and stage.trains == "student":
-            write_files(method.student, folder / "student")
+            with replacing(folder / "student", "student", key="the student's files", legacy="modules.json") as beside:
+                write_files(method.student, beside)
             of_teachers = 100 * share(method, run.teacher)
             log.info("student: %d parameters, %.0f %% of the teacher's", method.student.num_params, of_teachers)
         sharding.wait_for_all("stage folder")
@@ -143,13 +149,35 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
         give_back_freed_memory()
         if stage.trains == "judge" and run.judged is not None:
             if sharding.is_first_process():
-                save_adapters(method, params, stage.cfg.lora.alpha, folder / "adapter")
+                with replacing(
+                    folder / "adapter", "adapter", key="the adapter", legacy="adapter_config.json"
+                ) as beside:
+                    save_adapters(method, params, stage.cfg.lora.alpha, beside)
             run = replace(run, judged=run.judged.with_model(method.trained(params)))
         else:
             student, is_teacher = method.trained(params), False
         sentences = steps * stage.cfg.batch_size * data.texts_per_row
         done.append({"name": stage.name, "seconds": seconds, "steps": steps, "sentences": sentences})
     return Trained(student, params, run.judged, done)
+
+
+def check_start(run: Run) -> None:
+    """Looks at the teacher's answers to a few texts, all of which a run asks of it anyway. Raises UserError where they are all alike."""
+    learnt = any(stage.teacher for stage in run.stages)
+    texts = (run.words.train if learnt else run.words.held_out)[: preflight.SAMPLE]
+    if texts:
+        preflight.check_teacher(run.teacher, run.start, texts, run.answers.of(texts))
+
+
+def indexed(run: Run) -> int:
+    """How many texts the run has for its index."""
+    return len(run.words.train) + len(run.words.held_out) or len(passages(run.judged))
+
+
+def passages(judged: Judged | None) -> list[str]:
+    """The distinct passages of all files of labelled pairs, those that answer questions first."""
+    sets = sorted(judged.sets, key=lambda one: one.branch == BRANCHES[0]) if judged else []
+    return list(dict.fromkeys(text for one in sets for text in one.passages))
 
 
 def agrees(stage: Stage) -> bool:

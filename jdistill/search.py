@@ -11,6 +11,7 @@ from jdistill import index
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.pair_scorer import load_pair_scorer
+from jdistill.printable import printable
 from jdistill.progress import setup_logging
 
 PROPOSED = 100  # texts that the index proposes for an interaction module to rank
@@ -65,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     keep_compiled_programs()
     setup_logging()
     for rank, (score, text) in enumerate(answer(args.workdir, args.query, args.k), 1):
-        print(f"{rank:3d}  {score:.3f}  {text}")
+        print(f"{rank:3d}  {score:.3f}  {printable(text)}")
     return 0
 
 

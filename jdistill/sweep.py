@@ -28,14 +28,15 @@ from absl import app, flags
 from ml_collections import ConfigDict
 
 from jdistill.compile_cache import keep_compiled_programs
-from jdistill.errors import UserError, exits_cleanly
+from jdistill.errors import UserError, exits_cleanly, keep_crashes_in
+from jdistill.files import write_json
 from jdistill.progress import log, setup_logging
 from jdistill.run import prepare, train_stages
 from jdistill.run_flags import CONFIG, WORKDIR, parse
 from jdistill.sweep_page import write_sweep_page
 from jdistill.sweep_space import Space, check_space, parse_space
 from jdistill.train import Diverged, Interrupted
-from jdistill.workdir import settle_config, write_json
+from jdistill.workdir import clear_temporary, only_run, settle_config
 
 try:
     import optuna
@@ -81,15 +82,26 @@ def sweep(
     Raises UserError for a value that the method refuses (before the first trial), and a workdir of another sweep.
     """
     check_space(cfg, space)
+    with only_run(workdir, "a sweep"):
+        return _sweep(cfg, workdir, space, sampler, trials, prune, seed, trainer)
+
+
+def _sweep(
+    cfg: ConfigDict,
+    workdir: Path,
+    space: Space,
+    sampler: str,
+    trials: int,
+    prune: bool,
+    seed: int,
+    trainer: Trainer,
+) -> list[dict[str, Any]]:
+    """As sweep, of a folder that this process holds."""
+    keep_crashes_in(workdir)
     settle_config(_identity(cfg, space, sampler), workdir)
+    clear_temporary(workdir)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(workdir / "study.log"))),
-        study_name="sweep",
-        direction="maximize",
-        load_if_exists=True,
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=4) if prune else optuna.pruners.NopPruner(),
-    )
+    study = _open_study(workdir, prune)
     before = _take_up_killed(study)
     if sampler == "grid":
         combinations = list(
@@ -118,6 +130,23 @@ def sweep(
         _run(study, trial, before.pop(name, {}), partial(trainer, mine, workdir / "trials" / name))
         _write(workdir, study)
     return _write(workdir, study)
+
+
+def _open_study(workdir: Path, prune: bool) -> optuna.Study:
+    """The study of the folder's trials, as far as they have come."""
+    path = workdir / "study.log"
+    try:
+        return optuna.create_study(
+            storage=JournalStorage(JournalFileBackend(str(path))),
+            study_name="sweep",
+            direction="maximize",
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=4) if prune else optuna.pruners.NopPruner(),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+        raise UserError(
+            f"{path} is damaged ({error}); bring it back, or delete it to run the sweep's trials again"
+        ) from None
 
 
 def _run(

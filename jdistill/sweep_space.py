@@ -11,10 +11,10 @@ from ml_collections import ConfigDict
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from jdistill.errors import UserError
+from jdistill.files import flat
 from jdistill.models.pooling import known
 from jdistill.optimizer import make_optimizer
 from jdistill.run import has_own_score, stages_of
-from jdistill.workdir import flat
 
 Space = dict[str, BaseDistribution]
 

@@ -19,8 +19,8 @@ from jdistill import convert
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.export_modules import CUSTOM
+from jdistill.files import write_json
 from jdistill.models.bilstm import BilstmConfig
-from jdistill.workdir import write_json
 
 MODULE = "int8_transformer"
 # How much of a channel's range the weights take over. The paper's 0.5 is for large language models; MiniLM's few large channels

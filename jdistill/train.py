@@ -250,9 +250,9 @@ def train(
             if writer:
                 with suppress(OSError):  # on a full disk the lines that still wait in a buffer are lost, as said above
                     writer.close()
-    best = checkpoints.best_step()
-    if best is not None and best != steps:
-        log.info("the best dev score is that of step %d, which is exported", best)
+    best = checkpoints.best_first()
+    if best and best[0] != done:
+        log.info("the best dev score is that of step %d, which is exported", best[0])
         _, restored, _ = checkpoints.restore(abstract(state)._asdict(), best)
         state = TrainState(**restored)
     checkpoints.close()

@@ -1,8 +1,11 @@
-"""A run's folder: which config it belongs to, and JSON files that are whole or not there."""
+"""A run's folder: whether it is one, which config it belongs to, and that one run at a time works in it."""
 
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,67 @@ from ml_collections import ConfigDict
 
 from jdistill import sharding
 from jdistill.errors import UserError
+from jdistill.files import TEMPORARY, files_in, flat, write_json
+from jdistill.locks import only_one
+from jdistill.progress import log
 
-MAY_CHANGE = {"cache_dir", "log_every", "index_texts"}  # keys that change neither the student nor its figures
+# Keys that change neither the student's weights nor on which text they were trained. OF_RESULTS: of them those that a finished run's figures,
+# index or graph were made by.
+OF_RESULTS = (
+    "onnx", "index", "index_effort", "index_texts", "latency_texts", "evaluate_teacher", "rescore", "test_pairs", "threshold_pairs",
+)  # fmt: skip
+MAY_CHANGE = {"cache_dir", "log_every", "keep_last", *OF_RESULTS}
+
+
+def check_is_run(workdir: Path) -> None:
+    """Refuses a folder that is no run's."""
+    if not workdir.is_dir():
+        raise UserError(f"--workdir={workdir}: no such folder; give the folder of a run (it holds config.json)")
+    if not is_config(_read(workdir / "config.json")):
+        raise UserError(f"--workdir={workdir} holds no config.json of a run of jdistill's; give the folder of a run")
+
+
+def check_may_be_run(workdir: Path) -> None:
+    """Refuses what a new run may not take for its folder: a file, or a folder that holds anything but a run."""
+    if workdir.exists() and not workdir.is_dir():
+        raise UserError(f"--workdir={workdir} is a file; name a folder")
+    parent = next((place for place in workdir.absolute().parents if place.exists()), Path("/"))
+    if not parent.is_dir():
+        raise UserError(f"--workdir={workdir}: {parent} is a file; name a folder")
+    if not workdir.is_dir() or (workdir / "config.json").is_file():
+        return
+    if there := sorted(files_in(workdir)) or sorted(path.name for path in workdir.iterdir() if not _temporary(path)):
+        some = ", ".join(there[:3]) + (f" and {len(there) - 3} more" if len(there) > 3 else "")
+        raise UserError(
+            f"--workdir={workdir} is not empty and holds no run (it holds {some}); choose a new or an empty folder"
+        )
+
+
+@contextmanager
+def only_run(workdir: Path, what: str = "a run") -> Iterator[None]:
+    """Makes the folder and holds it for this run, of all its processes; another is refused and told who works there."""
+    refused: UserError | None = None
+    with ExitStack() as stack:
+        if sharding.is_first_process():
+            try:
+                check_may_be_run(workdir)
+                workdir.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(only_one(workdir / f"{TEMPORARY}lock", workdir, what))
+            except UserError as error:
+                refused = error
+        if sharding.any_process(refused is not None):
+            raise refused or UserError(f"{workdir}: the first process was refused, see its message")
+        yield
+
+
+def clear_temporary(workdir: Path) -> None:
+    """Takes away what killed processes were writing, in a folder that this one holds."""
+    if sharding.is_first_process():
+        for path in [path for path in workdir.rglob(f"{TEMPORARY}*") if path.name != f"{TEMPORARY}lock"]:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else path.unlink(
+                missing_ok=True
+            )
+    sharding.wait_for_all("clearing")
 
 
 def settle_config(cfg: ConfigDict, workdir: Path) -> None:
@@ -19,34 +81,47 @@ def settle_config(cfg: ConfigDict, workdir: Path) -> None:
     path = workdir / "config.json"
     mine = json.loads(cfg.to_json())
     if path.is_file():
-        theirs = json.loads(path.read_text())
-        flat_mine, flat_theirs = flat(mine), flat(theirs)
-        differ = [
-            key
-            for key in sorted(flat_mine.keys() | flat_theirs.keys())
-            if flat_mine.get(key) != flat_theirs.get(key) and key not in MAY_CHANGE
-        ]
-        if differ:
-            rows = "\n".join(f"  {key}: {flat_theirs.get(key)!r} there, {flat_mine.get(key)!r} now" for key in differ)
+        theirs = _read(path)
+        if not is_config(theirs):
+            raise UserError(
+                f"{path} is damaged, or no config of a run of jdistill's; bring it back, or choose another --workdir"
+            )
+        differ = _difference(flat(theirs), flat(mine))
+        if fixed := {key: of for key, of in differ.items() if key not in MAY_CHANGE}:
+            rows = "\n".join(f"  {key}: {there!r} there, {now!r} now" for key, (there, now) in fixed.items())
             raise UserError(
                 f"{workdir} belongs to a run with another config:\n{rows}\nChoose another --workdir, or give the same keys"
             )
-        return
-    workdir.mkdir(parents=True, exist_ok=True)
+        if not differ:
+            return
+        for key, (there, now) in differ.items():
+            log.info("%s is %r now, and was %r: it does not change the student", key, now, there)
     if sharding.is_first_process():
         write_json(path, mine)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Writes beside, then renames."""
-    beside = path.with_suffix(".tmp")
-    beside.write_text(json.dumps(content, indent=2) + "\n")
-    beside.replace(path)
+def is_config(content: Any) -> bool:
+    """Whether a JSON file's content is the config of a run."""
+    return isinstance(content, dict) and isinstance(content.get("method"), str)
 
 
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested dict as one of dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return found
+def of_results(cfg: ConfigDict) -> dict[str, Any]:
+    """The values of those OF_RESULTS keys that a config has."""
+    return {key: cfg[key] for key in OF_RESULTS if key in cfg}
+
+
+def _difference(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    keys = sorted(theirs.keys() | mine.keys())
+    return {key: (theirs.get(key), mine.get(key)) for key in keys if theirs.get(key) != mine.get(key)}
+
+
+def _read(path: Path) -> Any:
+    """A JSON file's content; None where there is none that can be read."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _temporary(path: Path) -> bool:
+    return path.name.startswith(TEMPORARY)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from jdistill.cache import AnswerCache
+from jdistill.cache import AnswerCache, DamagedRows, whole
 from jdistill.errors import UserError
+from jdistill.shared_answers import ask
 
 
 class Counting:
@@ -33,7 +35,7 @@ def test_an_answer_is_found_again_whatever_the_order_batch_or_corpus(tmp_path: P
     mixed = ["text 9", "new one", "text 0"]
     np.testing.assert_array_equal(cache.gather(cache.rows(mixed)), Counting()(mixed))
     assert cache.rows(["never asked"]).tolist() == [-1]
-    assert isinstance(cache.parts[0], np.memmap)
+    assert isinstance(cache.parts[0].values, np.memmap)
 
 
 def test_a_killed_fill_loses_at_most_its_chunk(tmp_path: Path) -> None:
@@ -73,13 +75,71 @@ def test_parts_of_several_processes_are_read_together(tmp_path: Path) -> None:
     np.testing.assert_array_equal(cache.gather(cache.rows(["c", "a", "b"])), Counting()(["c", "a", "b"]))
 
 
-def test_two_fills_of_one_part_at_once_are_refused(tmp_path: Path) -> None:
+def test_two_fills_at_once_take_a_part_each(tmp_path: Path) -> None:
     def nested(texts: list[str]) -> np.ndarray:
-        AnswerCache(tmp_path, 3).fill(["other"], Counting())
+        AnswerCache(tmp_path, 3).fill(["other"], Counting())  # while the first part is held
         return Counting()(texts)
 
-    with pytest.raises(UserError, match="another process is filling"):
-        AnswerCache(tmp_path, 3).fill(["a"], nested)
+    AnswerCache(tmp_path, 3).fill(["a"], nested)
+    assert sorted(path.name for path in tmp_path.glob("*.keys")) == ["part-00000.keys", "part-00001.keys"]
+    cache = AnswerCache(tmp_path, 3)
+    np.testing.assert_array_equal(cache.gather(cache.rows(["a", "other"])), Counting()(["a", "other"]))
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x10
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("end, at", [("values", 4), ("values", -1), ("sums", 5), ("keys", 3)])
+def test_a_changed_byte_is_never_an_answer(tmp_path: Path, end: str, at: int, caplog: pytest.LogCaptureFixture) -> None:
+    texts = [f"text {i}" for i in range(9)]
+    AnswerCache(tmp_path, 3).fill(texts, Counting())
+    AnswerCache(tmp_path, 3, writer=1).fill(["of another part"], Counting())
+    flip(tmp_path / f"part-00000.{end}", at)
+    teacher = Counting()
+    with caplog.at_level("INFO", logger="jdistill"):
+        answers = ask(AnswerCache(tmp_path, 3), [*texts, "of another part"], whole(teacher), "answers")
+        np.testing.assert_array_equal(answers.read(), Counting()([*texts, "of another part"]))
+    assert len(teacher.asked) == 1 and ("damaged" in caplog.text) == (end != "keys")
+    # And it is mended for good.
+    teacher.asked.clear()
+    again = AnswerCache(tmp_path, 3)
+    assert again.fill(texts, teacher) == 0
+    np.testing.assert_array_equal(again.gather(again.rows(texts)), Counting()(texts))
+
+
+@pytest.mark.parametrize("end", ["values", "sums", "keys"])
+@pytest.mark.parametrize("left", [0, 7, 20, None])
+def test_a_file_cut_or_lost_is_asked_again(tmp_path: Path, end: str, left: int | None) -> None:
+    texts = [f"text {i}" for i in range(9)]
+    AnswerCache(tmp_path, 3).fill(texts, Counting())
+    path = tmp_path / f"part-00000.{end}"
+    path.unlink() if left is None else path.write_bytes(path.read_bytes()[:left])
+    cache = AnswerCache(tmp_path, 3)
+    cache.fill(texts, Counting())
+    np.testing.assert_array_equal(cache.gather(cache.rows(texts)), Counting()(texts))
+
+
+def test_answers_from_before_there_were_checksums_are_found(tmp_path: Path) -> None:
+    AnswerCache(tmp_path, 3).fill(["a", "b"], Counting())
+    (tmp_path / "part-00000.sums").unlink()
+    teacher = Counting()
+    cache = AnswerCache(tmp_path, 3)
+    assert cache.fill(["a", "b"], teacher) == 0
+    np.testing.assert_array_equal(cache.gather(cache.rows(["b"])), Counting()(["b"]))
+    flip(tmp_path / "part-00000.values", 1)
+    with pytest.raises(DamagedRows, match="1 answers in"):
+        AnswerCache(tmp_path, 3).gather(np.array([0, 1]))
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{", '{"width": 3}', "9" * 5000, "[" * 100_000])
+def test_a_broken_about_file_is_written_again(tmp_path: Path, content: str) -> None:
+    AnswerCache(tmp_path, 3).fill(["a"], Counting())
+    (tmp_path / "about.json").write_text(content)
+    assert len(AnswerCache(tmp_path, 3)) == 1
+    assert json.loads((tmp_path / "about.json").read_text())["width"] == 3
 
 
 def test_an_answer_that_is_not_finite_is_refused(tmp_path: Path) -> None:

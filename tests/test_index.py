@@ -14,6 +14,7 @@ from test_sts import write_stsb
 from jdistill import evaluate, index, loading, search
 from jdistill.errors import UserError
 from jdistill.evals.sts import evaluate_sts
+from jdistill.files import SEAL
 from jdistill.interaction_files import add_interaction
 from jdistill.models.pma import random_iem
 from jdistill.pair_scorer import PairScorer
@@ -112,11 +113,15 @@ def test_a_failed_save_leaves_the_old_index(tmp_path: Path, monkeypatch: pytest.
         (index.ABOUT, None, "index.json is missing"),
     ],
 )
-def test_damage_is_noticed(tmp_path: Path, name: str, change, message: str) -> None:
+@pytest.mark.parametrize("sealed", [True, False])
+def test_damage_is_noticed(tmp_path: Path, name: str, change, message: str, sealed: bool) -> None:
     index.build(VECTORS).save(tmp_path / "index", TEXTS, "fingerprint")
     path = tmp_path / "index" / name
     path.write_bytes(change(path.read_bytes())) if change else path.unlink()
-    with pytest.raises(UserError, match=message):
+    if not sealed:  # as an index from before there were seals
+        (tmp_path / "index" / SEAL).unlink()
+    of_seal = f"damaged \\({name} {'has changed' if change else 'is missing'}\\)"
+    with pytest.raises(UserError, match=of_seal if sealed else message):
         index.load(tmp_path / "index")
 
 

@@ -142,7 +142,7 @@ def test_texts_with_line_separators_of_unicode_are_read_back(tmp_path: Path) -> 
     passages = ["first of them", *odd]
     search, score_of = bm25_search(["which words"], passages, 3)
     mine(["which words"], [[0]], passages, search, score_of, Rules(2), "bm25", tmp_path / "m.jsonl")
-    (record,) = read_mined(tmp_path / "m.jsonl")
+    (record,) = read_mined(tmp_path / "m.jsonl", ["which words"], passages) or []
     assert sorted(record["negatives"]) == sorted(odd)
 
 

@@ -45,7 +45,7 @@ def command(folder: Path, teacher: Path, workdir: str = "run", **keys: object) -
 
 def final_weights(workdir: Path) -> dict[str, np.ndarray]:
     checkpoints = Checkpoints(workdir / "distil" / "checkpoints", 100)
-    _, state, _ = checkpoints.restore(None, max(checkpoints.steps()))
+    _, state, _ = checkpoints.restore(None)
     checkpoints.close()
     return {f"{i}": np.asarray(leaf) for i, leaf in enumerate(__import__("jax").tree.leaves(state))}
 

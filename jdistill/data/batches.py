@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
+import io
+import json
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from jdistill.digest import digest
 from jdistill.errors import UserError
+from jdistill.files import write_bytes, write_json
 from jdistill.progress import log, progress
 
 
@@ -51,6 +54,12 @@ class TokenTable:
         return np.where(mask, self.ids[places], pad_id).astype(np.int32), mask
 
 
+def check_rows(**counts: int) -> None:
+    """Raises ValueError where tables that meet row by row have different numbers of rows."""
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"tables of one stage differ in their rows: {counts}")
+
+
 def tokenize_once(
     texts: Sequence[str],
     tokenize: Callable[[list[str]], list[list[int]]],
@@ -62,14 +71,11 @@ def tokenize_once(
 
     fingerprint: names the tokenizer, prompt and maximum length. The files' name is a hash of it and of the texts.
     """
-    digest = hashlib.blake2b(fingerprint.encode(), digest_size=16)
-    for text in texts:
-        digest.update(text.encode() + b"\n")
-    ids_path = folder / f"{digest.hexdigest()}.ids.npy"
-    offsets_path = folder / f"{digest.hexdigest()}.offsets.npy"
-    if not (ids_path.exists() and offsets_path.exists()):
+    name = digest(fingerprint, texts)
+    kept = _KeptTokens(folder / name)
+    if (found := kept.read(len(texts))) is None:
         folder.mkdir(parents=True, exist_ok=True)
-        parts: list[np.ndarray] = []
+        parts: list[np.ndarray] = [np.empty(0, np.int32)]
         lengths: list[int] = []
         with progress("tokenising", len(texts), "texts") as meter:
             for start in range(0, len(texts), chunk):
@@ -77,18 +83,52 @@ def tokenize_once(
                 parts.append(np.fromiter((token for row in rows for token in row), np.int32))
                 lengths += [len(row) for row in rows]
                 meter.advance(len(rows))
+        if len(lengths) != len(texts):
+            raise ValueError(f"the tokenizer gave {len(lengths)} rows for {len(texts)} texts")
         ids = np.concatenate(parts)
-        _save(ids_path, ids.astype(np.uint16) if ids.max(initial=0) < 2**16 else ids)
-        _save(offsets_path, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+        ids = ids.astype(np.uint16) if ids.max(initial=0) < 2**16 else ids
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        kept.write(ids, offsets)
         log.info("tokenised %d texts: %.1f tokens a text", len(texts), len(ids) / max(len(texts), 1))
-    return TokenTable(np.load(ids_path, mmap_mode="r"), np.load(offsets_path))
+        found = kept.read(len(texts)) or TokenTable(ids, offsets)
+    return found
 
 
-def _save(path: Path, array: np.ndarray) -> None:
-    beside = path.with_suffix(f".{os.getpid()}.tmp")
-    with open(beside, "wb") as file:
-        np.save(file, array)
-    beside.replace(path)
+class _KeptTokens:
+    """A token table on disk: STEM.ids.npy, STEM.offsets.npy and, written last, STEM.json with the checksums of both."""
+
+    def __init__(self, stem: Path):
+        self.ids, self.offsets, self.about = (
+            stem.with_name(stem.name + end) for end in (".ids.npy", ".offsets.npy", ".json")
+        )
+
+    def read(self, rows: int) -> TokenTable | None:
+        """The table, ids memory-mapped; None where it is not there, or, with a warning, where it is damaged."""
+        if not self.about.exists():
+            return None
+        try:
+            sums = json.loads(self.about.read_text())
+            table = TokenTable(np.load(self.ids, mmap_mode="r"), np.load(self.offsets))
+            whole = sums == _checksums(table) and len(table.offsets) == rows + 1 and table.offsets[-1] == len(table.ids)
+        except (OSError, ValueError, EOFError, TypeError) as error:
+            log.warning("%s: the kept tokens cannot be read (%s); tokenised again", self.about, error)
+            return None
+        if not whole:
+            log.warning("%s: the kept tokens are damaged; tokenised again", self.about)
+        return table if whole else None
+
+    def write(self, ids: np.ndarray, offsets: np.ndarray) -> None:
+        """Processes that write the same at once write the same bytes, each file whole."""
+        for path, array in ((self.ids, ids), (self.offsets, offsets)):
+            buffer = io.BytesIO()
+            np.save(buffer, array)
+            write_bytes(path, buffer.getvalue())
+        write_json(self.about, _checksums(TokenTable(ids, offsets)))
+
+
+def _checksums(table: TokenTable) -> dict[str, int]:
+    arrays = {"ids": table.ids, "offsets": table.offsets}
+    return {name: zlib.crc32(np.ascontiguousarray(array).data) for name, array in arrays.items()}
 
 
 def choose_buckets(lengths: np.ndarray, count: int, multiple: int) -> tuple[int, ...]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +19,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from jdistill.data.holdout import comparable
+from jdistill.digest import digest
 from jdistill.errors import UserError
 from jdistill.progress import log, progress
 
@@ -51,6 +52,9 @@ class Rules:
             raise UserError(
                 f"mining: count {self.count} must be positive and 0 <= first {self.first} < last {self.last}"
             )
+        for name in ("margin", "relative_margin"):
+            if (value := getattr(self, name)) is not None and not math.isfinite(value):
+                raise UserError(f"mining: {name} {value} is no number to compare scores by")
 
 
 def pick(
@@ -108,14 +112,12 @@ def mine(
     of these passages, for the margins. by: names what searches, so that another searcher's part file is not gone on with.
     Queries without a positive are skipped and counted.
     """
-    digest = hashlib.blake2b(repr((rules, by, [list(rows) for rows in positives])).encode(), digest_size=8)
-    for text in [*queries, *passages]:
-        digest.update(text.encode() + b"\n")
-    beside = out.with_name(f"{out.name}.{digest.hexdigest()}.part")
+    job = digest(repr((rules, by, [list(rows) for rows in positives])), queries, passages)
+    beside = out.with_name(f"{out.name}.{job[:16]}.part")
     with _only_writer(beside) as file:
         if file is None:
             return
-        done = _lines_of(beside)
+        done = _lines_of(beside, queries, passages)
         with progress("mining", len(queries), "queries", done) as meter:
             for start in range(done, len(queries), BLOCK):
                 stop = min(start + BLOCK, len(queries))
@@ -133,7 +135,7 @@ def mine(
                 file.flush()
                 os.fsync(file.fileno())
                 meter.advance(stop - start)
-        found = [len(record["negatives"]) for record in read_mined(beside)]
+        found = [len(record["negatives"]) for record in read_mined(beside, queries, passages) or []]
         os.replace(beside, out)
     skipped = sum(not rows for rows in positives)
     fewer = sum(count < rules.count for count in found) - skipped
@@ -146,9 +148,34 @@ def mine(
     )
 
 
-def read_mined(path: Path) -> list[dict[str, Any]]:
-    """The records that mine() wrote, in order. Only a line feed ends one: texts may hold U+2028, at which str.splitlines cuts too."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+def read_mined(path: Path, queries: Sequence[str], passages: Sequence[str]) -> list[dict[str, Any]] | None:
+    """The records that mine() wrote of these queries, in order; None where the file is not there, or is damaged, which is said."""
+    if not path.is_file():
+        return None
+    records = list(_whole_records(path.read_bytes(), queries, passages))
+    if len(records) == len(queries):
+        return [record for record, _ in records]
+    log.warning("%s is damaged behind line %d; mined again", path, len(records))
+    return None
+
+
+def _whole_records(
+    content: bytes, queries: Sequence[str], passages: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """(record, bytes of its line), up to the first line that mine() would not have written of these texts.
+
+    Only a line feed ends one: texts may hold U+2028, at which str.splitlines cuts too.
+    """
+    there = {*passages, ""}
+    for query, line in zip(queries, content.split(b"\n")[:-1], strict=False):
+        try:
+            record = json.loads(line)
+            texts = [record["positive"], *record["negatives"]]
+            if record["query"] != query or not there.issuperset(texts):
+                return
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return
+        yield record, len(line) + 1
 
 
 def bm25_search(
@@ -201,12 +228,10 @@ def _only_writer(path: Path) -> Iterator[TextIO | None]:
         yield file if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()) else None
 
 
-def _lines_of(path: Path) -> int:
-    """Whole lines of a part file; a half line that a kill left is cut off."""
-    if not path.exists():
-        return 0
+def _lines_of(path: Path, queries: Sequence[str], passages: Sequence[str]) -> int:
+    """Whole lines of a part file; what a kill or a damaged disk left behind the last one is cut off."""
     content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) != len(content):
-        path.write_bytes(whole)
-    return whole.count(b"\n")
+    sizes = [size for _, size in _whole_records(content, queries, passages)]
+    if sum(sizes) != len(content):
+        os.truncate(path, sum(sizes))
+    return len(sizes)

@@ -1,0 +1,38 @@
+"""The digest of texts, arrays and settings: one way for all, in which every part counts with its length."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+# A part: a text, bytes, an array (its type and shape count too), or a list of texts.
+Part = str | bytes | np.ndarray | Sequence[str]
+
+
+def digest(*parts: Part) -> str:
+    """A hash of these parts in their order, 32 hexadecimal digits.
+
+    Each part, and each text of a list, is preceded by what it is and its length, so that ["a\\nb"] and ["a", "b"], or ("ab", "c") and ("a", "bc"),
+    differ.
+    """
+    found = hashlib.blake2b(digest_size=16)
+
+    def add(kind: bytes, content: bytes) -> None:
+        found.update(kind + len(content).to_bytes(8, "little"))
+        found.update(content)
+
+    for part in parts:
+        if isinstance(part, str):
+            add(b"s", part.encode())
+        elif isinstance(part, bytes):
+            add(b"b", part)
+        elif isinstance(part, np.ndarray):
+            add(b"a", f"{part.dtype.str}{part.shape}".encode())
+            add(b"v", np.ascontiguousarray(part).tobytes())
+        else:
+            add(b"l", len(part).to_bytes(8, "little"))
+            for text in part:
+                add(b"s", text.encode())
+    return found.hexdigest()

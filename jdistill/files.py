@@ -1,0 +1,127 @@
+"""Files and folders that are whole or not there, and a seal that tells ours from a user's and whole ones from damaged ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+SEAL = "jdistill.json"  # in a folder that we made: its kind, and a digest of each file
+TEMPORARY = ".jdistill-"  # begins the name of whatever is being written or taken away
+BLOCK = 1 << 22
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file beside its place, to disk, then renames it: it is whole or not there, and an older one stays until then."""
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY, suffix=f"-{path.name}"[-80:])
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, 0o666 & ~_umask())
+        os.replace(beside, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes JSON as write_bytes does."""
+    write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def digest_of(path: Path) -> str:
+    """A hash of a file's bytes."""
+    found = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            found.update(block)
+    return found.hexdigest()
+
+
+def seal(folder: Path, kind: str, files: Iterable[str] | None = None, **about: Any) -> None:
+    """Writes the seal of a finished folder: what it is (`kind`, `about`) and a digest of each of its files.
+
+    files: paths in the folder that it vouches for; None: all there are.
+    """
+    names = sorted(files_in(folder) if files is None else files)
+    digests = {name: digest_of(folder / name) for name in names}
+    write_json(folder / SEAL, {"made_by": "jdistill", "kind": kind, **about, "files": digests})
+
+
+@contextmanager
+def adding_to(folder: Path, kind: str) -> Iterator[None]:
+    """Whatever is written into a sealed folder meanwhile is sealed too; of one that is not sealed nothing is."""
+    before = files_in(folder)
+    yield
+    found = read_seal(folder, kind)
+    if found is not None:
+        ours = found["files"].keys() | (files_in(folder) - before)
+        about = {name: value for name, value in found.items() if name not in ("made_by", "kind", "files")}
+        seal(folder, kind, [name for name in ours if (folder / name).is_file()], **about)
+
+
+def read_seal(folder: Path, kind: str) -> dict[str, Any] | None:
+    """The seal of a folder that we made as a `kind`; None where it has none, another's or a broken one."""
+    try:
+        found = json.loads((folder / SEAL).read_text())
+    except (OSError, ValueError, RecursionError):
+        return None
+    ours = isinstance(found, dict) and found.get("made_by") == "jdistill" and found.get("kind") == kind
+    return found if ours and isinstance(found.get("files"), dict) else None
+
+
+def damage(folder: Path, kind: str) -> list[str]:
+    """What is wrong with a sealed folder, a phrase a file ("x.json is missing", "y.json has changed"); empty where it is whole."""
+    found = read_seal(folder, kind)
+    if found is None:
+        return [f"{SEAL} is missing or damaged"] if folder.is_dir() else [f"{folder.name} is missing"]
+    wrong = []
+    for name, digest in found["files"].items():
+        path = folder / name
+        if not path.is_file():
+            wrong.append(f"{name} is missing")
+        elif digest_of(path) != digest:
+            wrong.append(f"{name} has changed")
+    return wrong
+
+
+def foreign(folder: Path, kind: str, also: Iterable[str] = ()) -> list[str]:
+    """Names of the files in a folder that we did not put there as a `kind`: all of them where it is not sealed.
+
+    also: names that a folder made before there were seals may hold.
+    """
+    found = read_seal(folder, kind)
+    ours = {SEAL, *also, *(found["files"] if found else ())}
+    return sorted(files_in(folder) - ours)
+
+
+def files_in(folder: Path) -> set[str]:
+    """Paths of the files in a folder, links too, relative to it; its seal and what is being written are left out."""
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if (path.is_symlink() or not path.is_dir()) and path.name != SEAL and not path.name.startswith(TEMPORARY)
+    }
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested dict as one of dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
+
+
+def _umask() -> int:
+    """The process's mask for new files, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,18 @@
+"""Text of others on a terminal: what would move the cursor, change colours or turn the reading direction is shown, not obeyed."""
+
+from __future__ import annotations
+
+import re
+
+# C0, delete and C1 controls, line and paragraph separators, and the marks that turn or hide text (bidirectional, zero width).
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text with each control character written as its escape, such as \\x1b; those in `keep` stay."""
+
+    def escape(found: re.Match[str]) -> str:
+        character = found.group()
+        return character if character in keep else character.encode("unicode_escape").decode()
+
+    return CONTROLS.sub(escape, text)
