@@ -55,8 +55,7 @@ def vouch(cfg: ConfigDict, workdir: Path, results: dict[str, Any]) -> None:
     try:
         digest = files.digest_of(beside)
         digests = {name: files.digest_of(workdir / name) for name in sorted(pages)} | {"results.json": digest}
-        about = {"made_by": "jdistill", "kind": RUN, "settings": of_results(cfg), "files": digests}
-        files.write_json(workdir / files.SEAL, about)
+        files.write_seal(workdir, RUN, digests, settings=of_results(cfg))
         beside.replace(workdir / "results.json")
     finally:
         beside.unlink(missing_ok=True)

@@ -29,6 +29,7 @@ from jdistill.data.sources import read_texts
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.export_modules import (
+    WRITTEN,
     custom_files,
     is_built_in,
     nearest_built_in,
@@ -101,7 +102,7 @@ def export(
     all are smaller; and if `out` holds anything that is not ours.
     """
     checks: dict[str, float] = {}
-    legacy = "modules.json" if in_run else ""
+    legacy = WRITTEN if in_run else ()
     about = {"checks": checks, "settings": {"onnx": onnx}}
     with replacing(out, KIND, key="--out", overwrite=overwrite, legacy=legacy, **about) as beside:
         write_files(model, beside)

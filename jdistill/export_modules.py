@@ -25,6 +25,14 @@ BUILT_IN = "sentence_transformers.models."
 CUSTOM = Path(__file__).parent / "exported"  # modules of ours that sentence-transformers runs from the folder
 
 
+# Names of the files that an export may hold.
+WRITTEN = (
+    "*.safetensors", "*.py", "README.md", "config.json", "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json",
+    "*tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "*.jinja",
+    "head.json", "[0-9]_*/*.json", "[0-9]_*/vocab.txt", "[0-9]_*/merges.txt", "onnx/*.onnx", "torch_int8*/*",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Module:
     """One row of modules.json: its type, the content of its config.json, and its tensors by torch's names."""

@@ -6,11 +6,13 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+CHECKSUM = "checksum"  # of the rest of a seal
 SEAL = "jdistill.json"  # in a folder that we made: its kind, and a digest of each file
 TEMPORARY = ".jdistill-"  # begins the name of whatever is being written or taken away
 BLOCK = 1 << 22
@@ -52,8 +54,13 @@ def seal(folder: Path, kind: str, files: Iterable[str] | None = None, **about: A
     files: paths in the folder that it vouches for; None: all there are.
     """
     names = sorted(files_in(folder) if files is None else files)
-    digests = {name: digest_of(folder / name) for name in names}
-    write_json(folder / SEAL, {"made_by": "jdistill", "kind": kind, **about, "files": digests})
+    write_seal(folder, kind, {name: digest_of(folder / name) for name in names}, **about)
+
+
+def write_seal(folder: Path, kind: str, digests: Mapping[str, str], **about: Any) -> None:
+    """Writes a seal of these files, name -> digest_of, with a checksum of itself."""
+    content = {"made_by": "jdistill", "kind": kind, **about, "files": dict(digests)}
+    write_json(folder / SEAL, {**content, CHECKSUM: _checksum(content)})
 
 
 @contextmanager
@@ -74,8 +81,9 @@ def read_seal(folder: Path, kind: str) -> dict[str, Any] | None:
         found = json.loads((folder / SEAL).read_text())
     except (OSError, ValueError, RecursionError):
         return None
-    ours = isinstance(found, dict) and found.get("made_by") == "jdistill" and found.get("kind") == kind
-    return found if ours and isinstance(found.get("files"), dict) else None
+    if not isinstance(found, dict) or found.get("made_by") != "jdistill" or found.get("kind") != kind:
+        return None
+    return found if found.pop(CHECKSUM, None) == _checksum(found) else None
 
 
 def damage(folder: Path, kind: str) -> list[str]:
@@ -93,14 +101,15 @@ def damage(folder: Path, kind: str) -> list[str]:
     return wrong
 
 
-def foreign(folder: Path, kind: str, also: Iterable[str] = ()) -> list[str]:
+def foreign(folder: Path, kind: str, legacy: Iterable[str] = ()) -> list[str]:
     """Names of the files in a folder that we did not put there as a `kind`: all of them where it is not sealed.
 
-    also: names that a folder made before there were seals may hold.
+    legacy: patterns of the names that we give; a folder that is not sealed, or no longer, is told by them.
     """
-    found = read_seal(folder, kind)
-    ours = {SEAL, *also, *(found["files"] if found else ())}
-    return sorted(files_in(folder) - ours)
+    there, found = files_in(folder), read_seal(folder, kind)
+    if found is not None:
+        return sorted(there - found["files"].keys())
+    return sorted(name for name in there if not any(fnmatch(name, pattern) for pattern in legacy))
 
 
 def files_in(folder: Path) -> set[str]:
@@ -118,6 +127,10 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in tree.items():
         found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return found
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
 
 def _umask() -> int:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,9 @@ def check_out(out: Path, kind: str, key: str, overwrite: bool = False, workdir: 
         _refuse_foreign(out, kind, key)
 
 
-def _refuse_foreign(out: Path, kind: str, key: str, legacy: str = "") -> None:
-    """legacy: a file that marks a folder of ours from before there were seals, inside a run's folder."""
-    there = files.foreign(out, kind)
-    if not there or (legacy and files.read_seal(out, kind) is None and (out / legacy).is_file()):
+def _refuse_foreign(out: Path, kind: str, key: str, legacy: Sequence[str] = ()) -> None:
+    there = files.foreign(out, kind, legacy)
+    if not there:
         return
     some = ", ".join(there[:3]) + (f" and {len(there) - 3} more" if len(there) > 3 else "")
     sealed = files.read_seal(out, kind) is not None
@@ -103,7 +102,7 @@ def own_folder(out: Path, kind: str, key: str, overwrite: bool) -> None:
         _refuse_foreign(out, kind, key)
     out.mkdir(parents=True, exist_ok=True)
     if files.read_seal(out, kind) is None:
-        files.write_json(out / files.SEAL, {"made_by": "jdistill", "kind": kind, "files": {}})
+        files.write_seal(out, kind, {})
 
 
 def _made_by(path: Path) -> str:
@@ -116,7 +115,7 @@ def _made_by(path: Path) -> str:
 
 @contextmanager
 def replacing(
-    out: Path, kind: str, *, key: str, overwrite: bool = False, legacy: str = "", **about: Any
+    out: Path, kind: str, *, key: str, overwrite: bool = False, legacy: Sequence[str] = (), **about: Any
 ) -> Iterator[Path]:
     """Gives a new folder beside `out` to write into; at the end it is sealed and takes the place of `out`.
 
@@ -124,7 +123,7 @@ def replacing(
 
     Args:
       out: the folder. key, kind, overwrite: as check_out has them. about: kept in the seal.
-      legacy: a file that marks a folder of ours that was made before there were seals; for folders within a run's.
+      legacy: patterns of our files' names, by which a folder within a run's is ours without a seal, or with a damaged one.
 
     Raises: UserError where something that is not ours is in the way, or another process writes there.
     """

@@ -90,7 +90,7 @@ class Index:
         """
         if len(texts) != self.rows:
             raise ValueError(f"{len(texts)} texts for {self.rows} vectors")
-        with replacing(folder, KIND, key="index", legacy=ABOUT, settings=settings) as beside:
+        with replacing(folder, KIND, key="index", legacy=(VECTORS, TEXTS, ABOUT), settings=settings) as beside:
             _write_faiss(self.faiss_index, beside / VECTORS)
             with (beside / TEXTS).open("w") as out:
                 out.writelines(json.dumps(text) + "\n" for text in texts)

@@ -19,6 +19,7 @@ from jdistill.errors import UserError
 from jdistill.evals import agreement, sts
 from jdistill.evals.pair_labels import average_precision
 from jdistill.export import write_files
+from jdistill.export_modules import WRITTEN
 from jdistill.folders import replacing
 from jdistill.host_memory import give_back_freed_memory
 from jdistill.judged import Judged, candidate_data, judgement_data, read_judged
@@ -137,7 +138,7 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
             preflight.check_index(run.cfg, method.student.dim, indexed(run))
         preflight.check_room(run.cfg, method, folder, indexed(run))
         if sharding.is_first_process() and stage.trains == "student":
-            with replacing(folder / "student", "student", key="the student's files", legacy="modules.json") as beside:
+            with replacing(folder / "student", "student", key="the student's files", legacy=WRITTEN) as beside:
                 write_files(method.student, beside)
             of_teachers = 100 * share(method, run.teacher)
             log.info("student: %d parameters, %.0f %% of the teacher's", method.student.num_params, of_teachers)
@@ -149,9 +150,7 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
         give_back_freed_memory()
         if stage.trains == "judge" and run.judged is not None:
             if sharding.is_first_process():
-                with replacing(
-                    folder / "adapter", "adapter", key="the adapter", legacy="adapter_config.json"
-                ) as beside:
+                with replacing(folder / "adapter", "adapter", key="the adapter", legacy=("adapter_*",)) as beside:
                     save_adapters(method, params, stage.cfg.lora.alpha, beside)
             run = replace(run, judged=run.judged.with_model(method.trained(params)))
         else:

@@ -137,7 +137,7 @@ def train(
             len(data),
             100 * data.batches.padding,
         )
-    writer = MetricsWriter(folder) if sharding.is_first_process() else None
+    writer = MetricsWriter(folder) if sharding.is_first_process() and done < steps else None
     # The first look asks the teacher for what its cache lacks, which is no part of training's time and rate.
     if done < steps:
         data.batch(done)
