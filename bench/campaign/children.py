@@ -23,7 +23,17 @@ from campaign.faults import Fault
 ROOT = Path(__file__).parents[2]
 LONGEST = 120.0  # seconds; what takes longer hangs
 # Packages whose modules are imported before the fork, once a command has been seen to import them.
-LEARNT = ("jdistill", "configs", "transformers", "orbax", "matplotlib", "sentence_transformers", "torch", "jax", "optuna")
+LEARNT = (
+    "jdistill",
+    "configs",
+    "transformers",
+    "orbax",
+    "matplotlib",
+    "sentence_transformers",
+    "torch",
+    "jax",
+    "optuna",
+)
 
 
 @dataclass(frozen=True)

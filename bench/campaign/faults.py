@@ -48,9 +48,7 @@ def build(folder: Path) -> Path:
 def start_again_with(library: Path, **environment: str) -> None:
     """Replaces this process by itself with the library loaded, once."""
     if os.environ.get("LD_PRELOAD") != str(library):
-        os.execve(
-            sys.executable, [sys.executable, *sys.argv], os.environ | environment | {"LD_PRELOAD": str(library)}
-        )
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | environment | {"LD_PRELOAD": str(library)})
 
 
 def arm(fault: Fault, folder: Path, trace: Path | None = None) -> None:

@@ -56,7 +56,9 @@ def _file(path: Path, name: str, slot: Path) -> dict[str, str]:
         except ValueError:
             return {name: "broken"}
     if path.name == "README.md":  # the card tells how long the training took
-        data = re.sub(rb"[\d.,]+ (s|min|h|ms)\b|[\d,.]+ (sentences|texts)/s", b"", data).replace(str(slot).encode(), b"@")
+        data = re.sub(rb"[\d.,]+ (s|min|h|ms)\b|[\d,.]+ (sentences|texts)/s", b"", data).replace(
+            str(slot).encode(), b"@"
+        )
     return {name: _hash(data)}
 
 

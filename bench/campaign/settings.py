@@ -52,7 +52,13 @@ class Setting:
 
 
 SIMTDE = {"student.layers": 1, "student.embedding_size": 12, "student.dropout": 0.1, "dev_pairs": "{inputs}/dev.csv"}
-DISTILFACE = {"teacher": "", "start": "{inputs}/teacher", "student.layers": 1, "dev_pairs": "{inputs}/dev.csv", "pooling": "mean"}
+DISTILFACE = {
+    "teacher": "",
+    "start": "{inputs}/teacher",
+    "student.layers": 1,
+    "dev_pairs": "{inputs}/dev.csv",
+    "pooling": "mean",
+}
 
 SETTINGS = {
     setting.name: setting
@@ -81,7 +87,11 @@ COMMANDS: dict[str, tuple[str, str, bool]] = {
     "search": ("search", "river --workdir {slot}/run", True),
     "evaluate": ("evaluate", "--model {inputs}/teacher --pairs {inputs}/dev.csv --out {slot}/out.json", False),
     "mine": ("mine", "--pairs {inputs}/triplets.jsonl --by bm25 --count 2 --out {slot}/mined.jsonl", False),
-    "mine_dense": ("mine", "--pairs {inputs}/triplets.jsonl --by {inputs}/teacher --count 2 --out {slot}/mined.jsonl", False),
+    "mine_dense": (
+        "mine",
+        "--pairs {inputs}/triplets.jsonl --by {inputs}/teacher --count 2 --out {slot}/mined.jsonl",
+        False,
+    ),
     "compare": (
         "compare",
         "--models a={inputs}/teacher b={inputs}/lm --senteval {inputs}/senteval --texts {inputs}/text.txt --out {slot}/out",
@@ -120,13 +130,19 @@ def write_inputs(folder: Path) -> Callable[[], object]:
         save_encoder(make_decoder(num_layers=2, max_positions=256), folder / "lm")
         texts = sentences(240)
         (folder / "text.txt").write_text("\n".join(texts) + "\n")
-        rows = [dict(zip(("anchor", "positive", "negative"), row, strict=True)) for row in zip(*[iter(texts)] * 3, strict=True)]
+        rows = [
+            dict(zip(("anchor", "positive", "negative"), row, strict=True))
+            for row in zip(*[iter(texts)] * 3, strict=True)
+        ]
         (folder / "triplets.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         write_senseless_pairs(folder / "dev.csv", 12)
         write_pairs(folder / "same.jsonl", 48, split=True)
         write_pairs(folder / "answers.jsonl", 48, split=False)
         flavour(folder / "flavour", pairs=False)
-        write_stsb(folder / "senteval", [f"{i % 6}\t{a}\t{b}" for i, (a, b) in enumerate(zip(texts, texts[1:20], strict=False))])
+        write_stsb(
+            folder / "senteval",
+            [f"{i % 6}\t{a}\t{b}" for i, (a, b) in enumerate(zip(texts, texts[1:20], strict=False))],
+        )
         encoder = make_encoder(num_layers=1)
         export(encoder, folder / "classifier")
         head = random_head(encoder.dim, 1, 8, 2, np.random.default_rng(0))
@@ -147,4 +163,6 @@ def make_bilstm_student() -> object:
 
     cfg, start = bilstm_sra.get_config(), make_encoder(num_layers=1)
     cfg.update_from_flattened_dict(OF_BILSTM)
-    return make_bilstm(cfg, replace(start, tokenizer=make_tokenizer(cfg, start)), random_tokens(50, vocab_size=1000), 32)
+    return make_bilstm(
+        cfg, replace(start, tokenizer=make_tokenizer(cfg, start)), random_tokens(50, vocab_size=1000), 32
+    )

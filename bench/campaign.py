@@ -1,0 +1,95 @@
+"""The campaign: is anything of the user's lost, or something wrong called done?
+
+    python bench/campaign.py --part kills --count 1000     # killed at random moments, resumed: equal to the run left alone?
+    python bench/campaign.py --part files --count 1000     # a file deleted, cut in half, a byte flipped: the same command again
+    python bench/campaign.py --part faults --count 1000    # ENOSPC, EIO, EACCES at a write call, then the command again without
+    python bench/campaign.py --part pairs --count 100      # two processes at once on one folder
+    python bench/campaign.py --case kills/simtde/0/3       # one case again, with its folder and log kept
+
+--count: cases (kills: kills). The same command goes on where it was stopped: ended cases are in SCRATCH/PART.jsonl. Writes
+bench/results/campaign-PART.json. Wrong cases are kept in SCRATCH/kept. Needs cc, Linux and the test extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
+
+from campaign import children, faults, file_damage, kills, pairs, write_faults
+from campaign.cases import Ledger
+from campaign.workplace import Workplace
+
+PARTS = {"kills": kills, "files": file_damage, "faults": write_faults, "pairs": pairs}
+
+
+def environment(scratch: Path) -> dict[str, str]:
+    """Compiled programs are shared, and quickly made; no hub is asked."""
+    return {
+        "JAX_PLATFORMS": "cpu",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "1",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+        "JAX_COMPILATION_CACHE_DIR": str(scratch / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=PARTS, default="kills")
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--settings", nargs="*", default=[], help="only these, by the names in campaign/settings.py")
+    parser.add_argument("--case", default="", help="the id of one case")
+    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "jdistill-campaign")
+    parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results")
+    flags = parser.parse_args()
+    scratch = flags.scratch.resolve()
+    faults.start_again_with(faults.build(scratch), **environment(scratch))
+    children.import_all(scratch / "modules.json")
+    place = Workplace(scratch)
+    if flags.case:
+        case = PARTS[flags.case.split("/")[0]].run_case(place, flags.case)
+        print("\n".join([f"{case.id}: {case.outcome}", *case.did, *case.why]))
+        return case.outcome == "wrong"
+    ledger = Ledger(scratch / f"{flags.part}.jsonl", place)
+    began, new, of = time.monotonic(), 0, PARTS[flags.part]
+    for case_id in of.cases(place, flags.seed, flags.settings):
+        done = sum(row["kills"] if flags.part == "kills" else 1 for row in ledger.cases.values())
+        if done >= flags.count:
+            break
+        if case_id in ledger.cases:
+            continue
+        case = of.run_case(place, case_id)
+        ledger.add(case)
+        new += 1
+        seconds = (time.monotonic() - began) / new
+        print(
+            f"{done:5d} {case.outcome:8s}{case.id}  {case.phase}  {'; '.join(case.why)[:160]}  ({seconds:.1f} s a case)",
+            flush=True,
+        )
+    summary = {"command": shlex.join(["python", *sys.argv]), "seed": flags.seed, "commit": commit()} | ledger.summary()
+    flags.results.mkdir(parents=True, exist_ok=True)
+    (flags.results / f"campaign-{flags.part}.json").write_text(json.dumps(summary, indent=2) + "\n")
+    print({key: value for key, value in summary.items() if isinstance(value, (int, str))})
+    return bool(summary["wrong"])
+
+
+def commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
