@@ -13,7 +13,9 @@ bench/results/campaign-PART.json. Wrong cases are kept in SCRATCH/kept. Needs cc
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -39,7 +41,7 @@ def environment(scratch: Path) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "OMP_NUM_THREADS": "1",
         "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
-        "JAX_COMPILATION_CACHE_DIR": str(scratch / "compiled"),
+        "JAX_COMPILATION_CACHE_DIR": os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(scratch / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
     }
@@ -47,7 +49,7 @@ def environment(scratch: Path) -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=PARTS, default="kills")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=["kills"])
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--settings", nargs="*", default=[], help="only these, by the names in campaign/settings.py")
@@ -57,16 +59,28 @@ def main() -> int:
     flags = parser.parse_args()
     scratch = flags.scratch.resolve()
     faults.start_again_with(faults.build(scratch), **environment(scratch))
+    lock = (scratch / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        print(f"error: another campaign runs in --scratch={scratch}; wait for it, or choose another", file=sys.stderr)
+        return 2
     children.import_all(scratch / "modules.json")
     place = Workplace(scratch)
     if flags.case:
         case = PARTS[flags.case.split("/")[0]].run_case(place, flags.case)
         print("\n".join([f"{case.id}: {case.outcome}", *case.did, *case.why]))
-        return case.outcome == "wrong"
-    ledger = Ledger(scratch / f"{flags.part}.jsonl", place)
-    began, new, of = time.monotonic(), 0, PARTS[flags.part]
+        return int(case.outcome == "wrong")
+    wrong = [run_part(part, place, flags) for part in flags.part]
+    return any(wrong)
+
+
+def run_part(part: str, place: Workplace, flags: argparse.Namespace) -> int:
+    """Runs what is left of a part and writes its summary; returns how many cases are wrong."""
+    ledger, of = Ledger(place.scratch / f"{part}.jsonl", place), PARTS[part]
+    began, new = time.monotonic(), 0
     for case_id in of.cases(place, flags.seed, flags.settings):
-        done = sum(row["kills"] if flags.part == "kills" else 1 for row in ledger.cases.values())
+        done = sum(row["kills"] if part == "kills" else 1 for row in ledger.cases.values())
         if done >= flags.count:
             break
         if case_id in ledger.cases:
@@ -74,16 +88,13 @@ def main() -> int:
         case = of.run_case(place, case_id)
         ledger.add(case)
         new += 1
-        seconds = (time.monotonic() - began) / new
-        print(
-            f"{done:5d} {case.outcome:8s}{case.id}  {case.phase}  {'; '.join(case.why)[:160]}  ({seconds:.1f} s a case)",
-            flush=True,
-        )
+        rate = f"{(time.monotonic() - began) / new:.1f} s a case"
+        print(f"{done:5d} {case.outcome:8s}{case.id}  {case.phase}  {'; '.join(case.why)[:160]}  ({rate})", flush=True)
     summary = {"command": shlex.join(["python", *sys.argv]), "seed": flags.seed, "commit": commit()} | ledger.summary()
     flags.results.mkdir(parents=True, exist_ok=True)
-    (flags.results / f"campaign-{flags.part}.json").write_text(json.dumps(summary, indent=2) + "\n")
+    (flags.results / f"campaign-{part}.json").write_text(json.dumps(summary, indent=2) + "\n")
     print({key: value for key, value in summary.items() if isinstance(value, (int, str))})
-    return bool(summary["wrong"])
+    return summary["wrong"]
 
 
 def commit() -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,9 @@ TOLD = (
     "is broken",
     "lacks",
 )
+
+
+MOST_KEPT = 40  # wrong cases whose folder is kept, of some 10 MB; all keep their logs, and --case makes any again
 
 
 @dataclass
@@ -73,24 +78,28 @@ class Case:
 
 
 class Ledger:
-    """The ended cases of a part, one a line; wrong ones keep their folder and logs."""
+    """The ended cases of a part, one a line; wrong ones keep their logs, and the first of them their folder."""
 
     def __init__(self, path: Path, place: Workplace):
         self.path, self.place = path, place
-        rows = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-        self.cases: dict[str, dict[str, Any]] = {row["id"]: row for row in rows}
+        self.cases: dict[str, dict[str, Any]] = {}
+        for line in path.read_text().splitlines() if path.is_file() else []:
+            with suppress(ValueError):  # a line that was cut off: its case is run again
+                row = json.loads(line)
+                self.cases[row["id"]] = row
 
     def add(self, case: Case) -> None:
         if case.outcome == "wrong":
             kept = self.place.scratch / "kept" / case.id.replace("/", "+")
             shutil.rmtree(kept, ignore_errors=True)
             kept.mkdir(parents=True)
-            for of in (self.place.slot, self.place.logs):
+            first = len(list(kept.parent.glob("*/slot"))) < MOST_KEPT
+            for of in (self.place.logs, *([self.place.slot] if first else [])):
                 if of.is_dir():
                     shutil.copytree(of, kept / of.name, symlinks=True)
         self.cases[case.id] = asdict(case)
         with self.path.open("a") as out:
-            out.write(json.dumps(asdict(case)) + "\n")
+            out.write("\n" * _torn(self.path) + json.dumps(asdict(case)) + "\n")
 
     def summary(self) -> dict[str, Any]:
         """Counts of outcomes, in all, by setting and by phase."""
@@ -111,8 +120,20 @@ class Ledger:
             **{outcome: every[outcome] for outcome in OUTCOMES},
             "by_setting": count("setting"),
             "by_phase": count("phase"),
+            "wrong_by_kind": dict(Counter(kind_of(row) for row in rows if row["outcome"] == "wrong").most_common()),
             "wrong_cases": [{"id": row["id"], "why": row["why"][:3]} for row in rows if row["outcome"] == "wrong"],
         }
+
+
+def _torn(path: Path) -> bool:
+    """Whether the last line of a file has no end."""
+    return not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+
+
+def kind_of(row: dict[str, Any]) -> str:
+    """Why a case is wrong, without what differs from case to case: numbers, hashes, the moment of the fault."""
+    why = re.sub(r"^.*?\b(exit code|traceback|hang)", r"\1", " | ".join(row["why"][:2]))
+    return re.sub(r"/\S*/|\b[0-9a-f]{12,}\b|\d+", "#", why)[:150]
 
 
 def told(log: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import importlib
 import json
 import os
@@ -21,6 +22,7 @@ from campaign import faults
 from campaign.faults import Fault
 
 ROOT = Path(__file__).parents[2]
+PR_SET_PDEATHSIG = 1
 LONGEST = 120.0  # seconds; what takes longer hangs
 # Packages whose modules are imported before the fork, once a command has been seen to import them.
 LEARNT = (
@@ -188,6 +190,7 @@ def _fork(launch: Launch, process: int, port: int, guarded: Path, part: Path) ->
 
 def _child(launch: Launch, process: int, port: int, guarded: Path, part: Path) -> int:
     """The whole life of a command, its leaving of the interpreter included."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a campaign that is stopped leaves nothing running
     for suffix in (".json", ".trace"):
         part.with_suffix(suffix).unlink(missing_ok=True)
     log = os.open(part.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)

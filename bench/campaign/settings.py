@@ -28,7 +28,7 @@ OF_TASK = {
 }  # fmt: skip
 OF_D2LLM = {
     "teacher": "{inputs}/lm", "text": "", "symmetric": "{inputs}/same.jsonl", "asymmetric": "{inputs}/answers.jsonl",
-    "held_out_queries": 12, "dev_queries": 6, "hard_negatives": 3, "easy_negatives": 2, "positives": 1, "tune.batch_size": 8,
+    "held_out_queries": 6, "dev_queries": 4, "hard_negatives": 3, "easy_negatives": 2, "positives": 1, "tune.batch_size": 8,
     "tune.max_steps": 4, "max_steps": 4, "tune.checkpoint_every": 2, "judge.query_tokens": 20, "judge.passage_tokens": 20,
     "lora.rank": 2, "tune.lora.rank": 2, "iem_size": 8, "query_length": 20, "document_length": 20, "teacher_dtype": "float32",
 }  # fmt: skip
@@ -136,8 +136,8 @@ def write_inputs(folder: Path) -> Callable[[], object]:
         ]
         (folder / "triplets.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         write_senseless_pairs(folder / "dev.csv", 12)
-        write_pairs(folder / "same.jsonl", 48, split=True)
-        write_pairs(folder / "answers.jsonl", 48, split=False)
+        write_pairs(folder / "same.jsonl", 24, split=True)
+        write_pairs(folder / "answers.jsonl", 24, split=False)
         flavour(folder / "flavour", pairs=False)
         write_stsb(
             folder / "senteval",
