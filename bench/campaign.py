@@ -4,7 +4,7 @@
     python bench/campaign.py --part files --count 1000     # a file deleted, cut in half, a byte flipped: the same command again
     python bench/campaign.py --part faults --count 1000    # ENOSPC, EIO, EACCES at a write call, then the command again without
     python bench/campaign.py --part pairs --count 100      # two processes at once on one folder
-    python bench/campaign.py --case kills/simtde/0/3       # one case again, with its folder and log kept
+    python bench/campaign.py --case kills/simtde/0/3       # again; SCRATCH/slot and SCRATCH/logs show it
 
 --count: cases (kills: kills). The same command goes on where it was stopped: ended cases are in SCRATCH/PART.jsonl. Writes
 bench/results/campaign-PART.json. Wrong cases are kept in SCRATCH/kept. Needs cc, Linux and the test extra.
@@ -53,7 +53,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--settings", nargs="*", default=[], help="only these, by the names in campaign/settings.py")
-    parser.add_argument("--case", default="", help="the id of one case")
+    parser.add_argument("--case", nargs="+", default=[], help="ids of cases that are run again, and not noted")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "jdistill-campaign")
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results")
     flags = parser.parse_args()
@@ -68,9 +68,10 @@ def main() -> int:
     children.import_all(scratch / "modules.json")
     place = Workplace(scratch)
     if flags.case:
-        case = PARTS[flags.case.split("/")[0]].run_case(place, flags.case)
-        print("\n".join([f"{case.id}: {case.outcome}", *case.did, *case.why]))
-        return int(case.outcome == "wrong")
+        found = [PARTS[case_id.split("/")[0]].run_case(place, case_id) for case_id in flags.case]
+        for case in found:
+            print("\n  ".join([f"{case.id}: {case.outcome}", *case.did, *case.why]))
+        return any(case.outcome == "wrong" for case in found)
     wrong = [run_part(part, place, flags) for part in flags.part]
     return any(wrong)
 

@@ -48,7 +48,7 @@ def run_case(place: Workplace, case_id: str) -> Case:
         if not end.killed:
             break
         case.kills += 1
-        phases.append(phase_of(end.trace))
+        phases.append(phase_of(end.trace) if name in SETTINGS else name)
         case.did[-1] += f", in {phases[-1]}, {end.trace[-1] if end.trace else 'before any write'}"
     case.phase = phases[0] if phases else "ended before"
     if case.outcome != "wrong":
