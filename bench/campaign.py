@@ -68,12 +68,13 @@ def main() -> int:
     children.import_all(scratch / "modules.json")
     place = Workplace(scratch)
     if flags.case:
-        found = [PARTS[case_id.split("/")[0]].run_case(place, case_id) for case_id in flags.case]
-        for case in found:
-            print("\n  ".join([f"{case.id}: {case.outcome}", *case.did, *case.why]))
-        return any(case.outcome == "wrong" for case in found)
-    wrong = [run_part(part, place, flags) for part in flags.part]
-    return any(wrong)
+        wrong = 0
+        for case_id in flags.case:
+            case = PARTS[case_id.split("/")[0]].run_case(place, case_id)
+            print("\n  ".join([f"{case.id}: {case.outcome}", *case.did, *case.why]), flush=True)
+            wrong += case.outcome == "wrong"
+        return wrong > 0
+    return any([run_part(part, place, flags) for part in flags.part])
 
 
 def run_part(part: str, place: Workplace, flags: argparse.Namespace) -> int:

@@ -2,8 +2,9 @@
 
    Loaded by LD_PRELOAD (bench/campaign/faults.py), so that it sees what C++ and Rust libraries write too. Idle until
    faults_arm. Calls are told apart by a letter: o open or create for writing, w write, n rename, s fsync, d mkdir,
-   u unlink or rmdir, t truncate, l link or symlink. Not seen: stores into mapped files, and files that the C library
-   opens by itself (mkstemp). For 64-bit Linux with glibc, where open and open64 are one. */
+   u unlink or rmdir, t truncate, l link or symlink. Not seen: stores into mapped files, files that the C library opens by
+   itself (mkstemp), and calls that Rust makes past it (the rename at the end of safetensors' save_file): kills after a
+   time fall there too. For 64-bit Linux with glibc, where open and open64 are one. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
