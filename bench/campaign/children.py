@@ -1,0 +1,249 @@
+"""Commands in forks of this process, which has imported all they need: a case takes a second, not fifteen."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from campaign import faults
+from campaign.faults import Fault
+
+ROOT = Path(__file__).parents[2]
+PR_SET_PDEATHSIG = 1
+LONGEST = 120.0  # seconds; what takes longer hangs
+# Packages whose modules are imported before the fork, once a command has been seen to import them.
+LEARNT = (
+    "jdistill",
+    "configs",
+    "transformers",
+    "orbax",
+    "matplotlib",
+    "sentence_transformers",
+    "torch",
+    "jax",
+    "optuna",
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One command: a module of jdistill and its arguments, or a function to call instead (module "").
+
+    devices: made up on the CPU. processes: of the run, joined by a coordinator; the fault is that of the process `faulty`.
+    """
+
+    module: str
+    arguments: Sequence[str] = ()
+    fault: Fault = Fault()
+    kill_after: float = 0.0  # seconds; 0: never
+    devices: int = 1
+    processes: int = 1
+    faulty: int = 0
+    call: Callable[[], object] | None = None
+    start_after: float = 0.0  # seconds, beside others
+    learnt: Path | None = None  # a file for the names of what it imported
+
+
+@dataclass
+class End:
+    """How a command ended. code: its exit status, minus the signal's number, or None where it hung.
+
+    calls: write calls counted; failed: of those, failed by the fault; last_call: the trace's last line; value: what `call` returned.
+    """
+
+    code: int | None
+    seconds: float
+    log: str
+    calls: int = 0
+    failed: int = 0
+    trace: list[str] = field(default_factory=list)
+    value: object = None
+
+    @property
+    def killed(self) -> bool:
+        return self.code == -signal.SIGKILL
+
+    def faults(self) -> list[str]:
+        """What no end may show, whatever happened: a traceback, a hang, a crash, or exit code 2 without its one line of error."""
+        found = []
+        if self.code is None:
+            found.append("hang")
+        elif self.code not in (0, 2, -signal.SIGKILL, -signal.SIGTERM):
+            found.append(f"exit code {self.code}")
+        if "Traceback (most recent call last)" in self.log:
+            found.append("traceback: " + last_exception(self.log))
+        elif self.code == 2 and sum(line.startswith("error: ") for line in self.log.splitlines()) != 1:
+            found.append("exit code 2 without one line of error")
+        return found
+
+
+def last_exception(log: str) -> str:
+    """The line that names the exception of a log's last traceback."""
+    after = log.rpartition("Traceback (most recent call last)")[2].splitlines()[1:]
+    return next((line for line in after if line and not line.startswith(" ")), "?")[:200]
+
+
+def import_all(learnt: Path) -> None:
+    """Imports the commands, and what runs before have been seen to import (`learnt`, a JSON list). JAX's backend stays unmade, since
+    a process that has one must not fork."""
+    for name in ("main", "export", "evaluate", "mine", "compare", "sweep", "search"):
+        importlib.import_module(f"jdistill.{name}")
+    for name in json.loads(learnt.read_text()) if learnt.is_file() else []:
+        with suppress(Exception):
+            importlib.import_module(name)
+    from jax._src import xla_bridge
+
+    assert not xla_bridge._backends, "JAX's backend was made before the fork"
+
+
+def run(launch: Launch, guarded: Path, logs: Path, name: str) -> End:
+    return run_together([launch], guarded, logs, name)[0]
+
+
+def run_together(launches: Sequence[Launch], guarded: Path, logs: Path, name: str) -> list[End]:
+    """Runs commands at once, each to its end. guarded: the folder whose write calls are counted. name: of the log files."""
+    logs.mkdir(parents=True, exist_ok=True)
+    began, jobs = time.monotonic(), []
+    for number, launch in enumerate(launches):
+        port = free_port() if launch.processes > 1 else 0
+        parts = [logs / f"{name}.{number}.{process}" for process in range(launch.processes)]
+        pids = [_fork(launch, process, port, guarded, part) for process, part in enumerate(parts)]
+        jobs.append(_Job(launch, pids, parts))
+    while any(job.alive for job in jobs):
+        now = time.monotonic() - began
+        for job in jobs:
+            job.look(now)
+        time.sleep(0.005)
+    return [job.end() for job in jobs]
+
+
+class _Job:
+    """The processes of one launch while they run."""
+
+    def __init__(self, launch: Launch, pids: list[int], parts: list[Path]):
+        self.launch, self.parts, self.alive, self.codes = launch, parts, dict(enumerate(pids)), {}
+        self.seconds, self.hung = 0.0, False
+
+    def look(self, now: float) -> None:
+        for process, pid in list(self.alive.items()):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                del self.alive[process]
+                self.codes[process] = os.waitstatus_to_exitcode(status)
+                self.seconds = now
+                if self.codes[process] < 0:  # as a launcher does: without one of them the others wait for it
+                    self.kill()
+        deadline = self.launch.start_after + (self.launch.kill_after or LONGEST)
+        if self.alive and now > deadline:
+            self.hung = self.hung or not self.launch.kill_after
+            self.kill()
+
+    def kill(self) -> None:
+        for pid in self.alive.values():
+            os.kill(pid, signal.SIGKILL)
+
+    def end(self) -> End:
+        logs = "".join(part.with_suffix(".log").read_text(errors="replace") for part in self.parts)
+        first = self.parts[self.launch.faulty]
+        # A run of several processes is killed where one was, and otherwise ends as its worst.
+        code = min(self.codes.values()) if min(self.codes.values()) < 0 else max(self.codes.values())
+        told, trace = first.with_suffix(".json"), first.with_suffix(".trace")
+        found = json.loads(told.read_text()) if told.is_file() else {}
+        lines = trace.read_text(errors="replace").splitlines() if trace.is_file() else []
+        return End(None if self.hung else code, self.seconds, logs, **({"trace": lines} | found))
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def _fork(launch: Launch, process: int, port: int, guarded: Path, part: Path) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:  # never back into the frames of the parent, whose cleaning up is not the child's
+        code = _child(launch, process, port, guarded, part)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _child(launch: Launch, process: int, port: int, guarded: Path, part: Path) -> int:
+    """The whole life of a command, its leaving of the interpreter included."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a campaign that is stopped leaves nothing running
+    for suffix in (".json", ".trace"):
+        part.with_suffix(suffix).unlink(missing_ok=True)
+    log = os.open(part.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.chdir(ROOT)
+    os.environ["XLA_FLAGS"] += f" --xla_force_host_platform_device_count={launch.devices}"
+    joined = [f"--coordinator=127.0.0.1:{port}", "--num_processes", str(launch.processes), "--process_id", str(process)]
+    sys.argv = [f"jdistill.{launch.module}", *launch.arguments, *(joined if launch.processes > 1 else [])]
+    time.sleep(launch.start_after)
+    fault = launch.fault if process == launch.faulty else Fault()
+    faults.arm(fault, guarded, part.with_suffix(".trace"))
+    told: dict[str, object] = {}
+    if launch.call:
+        code, told["value"] = 0, launch.call()
+    else:
+        code = _command(launch.module)
+    if launch.learnt:
+        _learn(launch.learnt)
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    told["calls"], told["failed"] = faults.disarm()
+    part.with_suffix(".json").write_text(json.dumps(told))
+    return code
+
+
+def _command(module: str) -> int:
+    """A command's exit status, as its process would have it."""
+    main = sys.modules[f"jdistill.{module}"]
+    try:
+        if module == "main":
+            main.cli()
+        elif module == "sweep":
+            from absl import app
+
+            app.run(main.command, flags_parser=main.parse)
+        else:
+            return main.main(sys.argv[1:])
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except KeyboardInterrupt:
+        return 130
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _learn(path: Path) -> None:
+    """Adds to the file the names of the modules that this process has imported."""
+    known = set(json.loads(path.read_text())) if path.is_file() else set()
+    found = {name for name in sys.modules if name.split(".")[0] in LEARNT}
+    beside = path.with_suffix(f".{os.getpid()}")
+    beside.write_text(json.dumps(sorted(known | found)))
+    beside.replace(path)
