@@ -26,6 +26,8 @@ from jdistill.progress import log
 Tree = Any
 
 ATTENTIONS = ("causal", "bidirectional")
+BLOCK_STARTS = ("svd", "random")
+COPIED = ("last", "first", "spread", "none")
 SAMPLE_TOKENS = 120_000  # tokens of the text that the compact start is fitted to: its covariances no longer move
 
 
@@ -179,7 +181,7 @@ def _parameters(
                 )
             embeddings, project = random_start(block, config.embedding_size, config.hidden_size, cfg.seed)
         else:
-            raise UserError(f"--config.student.start={student.start!r} is not one of svd, random")
+            raise UserError(f"--config.student.start={student.start!r} is not one of {', '.join(BLOCK_STARTS)}")
     if config.embedding_size == config.hidden_size:
         project = {}
     if config.type_vocab_size and "type" not in embeddings:
@@ -201,7 +203,7 @@ def _copied_layers(cfg: ConfigDict, config: ModelConfig, teacher: ModelConfig) -
         return list(range(K))
     if which == "spread":  # evenly, the last layer included
         return [round((k + 1) * N / K) - 1 for k in range(K)]
-    raise UserError(f"--config.student.copy_layers={which!r} is not one of last, first, spread, none")
+    raise UserError(f"--config.student.copy_layers={which!r} is not one of {', '.join(COPIED)}")
 
 
 def _random_layer(config: BertConfig, rng: np.random.Generator) -> Tree:
