@@ -40,7 +40,7 @@ from jdistill.methods.simtde import SENTENCE_LOSSES, TOKEN_LOSSES
 from jdistill.models.pooling import POOLERS
 from jdistill.optimizer import DTYPES, SCHEDULES
 from jdistill.pair_start import STARTS
-from jdistill.student import ATTENTIONS, BLOCK_STARTS, COPIED
+from jdistill.student_shape import ATTENTIONS, BLOCK_STARTS, COPIED
 
 FEWEST_TOKENS = (
     3  # of a text: one of its own between those that a BERT puts around it; fewer, and all vectors are equal
