@@ -1,6 +1,11 @@
-"""Keys that every config has, each explained once. A config file copies this and changes what its method needs."""
+"""Keys that every config has, each explained once. A config file copies this and changes what its method needs.
+
+The type and range of each are in jdistill/config_keys.py, which every run is checked by before anything else.
+"""
 
 from ml_collections import ConfigDict
+
+from jdistill.errors import UserError
 
 
 def get_config() -> ConfigDict:
@@ -22,7 +27,7 @@ def get_config() -> ConfigDict:
     c.max_texts = 0  # use the first so many training texts; 0: all
     c.augment = ""  # a further variant of each training text: wordnet (an installed one), wordnet:FOLDER, or column:NAME (paraphrases)
     c.held_out = 1000  # texts kept from training to measure agreement with the teacher (at most a tenth of them)
-    c.max_length = 128  # tokens of a text, for teacher and student; 0: the model's own limit
+    c.max_length = 128  # tokens of a text, for teacher and student, 3 or more; 0: the model's own limit
     c.query_prompt = ""  # put before a search query by the student, which keeps it at export; empty: its start's own
     c.document_prompt = ""  # likewise before a document (triplets: the positives and negatives)
     c.cache_dir = ""  # teacher answers and tokens; empty: $XDG_CACHE_HOME/jdistill or ~/.cache/jdistill
@@ -37,22 +42,22 @@ def get_config() -> ConfigDict:
     c.latency_texts = 200  # held-out texts, one at a time, for the latency table; 0: skip
 
     # Optimisation.
-    c.epochs = 1.0
+    c.epochs = 1.0  # above 0, where max_steps is 0
     c.max_steps = 0  # 0: by epochs
-    c.batch_size = 128  # of all devices together
+    c.batch_size = 128  # of all devices together, which it divides by
     c.chunk_size = 0  # rows of a batch whose activations stand in memory at once; the gradient stays the same; 0: all
-    c.learning_rate = 3e-4  # the highest
+    c.learning_rate = 3e-4  # the highest; above 0
     c.block_size = 0  # rows of a Gram or logit matrix at once; 0: all
     c.schedule = "cosine"  # cosine, linear or constant, after the warm-up
-    c.warmup = 0.05  # share of the steps over which the learning rate rises from 0
+    c.warmup = 0.05  # share of the steps, 0 to 1, over which the learning rate rises from 0
     c.weight_decay = 0.01
-    c.adam_b1, c.adam_b2, c.adam_eps = 0.9, 0.999, 1e-8
+    c.adam_b1, c.adam_b2, c.adam_eps = 0.9, 0.999, 1e-8  # from 0 to below 1, both; above 0
     c.clip_norm = 1.0  # of the whole gradient; 0: no clipping
     c.shard_frozen = (
         False  # split what is not trained (a teacher inside the step, the base of adapters) over the devices
     )
     c.dtype = "float32"  # compute type, float32, bfloat16 or float16 (with loss scaling); parameters are float32
-    c.seed = 0
+    c.seed = 0  # below 2**32
 
     # Batches: a handful of lengths, each compiled once.
     c.length_buckets = 10  # at most so many widths, chosen for the least padding in this text; a short run gets fewer
@@ -60,11 +65,19 @@ def get_config() -> ConfigDict:
 
     # The run.
     c.log_every = 20  # steps between lines of metrics.jsonl
-    c.checkpoint_every = 500  # steps between checkpoints, each with a dev score
+    c.checkpoint_every = 500  # steps between checkpoints, 1 or more, each with a dev score
     c.patience = 0  # stop after so many checkpoints without a better dev score; 0: never
-    c.keep_last = 2  # checkpoints; the best is kept too
+    c.keep_last = 2  # checkpoints, 1 or more; the best is kept too
     c.onnx = True  # add the ONNX graph to the export
     c.index_texts = 20_000  # texts put into the FAISS index that jdistill.search answers from; 0: no index
     c.index = "Flat"  # of jdistill.search and beir, as FAISS writes it: Flat (exact), IVF256,Flat, PQ48, HNSW32 …
     c.index_effort = ""  # of its search: nprobe=16, efSearch=128 …; empty: FAISS's own
+    return c
+
+
+def apply_variant(c: ConfigDict, variant: str, variants: dict[str, dict[str, object]], file: str) -> ConfigDict:
+    """The config with the changes of one of its file's variants. Raises UserError for a variant that the file has not."""
+    if variant not in variants:
+        raise UserError(f"{file} has no variant {variant!r}; it has {', '.join(name for name in variants if name)}")
+    c.update_from_flattened_dict(variants[variant])
     return c

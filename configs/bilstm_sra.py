@@ -14,6 +14,12 @@ from ml_collections import ConfigDict
 
 from configs import base
 
+VARIANTS: dict[str, dict[str, object]] = {
+    "": {},
+    "cls": {"teacher": "google-bert/bert-base-uncased", "teacher_pooling": "cls"},
+    "pairs": {"loss.target": "pairs"},
+}
+
 
 def get_config(variant: str = "") -> ConfigDict:
     c = base.get_config()
@@ -41,14 +47,4 @@ def get_config(variant: str = "") -> ConfigDict:
     c.epochs = 10.0
     c.checkpoint_every = 200
 
-    changes = {
-        "": {},
-        "cls": {"teacher": "google-bert/bert-base-uncased", "teacher_pooling": "cls"},
-        "pairs": {"loss.target": "pairs"},
-    }
-    if variant not in changes:
-        raise ValueError(
-            f"configs/bilstm_sra.py has no variant {variant!r}; it has {', '.join(name for name in changes if name)}"
-        )
-    c.update_from_flattened_dict(changes[variant])
-    return c
+    return base.apply_variant(c, variant, VARIANTS, "configs/bilstm_sra.py")

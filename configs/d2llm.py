@@ -25,6 +25,33 @@ from ml_collections import ConfigDict
 
 from configs import base
 
+PLAIN: dict[str, object] = {
+    "loss.imitate": False,
+    "loss.alpha": 0.0,
+    "loss.beta": 0.0,
+    "loss.gamma": 0.0,
+    "tune.epochs": 0.0,
+}
+VARIANTS: dict[str, dict[str, object]] = {
+    "": {},
+    "contrastive": {"loss.imitate": False},
+    "no_ri_ph": {"loss.alpha": 0.0},
+    "no_ri_hi": {"loss.beta": 0.0},
+    "no_fi": {"loss.gamma": 0.0},
+    "mean": {"pooling": "mean"},
+    "lasttoken": {"pooling": "lasttoken"},
+    "calibrated": {"loss.delta": 3.0, "loss.random_negatives": "asymmetric"},
+    "cosine": {"interaction": "cosine", "loss.temperature": 0.05},
+    "bi_encoder": PLAIN
+    | {
+        "pooling": "lasttoken",
+        "interaction": "cosine",
+        "loss.temperature": 0.05,
+        "lora.rank": 32,
+        "lora.alpha": 64.0,
+    },
+}
+
 
 def get_config(variant: str = "") -> ConfigDict:
     c = base.get_config()
@@ -112,29 +139,4 @@ def get_config(variant: str = "") -> ConfigDict:
     c.checkpoint_every = 100
     c.remat = False  # layers computed anew in the backward pass
 
-    plain = {"loss.imitate": False, "loss.alpha": 0.0, "loss.beta": 0.0, "loss.gamma": 0.0, "tune.epochs": 0.0}
-    changes = {
-        "": {},
-        "contrastive": {"loss.imitate": False},
-        "no_ri_ph": {"loss.alpha": 0.0},
-        "no_ri_hi": {"loss.beta": 0.0},
-        "no_fi": {"loss.gamma": 0.0},
-        "mean": {"pooling": "mean"},
-        "lasttoken": {"pooling": "lasttoken"},
-        "calibrated": {"loss.delta": 3.0, "loss.random_negatives": "asymmetric"},
-        "cosine": {"interaction": "cosine", "loss.temperature": 0.05},
-        "bi_encoder": plain
-        | {
-            "pooling": "lasttoken",
-            "interaction": "cosine",
-            "loss.temperature": 0.05,
-            "lora.rank": 32,
-            "lora.alpha": 64.0,
-        },
-    }
-    if variant not in changes:
-        raise ValueError(
-            f"configs/d2llm.py has no variant {variant!r}; it has {', '.join(name for name in changes if name)}"
-        )
-    c.update_from_flattened_dict(changes[variant])
-    return c
+    return base.apply_variant(c, variant, VARIANTS, "configs/d2llm.py")

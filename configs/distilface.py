@@ -16,6 +16,11 @@ from ml_collections import ConfigDict
 
 from configs import base
 
+VARIANTS: dict[str, dict[str, object]] = {
+    "": {},
+    "poolers": {"batch_size": 64, "learning_rate": 5e-5, "max_steps": 30_000},
+}
+
 
 def get_config(variant: str = "") -> ConfigDict:
     c = base.get_config()
@@ -48,10 +53,4 @@ def get_config(variant: str = "") -> ConfigDict:
     c.max_steps = 20_000
     c.checkpoint_every = 250
 
-    changes = {"": {}, "poolers": {"batch_size": 64, "learning_rate": 5e-5, "max_steps": 30_000}}
-    if variant not in changes:
-        raise ValueError(
-            f"configs/distilface.py has no variant {variant!r}; it has {', '.join(name for name in changes if name)}"
-        )
-    c.update_from_flattened_dict(changes[variant])
-    return c
+    return base.apply_variant(c, variant, VARIANTS, "configs/distilface.py")

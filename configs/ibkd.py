@@ -20,6 +20,15 @@ from ml_collections import ConfigDict
 
 from configs import base
 
+VARIANTS: dict[str, dict[str, object]] = {
+    "": {},
+    "ckd": {"loss.beta": 0.0, "finetune.loss.beta": 0.0},
+    "mse": {"finetune.loss.beta": 0.0},
+    "crd": {"finetune.loss.beta": 0.0},
+    "hpd": {"output_dim": 128, "finetune.loss.beta": 0.0},
+    "supervised": {"finetune.loss.beta": 0.0},
+}
+
 
 def get_config(variant: str = "") -> ConfigDict:
     c = base.get_config()
@@ -76,18 +85,5 @@ def get_config(variant: str = "") -> ConfigDict:
     c.finetune.loss = ConfigDict({"beta": 0.5, "temperature": 0.05})
     c.finetune.checkpoint_every = 100
 
-    changes = {
-        "": {},
-        "ckd": {"loss.beta": 0.0, "finetune.loss.beta": 0.0},
-        "mse": {"finetune.loss.beta": 0.0},
-        "crd": {"finetune.loss.beta": 0.0},
-        "hpd": {"output_dim": 128, "finetune.loss.beta": 0.0},
-        "supervised": {"finetune.loss.beta": 0.0},
-    }
-    if variant not in changes:
-        raise ValueError(
-            f"configs/ibkd.py has no variant {variant!r}; it has {', '.join(name for name in changes if name)}"
-        )
     c.method = variant or "ibkd"
-    c.update_from_flattened_dict(changes[variant])
-    return c
+    return base.apply_variant(c, variant, VARIANTS, "configs/ibkd.py")

@@ -14,6 +14,8 @@ from ml_collections import ConfigDict
 
 from configs import ibkd
 
+VARIANTS = ibkd.VARIANTS
+
 
 def get_config(variant: str = "") -> ConfigDict:
     c = ibkd.get_config(variant)

@@ -27,6 +27,30 @@ from ml_collections import ConfigDict
 
 from configs import base
 
+VARIANTS: dict[str, dict[str, object]] = {
+    "": {},
+    "paper": {"loss.alpha": 0.5, "batch_size": 128, "learning_rate": 3e-4},
+    "deep": {"student.layers": 0},
+    "matched": {"student.copy_layers": "none", "loss.hidden": 1.0},
+    "no_token": {"loss.token": "none"},
+    "lrn": {"student.embedding_size": 0, "student.layers": 2, "loss.token": "none"},
+    "lmx": {
+        "student.embedding_size": 0,
+        "student.layers": 0,
+        "student.hidden_size": 192,
+        "loss.token": "none",
+        "loss.hidden": 1.0,
+    },
+    "random": {"student.start": "random"},
+    "kl": {"loss.sentence": "kl"},
+    "pair_mse": {"loss.sentence": "pair_mse"},
+    "pair_mae": {"loss.sentence": "pair_mae"},
+    "normalized": {"loss.normalize": True},
+    "table": {"loss.token": "table"},
+    "tiny64": {"student.embedding_size": 64, "student.layers": 2},
+    "tiny32": {"student.embedding_size": 32, "student.layers": 2},
+}
+
 
 def get_config(variant: str = "") -> ConfigDict:
     c = base.get_config()
@@ -55,32 +79,4 @@ def get_config(variant: str = "") -> ConfigDict:
     c.loss.normalize = False  # sentence vectors to unit length first
     c.loss.hidden = 0.0  # weight of matching the last K hidden states
 
-    changes = {
-        "": {},
-        "paper": {"loss.alpha": 0.5, "batch_size": 128, "learning_rate": 3e-4},
-        "deep": {"student.layers": 0},
-        "matched": {"student.copy_layers": "none", "loss.hidden": 1.0},
-        "no_token": {"loss.token": "none"},
-        "lrn": {"student.embedding_size": 0, "student.layers": 2, "loss.token": "none"},
-        "lmx": {
-            "student.embedding_size": 0,
-            "student.layers": 0,
-            "student.hidden_size": 192,
-            "loss.token": "none",
-            "loss.hidden": 1.0,
-        },
-        "random": {"student.start": "random"},
-        "kl": {"loss.sentence": "kl"},
-        "pair_mse": {"loss.sentence": "pair_mse"},
-        "pair_mae": {"loss.sentence": "pair_mae"},
-        "normalized": {"loss.normalize": True},
-        "table": {"loss.token": "table"},
-        "tiny64": {"student.embedding_size": 64, "student.layers": 2},
-        "tiny32": {"student.embedding_size": 32, "student.layers": 2},
-    }
-    if variant not in changes:
-        raise ValueError(
-            f"configs/simtde.py has no variant {variant!r}; it has {', '.join(name for name in changes if name)}"
-        )
-    c.update_from_flattened_dict(changes[variant])
-    return c
+    return base.apply_variant(c, variant, VARIANTS, "configs/simtde.py")

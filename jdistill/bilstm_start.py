@@ -41,15 +41,38 @@ def make_tokenizer(cfg: ConfigDict, start: Encoder) -> Any:
         whole = Tokenizer.from_str(own.backend_tokenizer.to_str())
         whole.no_truncation()
         whole.no_padding()
-        special = {"pad_token": own.pad_token, "unk_token": own.unk_token, "cls_token": own.cls_token or own.bos_token}
-        if special["cls_token"] is None:
-            raise UserError(f"{start.source}: its tokenizer has no token for the beginning of a text")
+        special = {"pad_token": own.pad_token, "unk_token": own.unk_token, "cls_token": _first_token(start)}
     first = special["cls_token"]
     whole.post_processor = processors.TemplateProcessing(
         single=f"{first} $A", special_tokens=[(first, whole.token_to_id(first))]
     )
     # Of no class of its own: that of a BERT would put its [SEP] back when it is loaded.
     return PreTrainedTokenizerFast(tokenizer_object=whole, model_max_length=1_000_000, **special)
+
+
+def check_bilstm(student: ConfigDict, start: Encoder, block: str) -> None:
+    """Raises UserError for keys of `student`, called `block` in the config, that do not fit its word vectors or the start's word pieces."""
+    if student.glove:
+        read_glove(Path(student.glove), student.embedding_size)
+    else:
+        _check_table(start, student.embedding_size, block)
+        _first_token(start)
+
+
+def _check_table(start: Encoder, width: int, block: str) -> None:
+    if not isinstance(start.config, BertConfig):
+        raise UserError(f"{start.source}: word pieces start as a BERT-like encoder's; name one in --config.start")
+    if not 0 < width <= start.config.embedding_size:
+        raise UserError(
+            f"--config.{block}.embedding_size={width} must lie in 1..{start.config.embedding_size}, the width of the start's embeddings"
+        )
+
+
+def _first_token(start: Encoder) -> str:
+    first = start.tokenizer.cls_token or start.tokenizer.bos_token
+    if first is None:
+        raise UserError(f"{start.source}: its tokenizer has no token for the beginning of a text")
+    return str(first)
 
 
 def make_bilstm(cfg: ConfigDict, start: Encoder, tokens: TokenTable, teacher_width: int) -> Encoder:
@@ -85,13 +108,8 @@ def make_bilstm(cfg: ConfigDict, start: Encoder, tokens: TokenTable, teacher_wid
 
 def _reduced_table(start: Encoder, width: int) -> np.ndarray:
     """The start's token embeddings on their leading principal axes, scaled to a standard deviation of one: float32 [V, width]."""
-    if not isinstance(start.config, BertConfig):
-        raise UserError(f"{start.source}: word pieces start as a BERT-like encoder's; name one in --config.start")
+    _check_table(start, width, "student")
     table_VxD = np.asarray(start.params["embeddings"]["word"]["embedding"], np.float64)
-    if not 0 < width <= table_VxD.shape[1]:
-        raise UserError(
-            f"--config.student.embedding_size={width} must lie in 1..{table_VxD.shape[1]}, the width of the start's embeddings"
-        )
     centred = table_VxD - table_VxD.mean(0)
     values, axes = np.linalg.eigh(centred.T @ centred)
     kept = centred @ axes[:, ::-1][:, :width]

@@ -21,6 +21,7 @@ from ml_collections import ConfigDict
 from jdistill import sharding
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.completeness import lacking
+from jdistill.config_keys import check_config
 from jdistill.errors import UserError, exits_cleanly, keep_crashes_in
 from jdistill.finish import finish
 from jdistill.progress import log, setup_logging
@@ -39,6 +40,7 @@ PROCESS_ID = flags.DEFINE_integer("process_id", 0, "which of them this one is, f
 
 def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
     """One run from its config to its report; every part that is already in `workdir` is taken from there."""
+    check_config(cfg)
     if dry_run:
         for of_stage in plans(prepare(cfg)):
             print(of_stage)

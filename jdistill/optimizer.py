@@ -14,6 +14,7 @@ from jdistill.loss_scale import with_loss_scale
 from jdistill.methods.contract import Tree
 
 DTYPES = ("float32", "bfloat16", "float16")
+SCHEDULES = ("cosine", "linear", "constant")
 
 
 class PeakState(NamedTuple):
@@ -31,8 +32,8 @@ def make_schedule(cfg: ConfigDict, steps: int) -> optax.Schedule:
         "linear": lambda: optax.linear_schedule(1.0, 0.0, max(1, steps - warmup)),
         "constant": lambda: optax.constant_schedule(1.0),
     }
-    if cfg.schedule not in decay:
-        raise UserError(f"--config.schedule={cfg.schedule!r} is not one of {', '.join(decay)}")
+    if cfg.schedule not in SCHEDULES:
+        raise UserError(f"--config.schedule={cfg.schedule!r} is not one of {', '.join(SCHEDULES)}")
     if not warmup:
         return decay[cfg.schedule]()
     return optax.join_schedules([optax.linear_schedule(0.0, 1.0, warmup), decay[cfg.schedule]()], [warmup])

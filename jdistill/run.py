@@ -26,7 +26,7 @@ from jdistill.judged import Judged, candidate_data, judgement_data, read_judged
 from jdistill.labelled import Labelled, labelled_data, read_labelled, task_scores
 from jdistill.methods import METHODS
 from jdistill.methods.classify import SCRATCH
-from jdistill.methods.contract import Method, Stage, Start, Tree
+from jdistill.methods.contract import Method, Stage, Start, Tree, check_start
 from jdistill.methods.d2llm import interaction_of
 from jdistill.models import lora
 from jdistill.models.decoder import DecoderConfig
@@ -90,6 +90,7 @@ def prepare(cfg: ConfigDict) -> Run:
     student = replace(
         student, prompts=student.prompts | text.configured_prompts(cfg), pooling=known(cfg.pooling or student.pooling)
     )
+    check_start(stages, student, own_start is not None, teacher.width)
     labelled = read_labelled(cfg) if any(stage.data == "labelled" for stage in stages) else None
     judged = None
     if any(stage.data in OF_JUDGED for stage in stages):

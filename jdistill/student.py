@@ -1,4 +1,4 @@
-"""The student before training: its architecture, and weights taken from its start, as a rule the teacher."""
+"""The student before training: weights taken from its start, as a rule the teacher; its architecture is student_shape's."""
 
 from __future__ import annotations
 
@@ -14,46 +14,17 @@ from ml_collections import ConfigDict
 from jdistill.compact_start import compact_start, random_start
 from jdistill.data.batches import TokenTable
 from jdistill.encoder import Encoder
-from jdistill.errors import UserError
 from jdistill.models.bert import BertConfig
-from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.heads import apply_dense
 from jdistill.models.model import ModelConfig, hidden_states
-from jdistill.models.pooling import POOLERS, mean_pool, pool
+from jdistill.models.pooling import mean_pool, pool
 from jdistill.progress import log
+from jdistill.student_shape import check_student
 
 Tree = Any
 
-ATTENTIONS = ("causal", "bidirectional")
 SAMPLE_TOKENS = 120_000  # tokens of the text that the compact start is fitted to: its covariances no longer move
-
-
-def student_config(teacher: BertConfig, student: ConfigDict) -> BertConfig:
-    """The student's architecture: its start's, with another embedding_size (0: the hidden size; -1: the start's own),
-    layers (0: all) and hidden_size (0: the start's). Where tokens are narrower than the layers it is an ELECTRA."""
-    hidden = student.hidden_size or teacher.hidden_size
-    if hidden % teacher.num_heads:
-        raise UserError(
-            f"--config.student.hidden_size={hidden} does not divide into the teacher's {teacher.num_heads} heads"
-        )
-    config = dataclasses.replace(
-        teacher,
-        embedding_size=teacher.embedding_size if student.embedding_size == -1 else student.embedding_size or hidden,
-        hidden_size=hidden,
-        num_layers=_checked_layers(student, teacher),
-        intermediate_size=hidden * teacher.intermediate_size // teacher.hidden_size,
-        hidden_dropout=student.dropout,
-        attention_dropout=student.dropout,
-    )
-    if config.embedding_size == hidden or teacher.model_type == "electra":
-        return config
-    return dataclasses.replace(
-        config,
-        model_type="electra",
-        max_positions=teacher.usable_positions,
-        type_vocab_size=max(1, teacher.type_vocab_size),
-    )
 
 
 def make_student(cfg: ConfigDict, start: Encoder, tokens: TokenTable) -> Encoder:
@@ -64,58 +35,20 @@ def make_student(cfg: ConfigDict, start: Encoder, tokens: TokenTable) -> Encoder
     Dense projections of the start are left behind: what a student projects to, its method decides. Raises UserError for
     keys that do not fit the start.
     """
-    if isinstance(start.config, BilstmConfig):
-        raise UserError(f"{start.source} is a recurrent encoder, and this method's student starts as a transformer")
-    if start.pooling == "final":
-        raise UserError("pooler 'final' takes the two final states of an LSTM, which a transformer has not")
-    if start.pooling == "pma" and not start.pooler:
-        raise UserError("pooler 'pma' has parameters, which D2LLM trains; this method's student cannot start with it")
-    over_tokens = POOLERS[start.pooling].over_tokens
-    if over_tokens in ("cls", "max") and not start.tokenizer("")["input_ids"]:
-        raise UserError(
-            f"pooler {start.pooling!r}: the start's tokenizer gives an empty text no token, of which sentence-transformers and "
-            "ONNX make vectors of their own, so that the student could not be exported; mean, lasttoken and avg_* fit"
-        )
-    config: ModelConfig
+    config = check_student(cfg, start)
     if isinstance(start.config, DecoderConfig):
-        config, params = _cut_decoder(cfg, start.config, start.params)
+        params = _cut_decoder(cfg, config, start.config, start.params)
     else:
-        config = student_config(start.config, cfg.student)
+        assert isinstance(config, BertConfig) and isinstance(start.config, BertConfig)
         params = _parameters(cfg, config, start.config, start.params, tokens, np.random.default_rng([cfg.seed, 1]))
-    POOLERS[start.pooling].states(config.num_layers)  # refused here, before the run has cost anything
     return dataclasses.replace(start, config=config, params=params, dense=(), dense_activations=(), source="")
 
 
-def _cut_decoder(cfg: ConfigDict, whole: DecoderConfig, params: Tree) -> tuple[ModelConfig, Tree]:
-    """Some layers of a decoder with its token table and its final norm, seeing both ways if student.attention says so."""
-    student = cfg.student
-    if student.embedding_size not in (-1, 0, whole.hidden_size) or student.hidden_size not in (0, whole.hidden_size):
-        raise UserError(
-            "the start is a decoder, of which a student takes whole layers: set --config.student.embedding_size=-1 and "
-            "--config.student.hidden_size=0"
-        )
-    if student.attention not in ATTENTIONS:
-        raise UserError(f"--config.student.attention={student.attention!r} is not one of {', '.join(ATTENTIONS)}")
-    config = dataclasses.replace(
-        whole,
-        num_layers=_checked_layers(student, whole),
-        causal=student.attention == "causal",
-        hidden_dropout=student.dropout,
-        attention_dropout=student.dropout,
-    )
-    layers = _copied_layers(cfg, config, whole)
-    if None in layers:
-        raise UserError("--config.student.copy_layers=none: a decoder's layers start as its own")
+def _cut_decoder(cfg: ConfigDict, config: ModelConfig, whole: DecoderConfig, params: Tree) -> Tree:
+    """The copied layers of a decoder with its token table and its final norm."""
     tree = {name: params[name] for name in ("word", "final_norm")}
-    tree |= {f"layer_{k}": params[f"layer_{layer}"] for k, layer in enumerate(layers)}
-    return config, jax.tree.map(np.array, tree)
-
-
-def _checked_layers(student: ConfigDict, start: ModelConfig) -> int:
-    layers = student.layers or start.num_layers
-    if not 1 <= layers <= start.num_layers:
-        raise UserError(f"--config.student.layers={layers} must lie in 1..{start.num_layers}, the teacher's layers")
-    return int(layers)
+    tree |= {f"layer_{k}": params[f"layer_{layer}"] for k, layer in enumerate(_copied_layers(cfg, config, whole))}
+    return jax.tree.map(np.array, tree)
 
 
 def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Array]]:
@@ -172,14 +105,12 @@ def _parameters(
                 teacher.embedding_size,
                 100 * explained,
             )
-        elif student.start in ("svd", "random"):
+        else:
             if student.start == "svd":
                 log.warning(
                     "the token embeddings start at random: svd needs the start's own, uncompressed width in every layer"
                 )
             embeddings, project = random_start(block, config.embedding_size, config.hidden_size, cfg.seed)
-        else:
-            raise UserError(f"--config.student.start={student.start!r} is not one of svd, random")
     if config.embedding_size == config.hidden_size:
         project = {}
     if config.type_vocab_size and "type" not in embeddings:
@@ -199,9 +130,7 @@ def _copied_layers(cfg: ConfigDict, config: ModelConfig, teacher: ModelConfig) -
         return list(range(N - K, N))
     if which == "first":
         return list(range(K))
-    if which == "spread":  # evenly, the last layer included
-        return [round((k + 1) * N / K) - 1 for k in range(K)]
-    raise UserError(f"--config.student.copy_layers={which!r} is not one of last, first, spread, none")
+    return [round((k + 1) * N / K) - 1 for k in range(K)]  # spread evenly, the last layer included
 
 
 def _random_layer(config: BertConfig, rng: np.random.Generator) -> Tree:

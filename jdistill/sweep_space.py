@@ -10,6 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
+from jdistill.config_keys import check_config
 from jdistill.errors import UserError
 from jdistill.files import flat
 from jdistill.models.pooling import known
@@ -59,6 +60,7 @@ def check_space(cfg: ConfigDict, space: Space) -> None:
         for value in of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high):  # type: ignore[attr-defined]
             one = cfg.copy_and_resolve_references()
             one.update_from_flattened_dict({key: value})
+            check_config(one)
             stages = stages_of(one)
             for stage in stages:
                 make_optimizer(stage.cfg, 1)

@@ -13,11 +13,11 @@ from pathlib import Path
 from unittest import mock
 
 from absl import flags
-from ml_collections import config_flags
 
 from jdistill import main
 from jdistill.errors import UserError
 from jdistill.progress import log
+from jdistill.run_flags import define_config
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,7 +41,7 @@ def run(arguments: list[str], **more: str) -> subprocess.CompletedProcess:
 def run_inside(arguments: list[str]) -> subprocess.CompletedProcess:
     """The same command in this process: exit status, what it printed, and its log and error as stderr."""
     given = flags.FlagValues()
-    config = config_flags.DEFINE_config_file("config", flag_values=given)
+    config = define_config(given)
     workdir = flags.DEFINE_string("workdir", None, "", flag_values=given)
     dry_run = flags.DEFINE_bool("dry_run", False, "", flag_values=given)
     printed, logged, code = io.StringIO(), io.StringIO(), 0

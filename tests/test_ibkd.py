@@ -244,7 +244,7 @@ def test_every_variant_of_the_config_names_its_method_and_stages() -> None:
                 METHODS[cfg.method](cfg)
         else:
             assert [stage.name for stage in METHODS[cfg.method](cfg)] == ["distil"]
-    with pytest.raises(ValueError, match="no variant 'ibk'"):
+    with pytest.raises(UserError, match="no variant 'ibk'"):
         config_file.get_config("ibk")
     stage = METHODS["ibkd"](config("", **{"finetune.loss.beta": 0.25}))[1]
     assert (stage.cfg.loss.beta, stage.cfg.loss.temperature, stage.cfg.learning_rate) == (0.25, 0.05, 3e-5)

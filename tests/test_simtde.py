@@ -145,8 +145,8 @@ def test_the_real_teachers_start_explains_two_thirds(real_teacher: str) -> None:
         ({"loss.alpha": 1.5}, "loss.alpha=1.5 must lie in 0..1"),
         ({"student.start": "zeros"}, "student.start='zeros' is not one of"),
         ({"student.copy_layers": "middle"}, "copy_layers='middle' is not one of"),
-        ({"student.hidden_size": 18}, "hidden_size=18 does not divide into the teacher's 4 heads"),
-        ({"student.hidden_size": 16}, "the token term needs student.hidden_size equal"),
+        ({"student.hidden_size": 18}, "hidden_size=18 does not divide into the start's 4 heads"),
+        ({"student.hidden_size": 16}, "the token term needs the teacher's 32; set --config.loss.token=none"),
     ],
 )
 def test_switches_that_do_not_fit_are_named(changes: dict, message: str) -> None:

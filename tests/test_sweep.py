@@ -57,9 +57,9 @@ def test_keys_by_their_end_and_ranges() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("temperature=0.05,0", "temperature=0.0 must be above 0"),
-        ("pooling=mean,men", "no pooler 'men'"),
-        ("dtype=float8", "dtype='float8' is not one of"),
+        ("temperature=0.05,0", "loss.temperature=0.0: must be a number above 0"),
+        ("pooling=mean,men", "pooling=men: must be one of cls,"),
+        ("dtype=float8", "dtype=float8: must be one of"),
         ("batch_size=1,8", "at least 2 texts"),
     ],
 )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from jdistill.bilstm_start import make_bilstm, make_tokenizer
+from jdistill.bilstm_start import check_bilstm, make_bilstm, make_tokenizer
+from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.losses import mse, pair_cosines, unit
 from jdistill.methods.contract import Array, Method, Stage, Start, Tree
@@ -25,7 +26,12 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         raise UserError(f"--config.student.over_time={cfg.student.over_time!r} is not one of {', '.join(OVER_TIME)}")
     if cfg.loss.target not in TARGETS:
         raise UserError(f"--config.loss.target={cfg.loss.target!r} is not one of {', '.join(TARGETS)}")
-    return (Stage("distil", "texts", cfg, build, tokenizer=lambda start: make_tokenizer(cfg, start)),)
+    return (Stage("distil", "texts", cfg, build, tokenizer=lambda start: make_tokenizer(cfg, start), fits=fits),)
+
+
+def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:
+    """Raises UserError for keys that do not fit the start, or the word vectors that take its place."""
+    check_bilstm(cfg.student, start, "student")
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:

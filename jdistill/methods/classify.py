@@ -13,13 +13,15 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-from jdistill.bilstm_start import make_bilstm, make_tokenizer
+from jdistill.bilstm_start import check_bilstm, make_bilstm, make_tokenizer
+from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.losses import mse
 from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
 from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.classifier_head import logits, random_head
 from jdistill.student import representer
+from jdistill.student_shape import check_pooler
 
 SCRATCH = "scratch"
 
@@ -34,12 +36,29 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         raise UserError(f"--config.loss.hard={cfg.loss.hard} must lie in 0..1")
     whole = ConfigDict(cfg.to_dict() | {"student": cfg.scratch.to_dict()})
     from_scratch = cfg.student == SCRATCH
-    tokenizer = (lambda start: make_tokenizer(whole, start)) if from_scratch else None
-    return (
-        Stage(
-            "task", "labelled", whole, build_from_scratch if from_scratch else build, teacher=False, tokenizer=tokenizer
-        ),
-    )
+    if from_scratch:
+        return (
+            Stage(
+                "task",
+                "labelled",
+                whole,
+                build_from_scratch,
+                teacher=False,
+                tokenizer=lambda start: make_tokenizer(whole, start),
+                fits=fits_from_scratch,
+            ),
+        )
+    return (Stage("task", "labelled", whole, build, teacher=False, fits=fits),)
+
+
+def fits_from_scratch(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:
+    """Raises UserError for keys that do not fit the encoder whose word pieces the student has, or its word vectors."""
+    check_bilstm(cfg.student, start, "scratch")
+
+
+def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:
+    """Raises UserError for a pooler that the encoder which is tuned cannot have."""
+    check_pooler(start, start.config.num_layers)
 
 
 def build_from_scratch(cfg: ConfigDict, given: Start) -> Method:

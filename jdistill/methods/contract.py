@@ -90,7 +90,8 @@ class Stage:
     batch["others"] float32 [n, others, D], with which text each row of the batch and each of them is in batch["row"] int32 [n] and
     batch["other_rows"] [n, others]; 0: none. teacher: whether the method learns from the teacher's answers; without, batch has
     no "teacher", and agreement with the teacher does not choose the best checkpoint. tokenizer: start -> the student's own
-    tokenizer, where it is not its start's.
+    tokenizer, where it is not its start's. fits: (cfg, the run's start, is_teacher, teacher_width), the last two as in Start; raises
+    UserError for keys that the start's shape does not allow.
     """
 
     name: str
@@ -101,3 +102,12 @@ class Stage:
     teacher: bool = True
     tokenizer: Callable[[Encoder], Any] | None = None
     trains: Literal["student", "judge"] = "student"
+    fits: Callable[[ConfigDict, Encoder, bool, int], object] | None = None
+
+
+def check_start(stages: tuple[Stage, ...], start: Encoder, is_teacher: bool, teacher_width: int) -> None:
+    """Raises the UserError of the first stage that a run of this start could not build: before a text is read, a judge asked or the
+    stage before trained."""
+    for stage in stages:
+        if stage.fits is not None:
+            stage.fits(stage.cfg, start, is_teacher, teacher_width)

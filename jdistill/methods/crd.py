@@ -26,7 +26,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         raise UserError("--config.loss.buffer_per_text must be positive: CRD's negatives come from the buffer")
     if cfg.batch_size < 2:
         raise UserError("--config.batch_size=1: CRD contrasts a text with others of its batch, so it needs at least 2")
-    return (Stage("distil", "texts", cfg, build, cfg.loss.buffer_per_text), *finetune.stages(cfg))
+    return (Stage("distil", "texts", cfg, build, cfg.loss.buffer_per_text, fits=finetune.fits), *finetune.stages(cfg))
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:
@@ -38,7 +38,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         return rng.normal(0, width**-0.5, (width, cfg.loss.critic_dim)).astype(np.float32)
 
     shared = projection(given.teacher_width)  # where both start in one space, one start for both
-    W_s = shared if student.config.hidden_size == given.teacher_width else projection(student.config.hidden_size)
+    W_s = shared if student.dim == given.teacher_width else projection(student.dim)
     params = {"student": student.weights(), "critic": {"student": W_s, "teacher": shared.copy()}}
 
     def objective(

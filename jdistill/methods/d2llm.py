@@ -15,6 +15,7 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
+from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.imitation import (
     FORMS,
@@ -33,6 +34,7 @@ from jdistill.models.pma import BRANCHES, iem, iem_matrix
 from jdistill.models.pooling import last_token_pool, pool_each
 from jdistill.pair_start import STARTS, start_modules
 from jdistill.student import make_student
+from jdistill.student_shape import check_student
 
 INTERACTIONS = ("dual", "single", "cosine")
 POOLINGS = ("pma", "mean", "lasttoken")
@@ -58,7 +60,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     if cfg.interaction != "cosine" and cfg.iem_size < least:
         raise UserError(f"--config.iem_size={cfg.iem_size}: the interaction module needs a width of {least} or more")
     scalars(cfg.loss, "temperature")
-    distil = Stage("distil", "candidates", cfg, build, teacher=False)
+    distil = Stage("distil", "candidates", cfg, build, teacher=False, fits=fits)
     if not cfg.tune.epochs and not cfg.tune.max_steps:
         return (distil,)
     if cfg.judge.adapter:  # what tuning wrote would fit the model with that adapter in it, and no other
@@ -68,6 +70,13 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     changed = cfg.copy_and_resolve_references()
     changed.update(cfg.tune)
     return Stage("tune", "judgements", changed, build_judge, teacher=False, trains="judge"), distil
+
+
+def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:
+    """Raises UserError for keys that do not fit the start, whose adapters the judge may have too."""
+    check_student(cfg, dataclasses.replace(start, pooling="mean"))
+    if cfg.lora.rank:
+        lora.paths(start.params, cfg.lora.paths)
 
 
 def build_judge(cfg: ConfigDict, given: Start) -> Method:

@@ -12,10 +12,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill import losses
+from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.losses import HIGHEST, info_nce
 from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
 from jdistill.student import make_student, representer, to_teacher
+from jdistill.student_shape import check_student
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
@@ -36,7 +38,12 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         )
     # Without a teacher "agreement with the teacher" is agreement with the untuned start, which must not choose.
     teaches = bool(cfg.loss.distil)
-    return (Stage("contrast", "texts", cfg, build, teacher=teaches),)
+    return (Stage("contrast", "texts", cfg, build, teacher=teaches, fits=fits),)
+
+
+def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:
+    """Raises UserError for keys that do not fit the start."""
+    check_student(cfg, start)
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:

@@ -18,7 +18,9 @@ from jdistill.errors import UserError
 from jdistill.losses import info_nce
 from jdistill.methods import information
 from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
+from jdistill.models.pooling import POOLERS
 from jdistill.student import representer
+from jdistill.student_shape import check_student
 
 PROJECTION_STARTS = ("pca", "random")
 SAMPLE_TEXTS = 4096  # texts that the PCA start is fitted to
@@ -35,6 +37,10 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     information.check(changed, 2 * changed.batch_size)
     if changed.batch_size < 2:
         raise UserError("--config.finetune.batch_size=1: InfoNCE needs at least 2 triplets in a batch")
+    if cfg.projection_start not in PROJECTION_STARTS:
+        raise UserError(
+            f"--config.projection_start={cfg.projection_start!r} is not one of {', '.join(PROJECTION_STARTS)}"
+        )
     return (Stage("finetune", "triplets", changed, build),)
 
 
@@ -100,15 +106,22 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     )
 
 
+def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:
+    """Of a run whose last stage this is, for its first one: raises UserError for keys that do not fit the start."""
+    config = check_student(cfg, start)
+    if cfg.triplets and cfg.output_dim:
+        _check_projection(cfg, POOLERS[start.pooling].width(config.hidden_size))
+
+
+def _check_projection(cfg: ConfigDict, width: int) -> None:
+    if not 0 < cfg.output_dim <= width:
+        raise UserError(f"--config.output_dim={cfg.output_dim} must lie in 1..{width}, the student's own width")
+
+
 def with_projection(cfg: ConfigDict, student: Encoder, given: Start) -> Encoder:
     """The student with W_proj [D, output_dim] (eq. 11) at its start: its own vectors' principal axes, or random."""
     D, d = student.dim, cfg.output_dim
-    if not 0 < d <= D:
-        raise UserError(f"--config.output_dim={d} must lie in 1..{D}, the student's own width")
-    if cfg.projection_start not in PROJECTION_STARTS:
-        raise UserError(
-            f"--config.projection_start={cfg.projection_start!r} is not one of {', '.join(PROJECTION_STARTS)}"
-        )
+    _check_projection(cfg, D)
     rng = np.random.default_rng([cfg.seed, 3])
     kernel = rng.normal(0, D**-0.5, (D, d))
     if cfg.projection_start == "pca":

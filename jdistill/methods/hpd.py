@@ -12,10 +12,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill import losses
+from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.methods import finetune
 from jdistill.methods.contract import Array, Method, Stage, Start, Tree
 from jdistill.student import make_student, representer
+from jdistill.student_shape import check_student
 
 SAMPLE_TEXTS = 20_000  # texts whose teacher vectors the PCA is fitted to
 
@@ -23,15 +25,25 @@ SAMPLE_TEXTS = 20_000  # texts whose teacher vectors the PCA is fitted to
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     tuned = cfg.copy_and_resolve_references()
     tuned.output_dim = 0  # the projection is there already
-    return (Stage("distil", "texts", cfg, build), *finetune.stages(tuned))
+    return (Stage("distil", "texts", cfg, build, fits=fits), *finetune.stages(tuned))
+
+
+def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:
+    """Raises UserError for keys that do not fit the start or the teacher's width."""
+    check_student(cfg, start)
+    _check_width(cfg.output_dim, teacher_width)
+
+
+def _check_width(d: int, T: int) -> None:
+    if not 0 < d <= T:
+        raise UserError(f"--config.output_dim={d} must lie in 1..{T}, the teacher's width: HPD compresses its vectors")
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:
     """L = mean over elements of (W s - P t)², P the teacher's principal axes [T, d]. Raises UserError for output_dim."""
     student = make_student(cfg, given.encoder, given.tokens)
     d, T = cfg.output_dim, given.teacher_width
-    if not 0 < d <= T:
-        raise UserError(f"--config.output_dim={d} must lie in 1..{T}, the teacher's width: HPD compresses its vectors")
+    _check_width(d, T)
     rng = np.random.default_rng([cfg.seed, 2])
     rows = np.sort(rng.permutation(len(given.tokens.lengths))[:SAMPLE_TEXTS])
     t_NxT = given.answers(rows).astype(np.float64)
@@ -39,7 +51,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     axes_dxT = np.linalg.svd(t_NxT.T @ t_NxT)[2][:d]
     # An axis' sign is arbitrary; fixed, a run that resumes on another machine keeps its target.
     axes_dxT *= np.sign(np.take_along_axis(axes_dxT, np.abs(axes_dxT).argmax(1)[:, None], axis=1))
-    D = student.config.hidden_size
+    D = student.dim
     kernel = axes_dxT.T if D == T else rng.normal(0, D**-0.5, (D, d))
     student = dataclasses.replace(
         student, dense=({"kernel": np.ascontiguousarray(kernel, np.float32)},), dense_activations=("Identity",)

@@ -26,14 +26,14 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     information.check(cfg, cfg.batch_size)
     if cfg.loss.similarity not in SIMILARITIES:
         raise UserError(f"--config.loss.similarity={cfg.loss.similarity!r} is not one of {', '.join(SIMILARITIES)}")
-    return (Stage("distil", "texts", cfg, build), *finetune.stages(cfg))
+    return (Stage("distil", "texts", cfg, build, fits=finetune.fits), *finetune.stages(cfg))
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:
     """Stage 1."""
     loss = cfg.loss
     student = make_student(cfg, given.encoder, given.tokens)
-    W_DxT = to_teacher(student.config.hidden_size, given.teacher_width, np.random.default_rng([cfg.seed, 2]))
+    W_DxT = to_teacher(student.dim, given.teacher_width, np.random.default_rng([cfg.seed, 2]))
     params = {"student": student.weights(), "W": W_DxT}
 
     def objective(

@@ -13,13 +13,13 @@ from jdistill.student import make_student, representer, to_teacher
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
-    return (Stage("distil", "texts", cfg, build), *finetune.stages(cfg))
+    return (Stage("distil", "texts", cfg, build, fits=finetune.fits), *finetune.stages(cfg))
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:
     """L = mean over elements of (W s - t)²; W is learnt and dropped at export."""
     student = make_student(cfg, given.encoder, given.tokens)
-    W_DxT = to_teacher(student.config.hidden_size, given.teacher_width, np.random.default_rng([cfg.seed, 2]))
+    W_DxT = to_teacher(student.dim, given.teacher_width, np.random.default_rng([cfg.seed, 2]))
 
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]

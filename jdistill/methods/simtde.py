@@ -15,19 +15,21 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill import losses
+from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
 from jdistill.models.bert import BertConfig, embedding_output
 from jdistill.models.model import hidden_states
 from jdistill.models.pooling import pool
-from jdistill.student import make_student, student_config
+from jdistill.student import make_student
+from jdistill.student_shape import check_student
 
 SENTENCE_LOSSES = ("mse", "kl", "pair_mse", "pair_mae")
 TOKEN_LOSSES = ("block", "table", "none")
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
-    return (Stage("distil", "texts", cfg, build),)
+    return (Stage("distil", "texts", cfg, build, fits=fits),)
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:
@@ -36,14 +38,9 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     Raises UserError for switches that do not fit together.
     """
     loss, start = cfg.loss, given.encoder
+    config = fits(cfg, start, given.is_teacher, given.teacher_width)
     whole = start.config
-    if not isinstance(whole, BertConfig):
-        raise UserError(
-            f"SimTDE compresses the token embeddings of a BERT-like encoder, and {start.source} is a {whole.model_type} "
-            "decoder; name an encoder in --config.start, or choose another method"
-        )
-    config = student_config(whole, cfg.student)
-    _check(cfg, config, given)
+    assert isinstance(whole, BertConfig)
     encoder = make_student(cfg, start, given.tokens)
     teacher_layers = _matched_layers(loss, config, whole)
     match: Tree = {}
@@ -69,7 +66,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
 
     def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
         states = hidden_states(config, params["student"]["model"], batch["ids"], batch["mask"], dtype, rng)
-        sentence_BxD = pool(start.pooling, states, batch["mask"])
+        sentence_BxD = pool(start.pooling, states, batch["mask"], params["student"].get("pooler"))
         if "dense" in params["student"]:
             sentence_BxD = sentence_BxD @ params["student"]["dense"]["0"]["kernel"]
         out = {"sentence": sentence_BxD}
@@ -115,8 +112,27 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     return Method(params, encoder, frozen, represent, objective)
 
 
-def _check(cfg: ConfigDict, config: BertConfig, given: Start) -> None:
-    loss, start, teacher_width = cfg.loss, given.encoder, given.teacher_width
+def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> BertConfig:
+    """The student's architecture. Raises UserError for switches that do not fit the start, the teacher, or one another."""
+    whole = start.config
+    if not isinstance(whole, BertConfig):
+        raise UserError(
+            f"SimTDE compresses the token embeddings of a BERT-like encoder, and {start.source} is a {whole.model_type}; "
+            "name an encoder in --config.start, or choose another method"
+        )
+    _check_switches(cfg, start, is_teacher, teacher_width)
+    config = check_student(cfg, start)
+    assert isinstance(config, BertConfig)
+    if config.hidden_size != whole.hidden_size and cfg.loss.token != "none":
+        raise UserError(
+            f"--config.student.hidden_size={config.hidden_size}: the token term needs the teacher's {whole.hidden_size}; "
+            "set --config.loss.token=none"
+        )
+    return config
+
+
+def _check_switches(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:
+    loss, pooled = cfg.loss, start.pooled_width
     if loss.sentence not in SENTENCE_LOSSES:
         raise UserError(f"--config.loss.sentence={loss.sentence!r} is not one of {SENTENCE_LOSSES}")
     if loss.token not in TOKEN_LOSSES:
@@ -128,19 +144,17 @@ def _check(cfg: ConfigDict, config: BertConfig, given: Start) -> None:
             "SimTDE distils the pooled token vectors, and this teacher projects them further (a Dense module); "
             "use it through vectors: or st: with another --config.start"
         )
-    if teacher_width != start.config.hidden_size:
+    if not teacher_width == pooled == start.config.hidden_size:
         raise UserError(
             f"the teacher's vectors are {teacher_width} wide, but the student's layers, started from "
-            f"{start.source or 'the teacher'}, are {start.config.hidden_size}: SimTDE needs the same width; "
-            "choose another --config.start or --config.teacher"
+            f"{start.source or 'the teacher'}, are {start.config.hidden_size}, and pooled by {start.pooling} {pooled}: SimTDE needs "
+            "the same width; choose another --config.start, --config.teacher or --config.pooling"
         )
-    if not given.is_teacher and (loss.token != "none" or loss.hidden):
+    if not is_teacher and (loss.token != "none" or loss.hidden):
         raise UserError(
             "a teacher given as vectors: or st: has no token embeddings or hidden states to distil; "
             "set --config.loss.token=none and --config.loss.hidden=0"
         )
-    if config.hidden_size != start.config.hidden_size and loss.token != "none":
-        raise UserError("the token term needs student.hidden_size equal to the teacher's; set --config.loss.token=none")
 
 
 def _matched_layers(loss: ConfigDict, config: BertConfig, teacher: BertConfig) -> list[int]:

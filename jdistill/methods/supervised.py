@@ -16,7 +16,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     found = finetune.stages(cfg)
     if not found:
         raise UserError("--config.triplets is empty: supervised training needs triplets")
-    return tuple(dataclasses.replace(stage, build=build) for stage in found)
+    return tuple(dataclasses.replace(stage, build=build, fits=finetune.fits) for stage in found)
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:

@@ -1,0 +1,120 @@
+"""What the value of a config key may be: a rule has its words and its test, and says what is wrong with a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+FLOAT32_LARGEST, FLOAT32_SMALLEST = 3.4028234e38, 1.1754944e-38  # what lies beyond is infinite or 0 in a step
+INT32_LARGEST = 2**31 - 1  # steps are counted so
+
+
+@dataclass(frozen=True)
+class Rule:
+    """must: what a value is to be, in words that follow "must be". kinds: its types. fits: whether a value of such a type is allowed."""
+
+    must: str
+    kinds: tuple[type, ...]
+    fits: Callable[[Any], bool]
+
+    def fault(self, value: Any) -> str:
+        """ "must be …" for a value that is not allowed, "" for one that is. A bool is no number."""
+        if type(value) not in self.kinds:
+            return f"must be {self.must}, and is of type {type(value).__name__}"
+        if self.fits(value):
+            return ""
+        return f"must be {self.must}{_in_float32(value) if float in self.kinds else ''}"
+
+
+def _in_float32(value: float) -> str:
+    if 0 < abs(value) < FLOAT32_SMALLEST:
+        return ", and is 0 in float32"
+    return ", and is infinite in float32" if FLOAT32_LARGEST < abs(value) < float("inf") else ""
+
+
+def _number(words: str, fits: Callable[[float], bool]) -> Rule:
+    """Of float keys; whole numbers will do. NaN, infinity and what float32 cannot hold are refused."""
+
+    def held(value: float) -> bool:
+        return value == 0 or FLOAT32_SMALLEST <= abs(value) <= FLOAT32_LARGEST
+
+    return Rule(words, (float, int), lambda value: held(value) and fits(value))
+
+
+def at_least(low: float) -> Rule:
+    return _number(f"a number, {low:g} or more", lambda value: value >= low)
+
+
+def above(low: float) -> Rule:
+    return _number(f"a number above {low:g}", lambda value: value > low)
+
+
+def between(low: float, high: float) -> Rule:
+    """Both ends are allowed."""
+    return _number(f"a number from {low:g} to {high:g}", lambda value: low <= value <= high)
+
+
+def below(low: float, high: float) -> Rule:
+    """The lower end is allowed."""
+    return _number(f"a number from {low:g} to below {high:g}", lambda value: low <= value < high)
+
+
+def share() -> Rule:
+    return _number("a number above 0, up to 1", lambda value: 0 < value <= 1)
+
+
+def whole(low: int, high: int = INT32_LARGEST) -> Rule:
+    words = f", {low} or more" if high == INT32_LARGEST else f" from {low} to {high}"
+    return Rule(f"a whole number{words}", (int,), lambda value: low <= value <= high)
+
+
+def zero_or_whole(low: int) -> Rule:
+    """For keys whose 0 stands for something else."""
+    return Rule(
+        f"0, or a whole number of {low} or more", (int,), lambda value: value == 0 or low <= value <= INT32_LARGEST
+    )
+
+
+def size_or_own() -> Rule:
+    """A width, where -1 and 0 stand for the start's own and the layers'."""
+    return Rule("-1 (the start's own), 0 (the layers') or a width", (int,), lambda value: -1 <= value <= INT32_LARGEST)
+
+
+def flag() -> Rule:
+    return Rule("True or False", (bool,), lambda value: True)
+
+
+def text() -> Rule:
+    """Empty is allowed; what no file name may hold is not."""
+    return Rule("text without a null character", (str,), lambda value: "\0" not in value)
+
+
+def named() -> Rule:
+    return Rule("a name, not empty", (str,), lambda value: bool(value.strip()) and "\0" not in value)
+
+
+def pattern() -> Rule:
+    """A regular expression."""
+
+    def compiles(value: str) -> bool:
+        try:
+            re.compile(value)
+        except (re.error, OverflowError, RecursionError):
+            return False
+        return bool(value)
+
+    return Rule("a regular expression that Python reads, not empty", (str,), compiles)
+
+
+def template(*places: str) -> Rule:
+    """A text with each of the places once."""
+    words = f"text that holds {' and '.join(places)} once each"
+    return Rule(words, (str,), lambda value: all(value.count(place) == 1 for place in places))
+
+
+def one_of(names: Iterable[str], or_empty: bool = False) -> Rule:
+    allowed: Container[str] = names if isinstance(names, dict) else tuple(names)
+    words = f"one of {', '.join(names)}{', or empty' if or_empty else ''}"
+    return Rule(words, (str,), lambda value: value in allowed or (or_empty and not value))

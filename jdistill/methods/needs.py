@@ -1,0 +1,44 @@
+"""The keys that each method reads beside those that every config has: a config of another method may lack them."""
+
+from __future__ import annotations
+
+
+def _keys(block: str, names: str) -> tuple[str, ...]:
+    return tuple(f"{block}.{name}" if block else name for name in names.split())
+
+
+TRANSFORMER = _keys("student", "embedding_size layers hidden_size start copy_layers dropout attention")
+TRIPLETS = (
+    *_keys("", "triplets negatives query_length document_length output_dim projection_start kernel"),
+    *_keys("hsic", "gamma estimator unit_rows stop_input"),
+    *_keys("loss", "temperature beta own_negatives"),
+    *_keys("finetune", "batch_size"),
+)
+
+NEEDS: dict[str, tuple[str, ...]] = {
+    "simtde": (*TRANSFORMER[:-1], *_keys("loss", "alpha token sentence normalize hidden")),  # of no decoder
+    "ibkd": (*TRANSFORMER, *TRIPLETS, *_keys("loss", "similarity")),
+    "ckd": (*TRANSFORMER, *TRIPLETS, *_keys("loss", "similarity")),
+    "mse": (*TRANSFORMER, *TRIPLETS),
+    "crd": (*TRANSFORMER, *TRIPLETS, *_keys("loss", "buffer_per_text critic_dim")),
+    "hpd": (*TRANSFORMER, *TRIPLETS),
+    "supervised": (*TRANSFORMER, *TRIPLETS),
+    "distilface": (*TRANSFORMER, *_keys("loss", "temperature distil")),
+    "bilstm_sra": (*_keys("student", "embedding_size lstm_size over_time glove dropout"), *_keys("loss", "target")),
+    "classify": (
+        *_keys("", "student task task_dir label_fraction split_seed kd head_size"),
+        *_keys("scratch", "embedding_size lstm_size over_time glove dropout"),
+        *_keys("loss", "hard"),
+    ),
+    "d2llm": (
+        *_keys("", "symmetric asymmetric train_split test_split held_out_queries dev_queries test_pairs rescore"),
+        *_keys("", "threshold_pairs max_queries query_length document_length positives hard_negatives easy_negatives"),
+        *_keys("", "interaction iem_size heads_start remat"),
+        *_keys("judge", "symmetric asymmetric yes no adapter query_tokens passage_tokens"),
+        *_keys("mining", "encoder first last relative_margin"),
+        *_keys("tune", "epochs max_steps"),
+        *TRANSFORMER,
+        *_keys("lora", "paths rank alpha"),
+        *_keys("loss", "form imitate temperature alpha beta gamma delta random_negatives hard_over_easy"),
+    ),
+}
