@@ -66,6 +66,6 @@ def checked_tokenizer(tokenizer: Any, config: ModelConfig, where: Path) -> Any:
         tokens = tokenizer("A text, to try it.")["input_ids"]
     except BaseException as error:
         raise _unread(where, error) from None
-    if not tokens or max(tokens) >= config.vocab_size:
+    if max(tokens, default=0) >= config.vocab_size:
         raise UserError(f"{where}: its tokenizer makes of a plain text the ids {tokens[:8]}, which are no use")
     return tokenizer
