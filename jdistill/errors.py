@@ -23,3 +23,8 @@ def exits_cleanly(command: Callable[..., int | None]) -> Callable[..., int]:
             return 2
 
     return run
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says, or its kind where it says nothing: a library's message within one of ours."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

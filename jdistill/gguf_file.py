@@ -15,7 +15,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerFast
 
 from jdistill.convert_decoder import checked
-from jdistill.errors import UserError
+from jdistill.errors import UserError, first_line
 from jdistill.gguf_header import check_header
 from jdistill.gguf_tokenizer import read_tokenizer
 from jdistill.json_files import Settings
@@ -61,7 +61,7 @@ def read_gguf(path: Path) -> tuple[DecoderConfig, dict[str, np.ndarray], PreTrai
                 "another quantisation of the model will do"
             ) from None
         raise UserError(
-            f"{path} cannot be read ({error}); it is truncated or not a GGUF file: fetch it again"
+            f"{path} cannot be read ({first_line(error)}); it is truncated or not a GGUF file: fetch it again"
         ) from None
     kind = fields.get("general.architecture")
     if kind not in ARCHITECTURES:

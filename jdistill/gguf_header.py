@@ -40,7 +40,7 @@ class _Walk:
         tensors, fields = self.number("<Q", "tensor count"), self.number("<Q", "field count")
         for i in range(self.held(fields, 13, "fields")):  # a length, a type and a value at least
             name = self.string(f"field {i}")
-            self.value(self.number("<I", name), name)
+            self.value(self.number("<I", f"the field {name}"), name)
         for i in range(self.held(tensors, 24, "tensors")):
             name = self.string(f"tensor {i}")
             dimensions = self.number("<I", name)
@@ -75,7 +75,7 @@ class _Walk:
         length = self.number("<Q", name)
         start = self.at
         self.skip(length, name)
-        return self.data[start : self.at][:100].decode("utf-8", "replace")
+        return ascii(self.data[start : self.at][:100].decode("utf-8", "replace"))
 
     def held(self, count: int, least: int, what: str) -> int:
         """The count, which at `least` bytes each fits into what is left of the file."""

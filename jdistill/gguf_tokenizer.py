@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
-from jdistill.errors import UserError
+from jdistill.errors import UserError, first_line
 from jdistill.json_files import Settings, said
 
 CONTROL = 3  # token_type of special tokens
@@ -57,7 +57,7 @@ def read_tokenizer(fields: dict[str, Any], path: Path) -> PreTrainedTokenizerFas
     try:
         bpe = _bpe(tokens, merges, cut, special, bos)
     except Exception as error:  # the library raises Exception itself
-        raise UserError(f"{path}: its tokenizer is damaged ({error}); fetch the file again") from None
+        raise UserError(f"{path}: its tokenizer is damaged ({first_line(error)}); fetch the file again") from None
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe, chat_template=found.text("tokenizer.chat_template", None), **named
     )

@@ -94,7 +94,7 @@ class Settings:
         return value
 
     def number(self, key: str, low: float, high: float, default: Any = REQUIRED) -> float:
-        """A finite number above low and at most high, or low itself where that is 0."""
+        """A finite number from low to high; the default is not checked."""
         value = self.raw(key, default)
         if value is default:
             return value
@@ -137,7 +137,7 @@ class Settings:
 
     def fault(self, key: str, what: str) -> UserError:
         """The error for a key of this file."""
-        return UserError(f"{self.path}: {key} {what}")
+        return UserError(f"{self.path}: {key if key.isprintable() else ascii(key)} {what}")
 
 
 def _within(value: float, low: float, high: float) -> bool:

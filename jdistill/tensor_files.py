@@ -10,7 +10,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from jdistill.errors import UserError
+from jdistill.errors import UserError, first_line
 from jdistill.json_files import read_settings, said
 
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -23,9 +23,8 @@ def load_tensors(path: Path) -> dict[str, np.ndarray]:
     try:
         return load_file(path)
     except (SafetensorError, ValueError, KeyError, TypeError, OSError) as error:  # KeyError: a type that numpy has not
-        first = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(
-            f"{path} cannot be read ({first}); it is truncated or not a safetensors file: fetch it again"
+            f"{path} cannot be read ({first_line(error)}); it is truncated or not a safetensors file: fetch it again"
         ) from None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from jdistill.errors import UserError
+from jdistill.errors import UserError, first_line
 from jdistill.json_files import read_settings
 from jdistill.models.model import ModelConfig
 
@@ -39,8 +39,7 @@ def load_tokenizer(folder: Path, config: ModelConfig) -> Any:
 def _unread(folder: Path, error: BaseException) -> BaseException:
     if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError):
         return error
-    first = next(iter(str(error).splitlines()), type(error).__name__)
-    return UserError(f"{folder}: its tokenizer cannot be read ({first[:300]}); fetch its files again")
+    return UserError(f"{folder}: its tokenizer cannot be read ({first_line(error)[:300]}); fetch its files again")
 
 
 def checked_tokenizer(tokenizer: Any, config: ModelConfig, where: Path) -> Any:

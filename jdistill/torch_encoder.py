@@ -11,7 +11,7 @@ import numpy as np
 
 from jdistill.data.sources import resolve
 from jdistill.encoder import prompt_named
-from jdistill.errors import UserError
+from jdistill.errors import UserError, first_line
 from jdistill.module_files import read_modules
 
 
@@ -60,8 +60,7 @@ def load(source: str, key: str = "model", trust_remote_code: bool = False) -> To
     try:
         model = SentenceTransformer(str(folder), device=None, trust_remote_code=trust_remote_code)
     except Exception as error:  # of whatever kind its modules and their libraries raise
-        first = next(iter(str(error).splitlines()), "")
         raise UserError(
-            f"--{key}={source} cannot be loaded by sentence-transformers ({type(error).__name__}: {first})"
+            f"--{key}={source} cannot be loaded by sentence-transformers ({type(error).__name__}: {first_line(error)})"
         ) from error
     return TorchEncoder(model, folder)

@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jdistill.errors import UserError
+from jdistill.errors import UserError, first_line
 from jdistill.progress import progress
 
 MAX_CHARS = 100_000  # a longer text is a broken file, not a sentence
@@ -120,7 +120,9 @@ def _lines(path: Path, limit: int) -> Iterator[bytes | None]:
                 for piece in pieces:
                     yield piece.removesuffix(b"\r") if len(piece) <= limit else None
     except (EOFError, OSError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read: {error}. It is damaged or cut short; fetch it again") from None
+        raise UserError(
+            f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; fetch it again"
+        ) from None
     if rest:
         yield rest.removesuffix(b"\r") if len(rest) <= limit else None
 
@@ -232,4 +234,6 @@ def _parquet_rows(path: Path, column: str, key: str) -> Iterator[Row]:
                     meter.advance(10_000)
                 yield number, cell
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} cannot be read: {error}. It is damaged or cut short; fetch it again") from None
+        raise UserError(
+            f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; fetch it again"
+        ) from None

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from jdistill.data.hub import dataset_splits, train_of
 from jdistill.data.readers import csv_dialect, csv_fault, kind, open_text, regular
 from jdistill.data.sources import files_of, local_path
-from jdistill.errors import UserError
+from jdistill.errors import UserError, first_line
 from jdistill.json_files import parse_json
 from jdistill.progress import log
 
@@ -57,7 +57,7 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
                 for i, row in enumerate(table.to_pylist(), 1):
                     yield f"{path} row {i}", row
             except (OSError, ValueError, pa.ArrowException) as error:
-                raise UserError(f"{path} cannot be read: {error}") from None
+                raise UserError(f"{path} cannot be read: {first_line(error)}") from None
         case ".jsonl":
             for i, line in enumerate(open_text(path), 1):
                 if line.strip():

@@ -176,7 +176,7 @@ def _row(path: Path, line: int, left: Any, right: Any, score: Any, scores: Path 
     """A checked pair. scores: the file that the score is from, where it is not `path`."""
     for side, text in enumerate((left, right), 1):
         if not isinstance(text, str) or not text.strip():
-            raise UserError(f"{path}, line {line}: sentence {side} is empty or no string: {str(text)[:80]!r}")
+            raise UserError(f"{path}, line {line}: sentence {side} is empty or no string: {text!r:.80}")
         if has_surrogate(text):
             raise UserError(f"{path}, line {line}: sentence {side} has a lone surrogate; remove the row")
     value = _number(score)

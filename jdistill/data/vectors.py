@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from jdistill.data.readers import cells, regular, string_columns
 from jdistill.data.sources import flaw_of
-from jdistill.errors import UserError
+from jdistill.errors import UserError, first_line
 from jdistill.progress import log
 
 READ_FAULTS = (ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, RuntimeError, NotImplementedError)
@@ -82,7 +82,7 @@ def _read_npz(path: Path) -> tuple[list[str], np.ndarray]:
             texts, vectors = (_array(arrays.zip, name) for name in ("texts", "embeddings"))
     except (*READ_FAULTS, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
         raise UserError(
-            f"{path} cannot be read: {error}. Save it with "
+            f"{path} cannot be read: {first_line(error)}. Save it with "
             "np.savez(file, texts=np.array(texts, dtype=str), embeddings=float32 array)"
         ) from None
     if texts.dtype.kind != "U" or texts.ndim != 1:
@@ -126,7 +126,9 @@ def _read_parquet(path: Path) -> tuple[list[str], np.ndarray]:
             width = part.shape[1]
             parts.append(part)
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} cannot be read: {error}. It is damaged or cut short; write it again") from None
+        raise UserError(
+            f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; write it again"
+        ) from None
     return texts, np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
 
 

@@ -134,7 +134,7 @@ def load(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, float]:
     for name in tensors:
         match = re.fullmatch(r"base_model\.model\.(?:model\.)?(.+)\.lora_([AB])\.weight", name)
         if match is None or match[1] not in flax_of:
-            raise UserError(f"{path}: {name} is no adapter of this model; is it of another base?")
+            raise UserError(f"{path}: {name!r} is no adapter of this model; is it of another base?")
         found.setdefault(flax_of[match[1]], {})[match[2]] = float_tensor(tensors, name, [None, None], path).T
     targets = settings.raw("target_modules", None)
     if isinstance(targets, list) and not settings.raw("layers_to_transform", None):
