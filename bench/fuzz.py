@@ -38,7 +38,7 @@ from mutations import mutate_file
 from jdistill.errors import UserError
 from jdistill.progress import log
 
-SECONDS, MORE_BYTES, AT_ONCE = 10, 2 << 30, 40
+SECONDS, MORE_BYTES, AT_ONCE = 10, 2 << 30, 100
 
 
 def main() -> int:
@@ -88,6 +88,9 @@ def campaign(kinds: list[str], inputs: int, seed: int, keep: Path) -> list[dict[
         for kind in dict.fromkeys(kind for _, kind in todo):
             (samples / kind).mkdir(parents=True)
             KINDS[kind].make(samples / kind)
+            # Whole once, so that what is imported at the first use is not imported again by every process.
+            whole = next(path for path in sorted((samples / kind).rglob("*")) if _may_be_damaged(path, kind))
+            KINDS[kind].read(samples / kind, whole)
         while todo:
             for row in _worker(todo[:AT_ONCE], samples, Path(scratch, "work"), seed, keep):
                 done.append(row)
@@ -140,7 +143,7 @@ def _try_all(cases: list[tuple[int, str]], samples: Path, work: Path, seed: int,
         signal.alarm(0)
         if outcome == "wrong":
             _keep(work, keep, kind, case, error)
-        last = error.strip().rsplit("\n", 1)[-1][:500]
+        last = error.strip().rsplit("\n", 1)[-1].replace(str(work), "")[:500]
         row = {"case": case, "kind": kind, "seed": seed, "outcome": outcome, "error": last}
         os.write(send, json.dumps(row).encode() + b"\n")
     os._exit(0)
@@ -151,8 +154,7 @@ def _try(case: int, kind: str, samples: Path, work: Path, seed: int) -> tuple[st
     rng = Random(f"{seed} {kind} {case}")
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(samples / kind, work)
-    files = sorted(path for path in work.rglob("*") if path.is_file() and path.name.endswith(KINDS[kind].only))
-    damaged = rng.choice(files)
+    damaged = rng.choice(sorted(path for path in work.rglob("*") if _may_be_damaged(path, kind)))
     try:
         mutate_file(damaged, rng)
     except Exception:
@@ -164,6 +166,10 @@ def _try(case: int, kind: str, samples: Path, work: Path, seed: int) -> tuple[st
     except BaseException:
         return "wrong", traceback.format_exc()
     return "read", ""
+
+
+def _may_be_damaged(path: Path, kind: str) -> bool:
+    return path.is_file() and path.name.endswith(KINDS[kind].only)
 
 
 def _keep(work: Path, keep: Path, kind: str, case: int, error: str) -> None:

@@ -72,7 +72,7 @@ def mutate_value(value: Any, rng: Random) -> Any:
                 holder[key] = str(holder[key])[:50]
             case 3 if isinstance(holder[key], int | float) and not isinstance(holder[key], bool):
                 holder[key] = rng.choice(
-                    (holder[key] + 1, holder[key] - 1, -holder[key], holder[key] * 10**8, holder[key] / 3)
+                    (holder[key] + 1, holder[key] - 1, -holder[key], holder[key] * 10**8, holder[key] // 3)
                 )
             case 4:
                 other, place = rng.choice(nodes)
