@@ -155,8 +155,10 @@ def _try(case: int, kind: str, samples: Path, work: Path, seed: int) -> tuple[st
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(samples / kind, work)
     damaged = rng.choice(sorted(path for path in work.rglob("*") if _may_be_damaged(path, kind)))
+    before = damaged.read_bytes()
     try:
-        mutate_file(damaged, rng)
+        while damaged.read_bytes() == before:
+            mutate_file(damaged, rng)
     except Exception:
         return "wrong", f"the fuzzer itself failed:\n{traceback.format_exc()}"
     try:

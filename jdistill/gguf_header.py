@@ -6,6 +6,7 @@ import mmap
 import struct
 from pathlib import Path
 
+from jdistill.data.readers import regular
 from jdistill.errors import UserError
 
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes of a value, by the type's number
@@ -16,6 +17,7 @@ MOST_DIMENSIONS = 4
 def check_header(path: Path) -> None:
     """Raises UserError where the file is none of the format or cut short, or a count in it says more than the file can hold: a reader
     that believes it would go on for years."""
+    regular(path)
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             _Walk(data, path).header()

@@ -9,13 +9,14 @@ from typing import Any
 from jdistill import bilstm_files, convert, encoder_files
 from jdistill.data.sources import resolve
 from jdistill.encoder import Encoder
+from jdistill.errors import UserError
 from jdistill.gguf_file import read_gguf
 from jdistill.json_files import read_settings
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.pooling import POOLERS
 from jdistill.module_files import Module, read_modules
 from jdistill.pma_tensors import read_pma
-from jdistill.tokenizer_files import checked_tokenizer, load_tokenizer
+from jdistill.tokenizer_files import checked_limit, checked_tokenizer, load_tokenizer
 
 # The files that are wanted of a hub repository, whose other formats of the same weights can be as large again.
 WANTED = [
@@ -39,6 +40,8 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     folder = folder_of(source, key)
     if folder.suffix == ".gguf":
         return _load_gguf(folder, source, dtype)
+    if not folder.is_dir():
+        raise UserError(f"--{key}={source}: {folder} is no folder of a model and no .gguf file")
     modules = read_modules(folder)
     if bilstm_files.is_bilstm(modules):
         return _load_bilstm(folder, modules, source, dtype, weights)
@@ -55,7 +58,7 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
             weights["pooler"] = read_pma(modules[1].folder, config.hidden_size)
         weights["dense"] = encoder_files.read_denses(after, POOLERS[pooling].width(config.hidden_size))
     limits = [config.usable_positions, encoder_files.read_limit(bert), tokenizer.model_max_length]
-    limit = int(min(limit for limit in limits if limit))
+    limit = checked_limit(int(min(limit for limit in limits if limit)), tokenizer, root)
     model = Encoder(config, {}, tokenizer, pooling, max_length=limit, dtype=dtype, source=source)
     return _with_modules(model, folder, after).with_weights(weights)
 
@@ -87,7 +90,7 @@ def _load_bilstm(
         {},
         tokenizer,
         pooling,
-        max_length=bilstm_files.max_length(modules),
+        max_length=checked_limit(bilstm_files.max_length(modules), tokenizer, modules[0].folder),
         dtype=dtype,
         source=source,
     )
@@ -100,7 +103,7 @@ def _load_gguf(path: Path, source: str, dtype: str) -> Encoder:
         config=config,
         params=convert.from_hf(config, tensors, str(path)),
         tokenizer=checked_tokenizer(tokenizer, config, path),
-        max_length=config.usable_positions,
+        max_length=checked_limit(config.usable_positions, tokenizer, path),
         dtype=dtype,
         source=source,
     )

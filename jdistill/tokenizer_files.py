@@ -22,6 +22,9 @@ def load_tokenizer(folder: Path, config: ModelConfig) -> Any:
     if not any(all(any(map(Path.is_file, folder.glob(name))) for name in row) for row in VOCABULARIES):
         files = ", ".join(" with ".join(row) for row in VOCABULARIES)
         raise UserError(f"{folder} holds no tokenizer: one of {files} is needed; copy it from where the model is from")
+    for path in folder.iterdir():
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UserError(f"{path} is a pipe or a device, where a file of a tokenizer may be")
     for name in SETTINGS:
         read_settings(folder / name, optional=True)
     try:
@@ -68,3 +71,14 @@ def checked_tokenizer(tokenizer: Any, config: ModelConfig, where: Path) -> Any:
     if max(tokens, default=0) >= config.vocab_size:
         raise UserError(f"{where}: its tokenizer makes of a plain text the ids {tokens[:8]}, which are no use")
     return tokenizer
+
+
+def checked_limit(limit: int, tokenizer: Any, where: Path) -> int:
+    """A maximum length in tokens. Raises UserError where the special tokens of a text leave no room for its own: all would be alike."""
+    special = tokenizer.num_special_tokens_to_add()
+    if limit <= special:
+        raise UserError(
+            f"{where}: the maximum length (max_seq_length, model_max_length or the model's positions) is {limit} tokens, "
+            f"of which a text's special tokens take {special}; it must be more"
+        )
+    return limit

@@ -132,6 +132,13 @@ def test_a_pipe_in_place_of_a_file_does_not_hang(folder: Path) -> None:
         refused(folder, name, "pipe")
 
 
+def test_a_file_is_no_folder_of_a_model(folder: Path) -> None:
+    refused(folder / "model.safetensors", "no folder of a model")
+    (folder / "vocab.txt").unlink(missing_ok=True)
+    os.mkfifo(folder / "vocab.txt")
+    refused(folder, "vocab.txt is a pipe")
+
+
 CONFIG_KEYS = [
     ("vocab_size", [..., None, "30522", 0, -1, 1.5, True, [], {}, 10**30, float("nan"), float("inf")]),
     ("hidden_size", [..., None, "32", 0, -32, 33, 10**9, [32]]),
@@ -243,6 +250,17 @@ def test_other_settings_name_their_key(folder: Path) -> None:
         before = (folder / name).read_text()
         change(folder / name, **keys)
         refused(folder, name, word)
+        (folder / name).write_text(before)
+
+
+def test_a_length_without_room_for_a_text(folder: Path) -> None:
+    for name, key, value in (
+        ("sentence_bert_config.json", "max_seq_length", 2),
+        ("tokenizer_config.json", "model_max_length", 1),
+    ):
+        before = (folder / name).read_text()
+        change(folder / name, **{key: value})
+        refused(folder, f"is {value} tokens", "special tokens take 2")
         (folder / name).write_text(before)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import jdistill
 from jdistill.data.beir import read_collection
 from jdistill.data.glove import read_glove
 from jdistill.data.labelled_pairs import read_pairs
@@ -19,6 +20,7 @@ from jdistill.data.tasks import read_task
 from jdistill.data.triplets import read_triplets
 from jdistill.data.vectors import read_vectors
 from jdistill.errors import UserError
+from jdistill.evals.entity import read_entities
 
 READERS: dict[str, Callable[[Path], object]] = {
     "a.txt": lambda path: read_texts(str(path)),
@@ -35,6 +37,8 @@ READERS: dict[str, Callable[[Path], object]] = {
     "v.npz": read_vectors,
     "v.parquet": read_vectors,
     "g.txt": lambda path: read_glove(path, 3),
+    "e.csv": read_entities,
+    "m.gguf": lambda path: jdistill.load(str(path)),
 }
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from jdistill.data.holdout import comparable
 from jdistill.errors import UserError
+from jdistill.json_files import parse_json, read_bytes
 from jdistill.progress import log, progress
 
 # queries start..stop -> scores, rows [n, window], best first
@@ -148,7 +149,8 @@ def mine(
 
 def read_mined(path: Path) -> list[dict[str, Any]]:
     """The records that mine() wrote, in order. Only a line feed ends one: texts may hold U+2028, at which str.splitlines cuts too."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    lines = read_bytes(path).split(b"\n")
+    return [parse_json(line, f"{path} line {i}") for i, line in enumerate(lines, 1) if line]
 
 
 def bm25_search(
