@@ -8,50 +8,67 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from jdistill import encoder_files
 from jdistill.errors import UserError
 from jdistill.files import write_json
+from jdistill.json_files import REQUIRED, read_settings
 from jdistill.models.bilstm import DIRECTIONS, BilstmConfig
+from jdistill.module_files import Module
+from jdistill.tensor_files import FILE, float_tensor, load_tensors
 
 TOKENIZER = "sentence_transformers.models.tokenizer.WordTokenizer.TransformersTokenizerWrapper"
 LSTM_PARTS = {"input": "weight_ih_l0", "recurrent": "weight_hh_l0"}
 SUFFIX = dict(zip(DIRECTIONS, ("", "_reverse"), strict=True))
 
 
-def is_bilstm(modules: list[dict[str, str]]) -> bool:
+def is_bilstm(modules: list[Module]) -> bool:
     """Whether modules.json lists word embeddings and an LSTM first."""
-    return [module["type"].rpartition(".")[2] for module in modules[:2]] == ["WordEmbeddings", "LSTM"]
+    return [module.kind for module in modules[:2]] == ["WordEmbeddings", "LSTM"]
 
 
-def read_config(folder: Path, modules: list[dict[str, str]], vocab_size: int) -> BilstmConfig:
-    """The architecture of a folder whose embedding table has vocab_size rows. Raises UserError for an LSTM that is not one layer
+def read_config(modules: list[Module], vocab_size: int) -> BilstmConfig:
+    """The architecture of modules whose embedding table has vocab_size rows. Raises UserError for an LSTM that is not one layer
     in both directions."""
-    path = folder / modules[1]["path"] / "lstm_config.json"
-    settings = encoder_files.read_json(path, {})
-    width = settings.get("embedding_dimension", settings.get("word_embedding_dimension"))
-    if not width or settings.get("num_layers", 1) != 1 or not settings.get("bidirectional", True):
-        raise UserError(f"{path}: jdistill reads an LSTM of one layer in both directions, and found {settings}")
-    return BilstmConfig(vocab_size=vocab_size, embedding_size=width, lstm_size=settings["hidden_dim"])
+    width, hidden = _sizes(modules)
+    return BilstmConfig(vocab_size=vocab_size, embedding_size=width, lstm_size=hidden)
 
 
-def read_params(folder: Path, modules: list[dict[str, str]]) -> dict[str, Any]:
-    """Flax parameters, float32. torch's two biases are added up."""
-    words, lstm = (encoder_files.read_tensors_of(folder / module["path"]) for module in modules[:2])
-    params: dict[str, Any] = {"word": {"embedding": words["emb_layer.weight"].astype(np.float32)}}
+def _sizes(modules: list[Module]) -> tuple[int, int]:
+    """(embedding_size, lstm_size)."""
+    settings = read_settings(modules[1].folder / "lstm_config.json")
+    if settings.integer("num_layers", 1, default=1) != 1 or not settings.flag("bidirectional", True):
+        raise UserError(
+            f"{settings.path}: jdistill reads an LSTM of one layer in both directions, and found {settings.values}"
+        )
+    old = settings.integer("word_embedding_dimension", 1, default=None)
+    width = settings.integer("embedding_dimension", 1, default=REQUIRED if old is None else old)
+    return width, settings.integer("hidden_dim", 1)
+
+
+def read_params(modules: list[Module]) -> dict[str, Any]:
+    """Flax parameters, float32. torch's two biases are added up. Raises UserError for a tensor that is missing or of another shape
+    than lstm_config.json says."""
+    width, hidden = _sizes(modules)
+    paths = [module.folder / FILE for module in modules[:2]]
+    words, lstm = map(load_tensors, paths)
+    table = float_tensor(words, "emb_layer.weight", [None, width], paths[0])
+    params: dict[str, Any] = {"word": {"embedding": table}}
     for name, suffix in SUFFIX.items():
-        params[name] = {
-            part: np.ascontiguousarray(lstm[f"encoder.{torch}{suffix}"].T, np.float32)
-            for part, torch in LSTM_PARTS.items()
-        }
-        first, second = (lstm[f"encoder.bias_{kind}_l0{suffix}"] for kind in ("ih", "hh"))
-        params[name]["bias"] = (first + second).astype(np.float32)
+        params[name] = {}
+        for part, torch in LSTM_PARTS.items():
+            shape = [4 * hidden, width if part == "input" else hidden]
+            tensor = float_tensor(lstm, f"encoder.{torch}{suffix}", shape, paths[1])
+            params[name][part] = np.ascontiguousarray(tensor.T)
+        biases = [
+            float_tensor(lstm, f"encoder.bias_{kind}_l0{suffix}", [4 * hidden], paths[1]) for kind in ("ih", "hh")
+        ]
+        params[name]["bias"] = biases[0] + biases[1]
     return params
 
 
-def max_length(folder: Path, modules: list[dict[str, str]]) -> int:
+def max_length(modules: list[Module]) -> int:
     """In tokens."""
-    settings = encoder_files.read_json(folder / modules[0]["path"] / "wordembedding_config.json", {})
-    return int(settings.get("max_seq_length", 1_000_000))
+    settings = read_settings(modules[0].folder / "wordembedding_config.json", optional=True)
+    return settings.integer("max_seq_length", 1, default=1_000_000)
 
 
 def write_files(folder: Path, config: BilstmConfig, limit: int) -> list[tuple[str, str]]:

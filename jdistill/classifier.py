@@ -9,7 +9,6 @@ whether a row is a pair. With v the vector that the exported folder gives a text
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,16 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from jdistill import loading
 from jdistill.data.sources import resolve
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.files import write_json
+from jdistill.json_files import read_settings, said
 from jdistill.models import classifier_head
+from jdistill.tensor_files import float_tensor, load_tensors
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,26 @@ def save_head(model: Classifier, folder: Path) -> None:
 def load_classifier(source: str, key: str = "model") -> Classifier:
     """A classifier from an exported folder. Raises UserError where it has no head."""
     folder = resolve(source, key)
-    if not (folder / "head.safetensors").is_file() or not (folder / "head.json").is_file():
+    path, about = folder / "head.safetensors", folder / "head.json"
+    if not path.is_file() or not about.is_file():
         raise UserError(f"--{key}={source} holds no head.safetensors and head.json: it is no classifier")
-    tensors, about = load_file(folder / "head.safetensors"), json.loads((folder / "head.json").read_text())
-    head = {
-        layer: {"kernel": np.ascontiguousarray(tensors[f"{layer}.weight"].T), "bias": tensors[f"{layer}.bias"]}
-        for layer in ("hidden", "out")
+    settings = read_settings(about)
+    labels, pairs = settings.raw("labels"), settings.flag("pairs", False)
+    if not isinstance(labels, list) or len(labels) < 2 or not all(isinstance(label, str) for label in labels):
+        raise settings.fault("labels", f"is {said(labels)}; a list of two strings or more is needed")
+    encoder = loading.load(source, key=key)
+    return Classifier(encoder, _read_head(path, encoder.dim * (4 if pairs else 1), len(labels)), tuple(labels), pairs)
+
+
+def _read_head(path: Path, width: int, labels: int) -> dict[str, Any]:
+    """models.classifier_head's parameters. width: of its features."""
+    tensors = load_tensors(path)
+    hidden = float_tensor(tensors, "hidden.weight", [None, width], path)
+    out = float_tensor(tensors, "out.weight", [labels, len(hidden)], path)
+    return {
+        name: {
+            "kernel": np.ascontiguousarray(weight.T),
+            "bias": float_tensor(tensors, f"{name}.bias", [len(weight)], path),
+        }
+        for name, weight in (("hidden", hidden), ("out", out))
     }
-    return Classifier(loading.load(source, key=key), head, tuple(about["labels"]), bool(about["pairs"]))

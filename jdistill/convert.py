@@ -1,190 +1,60 @@
-"""Weights between Hugging Face's names and Flax paths, both ways: one table per architecture."""
+"""Weights between Hugging Face's names and Flax paths, both ways: one table per family of architectures."""
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
-from jdistill import convert_decoder
+from jdistill import convert_bert, convert_decoder, tensor_files
 from jdistill.errors import UserError
-from jdistill.models.bert import ACTIVATIONS, BertConfig
+from jdistill.json_files import read_settings
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.model import TransformerConfig
 
-# Flax path with {i} for the layer -> Hugging Face name. A Flax "kernel" is the transpose of a torch "weight".
-_BERT = {
-    "embeddings/word/embedding": "embeddings.word_embeddings.weight",
-    "embeddings/position/embedding": "embeddings.position_embeddings.weight",
-    "embeddings/type/embedding": "embeddings.token_type_embeddings.weight",
-    "embeddings/norm": "embeddings.LayerNorm",
-    "layer_{i}/attention/query": "encoder.layer.{i}.attention.self.query",
-    "layer_{i}/attention/key": "encoder.layer.{i}.attention.self.key",
-    "layer_{i}/attention/value": "encoder.layer.{i}.attention.self.value",
-    "layer_{i}/attention/out": "encoder.layer.{i}.attention.output.dense",
-    "layer_{i}/attention_norm": "encoder.layer.{i}.attention.output.LayerNorm",
-    "layer_{i}/up": "encoder.layer.{i}.intermediate.dense",
-    "layer_{i}/down": "encoder.layer.{i}.output.dense",
-    "layer_{i}/output_norm": "encoder.layer.{i}.output.LayerNorm",
-}
-_ELECTRA = _BERT | {"project": "embeddings_project"}
-_DISTILBERT = {
-    "embeddings/word/embedding": "embeddings.word_embeddings.weight",
-    "embeddings/position/embedding": "embeddings.position_embeddings.weight",
-    "embeddings/norm": "embeddings.LayerNorm",
-    "layer_{i}/attention/query": "transformer.layer.{i}.attention.q_lin",
-    "layer_{i}/attention/key": "transformer.layer.{i}.attention.k_lin",
-    "layer_{i}/attention/value": "transformer.layer.{i}.attention.v_lin",
-    "layer_{i}/attention/out": "transformer.layer.{i}.attention.out_lin",
-    "layer_{i}/attention_norm": "transformer.layer.{i}.sa_layer_norm",
-    "layer_{i}/up": "transformer.layer.{i}.ffn.lin1",
-    "layer_{i}/down": "transformer.layer.{i}.ffn.lin2",
-    "layer_{i}/output_norm": "transformer.layer.{i}.output_layer_norm",
-}
-TABLES = {"bert": _BERT, "roberta": _BERT, "electra": _ELECTRA, "distilbert": _DISTILBERT}
-HF_CLASSES = {
-    "bert": "BertModel",
-    "roberta": "RobertaModel",
-    "electra": "ElectraModel",
-    "distilbert": "DistilBertModel",
-}
+_LAYER = re.compile(r"(?:^|\.)layers?\.(\d{1,9})\.")
 
 
 def names_of(config: TransformerConfig) -> dict[str, tuple[str, bool]]:
     """Flax path -> (Hugging Face name, whether to transpose), for every parameter of this architecture."""
     if isinstance(config, DecoderConfig):
         return convert_decoder.names(config)
-    names: dict[str, tuple[str, bool]] = {}
-    for path, name in TABLES[config.model_type].items():
-        if path == "project" and config.embedding_size == config.hidden_size:
-            continue
-        if path.startswith("embeddings/type") and not config.type_vocab_size:
-            continue
-        for i in range(config.num_layers) if "{i}" in path else (0,):
-            flax, torch = path.replace("{i}", str(i)), name.replace("{i}", str(i))
-            if flax.endswith("/embedding"):
-                names[flax] = (torch, False)
-            elif flax.endswith("norm"):
-                names[f"{flax}/scale"], names[f"{flax}/bias"] = (f"{torch}.weight", False), (f"{torch}.bias", False)
-            else:
-                names[f"{flax}/kernel"], names[f"{flax}/bias"] = (f"{torch}.weight", True), (f"{torch}.bias", False)
-    return names
+    return convert_bert.names(config)
 
 
 def read_config(folder: Path) -> TransformerConfig:
-    """The architecture that a Hugging Face folder's config.json describes; UserError if it is not one of ours."""
+    """The architecture that a Hugging Face folder's config.json describes.
+
+    Raises UserError if it is not one of ours, and naming the key that is missing, of another type or out of its range.
+    """
     path = folder / "config.json"
-    if not path.is_file():
+    if not path.exists() and not path.is_symlink():
         raise UserError(f"{folder} has no config.json, so it is not a Hugging Face model folder")
-    try:
-        hf = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not valid JSON: {error}") from None
-    kind = hf.get("model_type", "")
+    hf = read_settings(path)
+    kind = hf.text("model_type", "")
     if kind in convert_decoder.TYPES:
-        return convert_decoder.read_config(hf, path)
-    if kind not in TABLES:
-        raise UserError(
-            f"{path}: model_type is {kind!r}; jdistill reads {', '.join(sorted((*TABLES, *convert_decoder.TYPES)))}. "
-            "Any other model can teach through st:SOURCE (torch extra) or vectors:FILE"
-        )
-    if hf.get("position_embedding_type", "absolute") != "absolute":
-        raise UserError(
-            f"{path}: position_embedding_type {hf['position_embedding_type']!r} is not supported, only 'absolute'"
-        )
-    distil = kind == "distilbert"
-    activation = hf.get("activation" if distil else "hidden_act", "gelu")
-    if activation not in ACTIVATIONS:
-        raise UserError(f"{path}: activation {activation!r} is not supported, only {', '.join(ACTIVATIONS)}")
-    hidden = hf["dim" if distil else "hidden_size"]
-    return BertConfig(
-        model_type=kind,
-        vocab_size=hf["vocab_size"],
-        embedding_size=hf.get("embedding_size", hidden) if kind == "electra" else hidden,
-        hidden_size=hidden,
-        num_layers=hf["n_layers" if distil else "num_hidden_layers"],
-        num_heads=hf["n_heads" if distil else "num_attention_heads"],
-        intermediate_size=hf["hidden_dim" if distil else "intermediate_size"],
-        max_positions=hf.get("max_position_embeddings", 512),
-        type_vocab_size=0 if distil else hf.get("type_vocab_size", 2),
-        layer_norm_eps=1e-12 if distil else hf.get("layer_norm_eps", 1e-12),
-        activation=activation,
-        pad_token_id=hf["pad_token_id"] if hf.get("pad_token_id") is not None else int(kind == "roberta"),
-        hidden_dropout=hf.get("dropout" if distil else "hidden_dropout_prob", 0.1),
-        attention_dropout=hf.get("attention_dropout" if distil else "attention_probs_dropout_prob", 0.1),
+        return convert_decoder.read_config(hf)
+    if kind in convert_bert.TABLES:
+        return convert_bert.read_config(hf)
+    raise UserError(
+        f"{path}: model_type is {kind[:60]!r}; jdistill reads {', '.join(sorted((*convert_bert.TABLES, *convert_decoder.TYPES)))}. "
+        "Any other model can teach through st:SOURCE (torch extra) or vectors:FILE"
     )
 
 
 def write_config(config: TransformerConfig) -> dict[str, Any]:
     """The content of config.json for transformers; the inverse of read_config."""
-    if isinstance(config, DecoderConfig):
-        return convert_decoder.write_config(config)
-    c = config
-    hf: dict[str, Any] = {
-        "model_type": c.model_type,
-        "architectures": [HF_CLASSES[c.model_type]],
-        "dtype": "float32",
-        "vocab_size": c.vocab_size,
-        "max_position_embeddings": c.max_positions,
-        "pad_token_id": c.pad_token_id,
-    }
-    if c.model_type == "distilbert":
-        return hf | {
-            "dim": c.hidden_size,
-            "n_layers": c.num_layers,
-            "n_heads": c.num_heads,
-            "hidden_dim": c.intermediate_size,
-            "activation": c.activation,
-            "dropout": c.hidden_dropout,
-            "attention_dropout": c.attention_dropout,
-        }
-    if c.model_type == "electra":
-        hf["embedding_size"] = c.embedding_size
-    return hf | {
-        "hidden_size": c.hidden_size,
-        "num_hidden_layers": c.num_layers,
-        "num_attention_heads": c.num_heads,
-        "intermediate_size": c.intermediate_size,
-        "hidden_act": c.activation,
-        "hidden_dropout_prob": c.hidden_dropout,
-        "attention_probs_dropout_prob": c.attention_dropout,
-        "type_vocab_size": c.type_vocab_size,
-        "layer_norm_eps": c.layer_norm_eps,
-    }
+    return (
+        convert_decoder.write_config(config) if isinstance(config, DecoderConfig) else convert_bert.write_config(config)
+    )
 
 
 def read_tensors(folder: Path) -> dict[str, np.ndarray]:
     """All tensors of a folder's safetensors, shards included, as float32; UserError on a missing or truncated file."""
-    index = folder / "model.safetensors.index.json"
-    files = (
-        sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.is_file() else ["model.safetensors"]
-    )
-    tensors: dict[str, np.ndarray] = {}
-    for file in files:
-        path = folder / file
-        if not path.is_file():
-            hint = (
-                " (a pytorch_model.bin alone is not read: save it again with safetensors)"
-                if list(folder.glob("*.bin"))
-                else ""
-            )
-            raise UserError(f"{path} is missing{hint}")
-        try:
-            tensors.update(load_file(path))
-        except (SafetensorError, ValueError, OSError) as error:
-            raise UserError(
-                f"{path} cannot be read ({error}); it is truncated or not a safetensors file: fetch it again"
-            ) from None
-    return {
-        name: np.asarray(tensor, np.float32)
-        for name, tensor in tensors.items()
-        if tensor.dtype.kind in "fV" or "bf" in str(tensor.dtype)
-    }
+    return tensor_files.read_tensors(folder)
 
 
 def from_hf(config: TransformerConfig, tensors: dict[str, np.ndarray], where: str) -> dict[str, Any]:
@@ -199,6 +69,7 @@ def from_hf(config: TransformerConfig, tensors: dict[str, np.ndarray], where: st
     for name, tensor in tensors.items():
         name = name.removeprefix("model." if isinstance(config, DecoderConfig) else f"{config.model_type}.")
         clean[name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")] = tensor
+    _check_layers(config, clean, where)
     flat: dict[str, np.ndarray] = {}
     shapes = parameter_shapes(config)
     for path, (name, transpose) in names_of(config).items():
@@ -214,6 +85,15 @@ def from_hf(config: TransformerConfig, tensors: dict[str, np.ndarray], where: st
             )
         flat[path] = np.ascontiguousarray(value)
     return unflatten_dict(flat, sep="/")
+
+
+def _check_layers(config: TransformerConfig, tensors: dict[str, np.ndarray], where: str) -> None:
+    """Raises UserError where the config has more layers than the file, before a name is made for each: it may say any number."""
+    found = {int(match[1]) for match in map(_LAYER.search, tensors) if match}
+    if config.num_layers > len(found):
+        raise UserError(
+            f"{where}: config.json tells of {config.num_layers} layers, but the tensors are of {len(found)}"
+        )
 
 
 def to_hf(config: TransformerConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -232,27 +112,7 @@ def to_hf(config: TransformerConfig, params: dict[str, Any]) -> dict[str, np.nda
 
 def parameter_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
     """Flax path -> shape for every parameter of the architecture."""
-    if isinstance(config, DecoderConfig):
-        return convert_decoder.shapes(config)
-    c = config
-    shapes: dict[str, tuple[int, ...]] = {}
-    widths = {
-        "project": (c.embedding_size, c.hidden_size),
-        "up": (c.hidden_size, c.intermediate_size),
-        "down": (c.intermediate_size, c.hidden_size),
-    }
-    rows = {"word": c.vocab_size, "position": c.max_positions, "type": c.type_vocab_size}
-    for path in names_of(config):
-        *_, owner, leaf = path.split("/")
-        width = c.embedding_size if path.startswith("embeddings/") else c.hidden_size
-        if leaf == "embedding":
-            shapes[path] = (rows[owner], width)
-        elif owner.endswith("norm"):
-            shapes[path] = (width,)
-        else:
-            rows_of, columns = widths.get(owner, (c.hidden_size, c.hidden_size))
-            shapes[path] = (rows_of, columns) if leaf == "kernel" else (columns,)
-    return shapes
+    return convert_decoder.shapes(config) if isinstance(config, DecoderConfig) else convert_bert.shapes(config)
 
 
 def count_parameters(config: TransformerConfig, pooler: bool = False) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from jdistill.convert_bert import MOST_LAYERS
 from jdistill.errors import UserError
+from jdistill.json_files import Settings
 from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.decoder import DecoderConfig
 
@@ -72,43 +74,70 @@ def shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def read_config(hf: dict[str, Any], path: Path) -> DecoderConfig:
-    """The architecture of a decoder's config.json. Raises UserError for what the module does not compute."""
-    kind = hf["model_type"]
-    rope = hf.get("rope_parameters") or {"rope_theta": hf.get("rope_theta", 10000.0)} | (hf.get("rope_scaling") or {})
-    rope_type = rope.get("rope_type", rope.get("type", "default"))
-    if rope_type not in ("default", "llama3"):
-        raise UserError(f"{path}: RoPE of type {rope_type!r} is not supported, only default and llama3")
-    if hf.get("use_sliding_window") or "sliding_attention" in (hf.get("layer_types") or ()):
-        raise UserError(f"{path}: sliding-window attention is not supported")
-    activation = hf.get("hidden_act", "silu")
-    if activation not in ACTIVATIONS:
-        raise UserError(f"{path}: activation {activation!r} is not supported, only {', '.join(ACTIVATIONS)}")
-    bias = kind == "qwen2" or bool(hf.get("attention_bias", False))
-    scaling = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-    return DecoderConfig(
-        model_type=kind,
-        vocab_size=hf["vocab_size"],
-        hidden_size=hf["hidden_size"],
-        num_layers=hf["num_hidden_layers"],
-        num_heads=hf["num_attention_heads"],
-        num_kv_heads=hf.get("num_key_value_heads") or hf["num_attention_heads"],
-        head_size=hf.get("head_dim") or hf["hidden_size"] // hf["num_attention_heads"],
-        intermediate_size=hf["intermediate_size"],
-        max_positions=hf.get("max_position_embeddings", 2048),
-        rms_norm_eps=hf.get("rms_norm_eps", 1e-6),
-        rope_theta=float(rope.get("rope_theta", hf.get("rope_theta", 10000.0))),
-        rope_scaling=(*map(float, (rope[key] for key in scaling[:3])), int(rope[scaling[3]]))
-        if rope_type == "llama3"
-        else None,  # type: ignore[arg-type]
-        activation=activation,
-        qkv_bias=bias,
-        out_bias=bias and kind != "qwen2",
-        mlp_bias=bool(hf.get("mlp_bias", False)),
-        qk_norm=kind == "qwen3",
-        tied=bool(hf.get("tie_word_embeddings", False)),
-        pad_token_id=hf["pad_token_id"] if hf.get("pad_token_id") is not None else 0,
+def read_config(hf: Settings) -> DecoderConfig:
+    """The architecture of a decoder's config.json. Raises UserError for a key that is missing, of another type, or not computed here."""
+    kind = hf.text("model_type", among=tuple(TYPES))
+    layer_types = hf.raw("layer_types", ())
+    if (
+        hf.raw("use_sliding_window", False)
+        or not isinstance(layer_types, list | tuple)
+        or "sliding_attention" in layer_types
+    ):
+        raise UserError(f"{hf.path}: sliding-window attention is not supported (use_sliding_window, layer_types)")
+    bias = kind == "qwen2" or hf.flag("attention_bias", False)
+    hidden, heads = hf.integer("hidden_size", 1), hf.integer("num_attention_heads", 1)
+    vocabulary = hf.integer("vocab_size", 1)
+    theta, scaling = _rope(hf)
+    return checked(
+        DecoderConfig(
+            model_type=kind,
+            vocab_size=vocabulary,
+            hidden_size=hidden,
+            num_layers=hf.integer("num_hidden_layers", 1, MOST_LAYERS),
+            num_heads=heads,
+            num_kv_heads=hf.integer("num_key_value_heads", 1, default=heads),
+            head_size=hf.integer("head_dim", 1, default=hidden // heads),
+            intermediate_size=hf.integer("intermediate_size", 1),
+            max_positions=hf.integer("max_position_embeddings", 1, default=2048),
+            rms_norm_eps=hf.number("rms_norm_eps", 0.0, 1.0, default=1e-6),
+            rope_theta=theta,
+            rope_scaling=scaling,
+            activation=hf.text("hidden_act", "silu", among=tuple(ACTIVATIONS)),
+            qkv_bias=bias,
+            out_bias=bias and kind != "qwen2",
+            mlp_bias=hf.flag("mlp_bias", False),
+            qk_norm=kind == "qwen3",
+            tied=hf.flag("tie_word_embeddings", False),
+            pad_token_id=max(0, hf.integer("pad_token_id", -1, vocabulary - 1, default=0)),  # Llama's own file has -1
+        ),
+        hf.path,
     )
+
+
+def _rope(hf: Settings) -> tuple[float, tuple[float, float, float, int] | None]:
+    """(theta, Llama 3's scaling) of a config.json, by its new key or its two old ones."""
+    rope = hf.part("rope_parameters")
+    if not rope.values:
+        rope = Settings({"rope_theta": hf.raw("rope_theta", 10000.0)} | hf.part("rope_scaling").values, hf.path)
+    kind = rope.text("rope_type", rope.text("type", "default"))
+    if kind not in ("default", "llama3"):
+        raise UserError(f"{hf.path}: RoPE of type {kind!r} is not supported, only default and llama3")
+    theta = rope.number("rope_theta", 1.0, 1e12, default=hf.number("rope_theta", 1.0, 1e12, default=10000.0))
+    if kind == "default":
+        return theta, None
+    factor, low, high = (rope.number(f"{key}factor", 1e-6, 1e6) for key in ("", "low_freq_", "high_freq_"))
+    if high <= low:
+        raise rope.fault("high_freq_factor", f"is {high:g}, not above low_freq_factor, {low:g}")
+    return theta, (factor, low, high, rope.integer("original_max_position_embeddings", 1))
+
+
+def checked(config: DecoderConfig, where: Path) -> DecoderConfig:
+    """The architecture. Raises UserError where its heads cannot be computed: too few for its key/value heads, or of an odd width."""
+    if config.num_heads % config.num_kv_heads:
+        raise UserError(f"{where}: {config.num_heads} heads cannot share {config.num_kv_heads} key/value heads")
+    if config.head_size < 2 or config.head_size % 2:
+        raise UserError(f"{where}: heads of width {config.head_size}; RoPE turns pairs, so the width is even")
+    return config
 
 
 def write_config(config: DecoderConfig) -> dict[str, Any]:

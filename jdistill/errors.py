@@ -102,3 +102,8 @@ def _crash(error: Exception) -> str:
             continue
         return f"error: a defect in jdistill ({type(error).__name__}): see {path}, and report it with that file"
     return f"error: a defect in jdistill, and no place to keep its traceback:\n{text}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says, or its kind where it says nothing: a library's message within one of ours."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

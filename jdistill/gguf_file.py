@@ -6,16 +6,19 @@ Needs the package gguf (the extra [gguf]).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
-from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
-from jdistill.errors import UserError
+from jdistill.convert_decoder import checked
+from jdistill.errors import UserError, first_line
+from jdistill.gguf_header import check_header
+from jdistill.gguf_tokenizer import read_tokenizer
+from jdistill.json_files import Settings
 from jdistill.models.decoder import DecoderConfig
 
 # GGUF name without .weight or .bias, "blk.{i}." left out in layers -> Hugging Face name
@@ -35,18 +38,6 @@ _LAYER_NAMES = {
 _NAMES = {"token_embd": "embed_tokens", "output_norm": "norm", "output": "lm_head"}
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _SAFETENSORS = "is not read from GGUF; load the model from its Hugging Face folder, which says how"
-CONTROL = 3  # token_type of special tokens
-
-# How the text is cut before BPE, by tokenizer.ggml.pre; None: as GPT-2's.
-_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}NUMBERS| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_LLAMA3, _QWEN2 = _WORDS.replace("NUMBERS", "{1,3}"), _WORDS.replace("NUMBERS", "")
-_CUTS: dict[str, str | None] = {
-    "gpt-2": None,
-    "smollm": r"\p{N}",  # each digit by itself, then as GPT-2's
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "qwen2": _QWEN2,
-}
 
 
 def read_gguf(path: Path) -> tuple[DecoderConfig, dict[str, np.ndarray], PreTrainedTokenizerFast]:
@@ -59,34 +50,25 @@ def read_gguf(path: Path) -> tuple[DecoderConfig, dict[str, np.ndarray], PreTrai
         import gguf
     except ImportError:
         raise UserError(f"{path}: reading GGUF needs the package gguf: pip install 'jdistill[gguf]'") from None
+    check_header(path)
     try:
         reader = gguf.GGUFReader(path)
         fields = {name: field.contents() for name, field in reader.fields.items()}
-    except (ValueError, OSError, IndexError, KeyError) as error:
+    except (ValueError, OSError, IndexError, KeyError, OverflowError, TypeError, MemoryError) as error:
         if "GGMLQuantizationType" in str(error):
             raise UserError(
                 f"{path}: a tensor's quantisation is none that the package gguf {version('gguf')} knows ({error}); a newer one may, or "
                 "another quantisation of the model will do"
             ) from None
         raise UserError(
-            f"{path} cannot be read ({error}); it is truncated or not a GGUF file: fetch it again"
+            f"{path} cannot be read ({first_line(error)}); it is truncated or not a GGUF file: fetch it again"
         ) from None
     kind = fields.get("general.architecture")
     if kind not in ARCHITECTURES:
         raise UserError(f"{path}: its architecture is {kind!r}; jdistill reads {', '.join(ARCHITECTURES)}")
-    tensors: dict[str, np.ndarray] = {}
-    for tensor in reader.tensors:
-        name = _hugging_face_name(tensor.name)
-        if name is None:
-            continue
-        try:
-            values = gguf.dequantize(tensor.data, tensor.tensor_type)
-        except (NotImplementedError, ValueError) as error:
-            raise UserError(
-                f"{path}: tensor {tensor.name} is quantised as {tensor.tensor_type.name}, which cannot be dequantised "
-                f"({error}); another quantisation of the model will do"
-            ) from None
-        tensors[name] = np.array(values, np.float32)
+    if sum(int(tensor.data.nbytes) for tensor in reader.tensors) > path.stat().st_size:
+        raise UserError(f"{path} cannot be read (its tensors overlap); it is damaged: fetch it again")
+    tensors = _dequantised(reader.tensors, path)
     if scaled := [tensor.name for tensor in reader.tensors if tensor.name.startswith("rope_")]:
         raise UserError(f"{path}: RoPE scaled by the tensor {scaled[0]} (Llama 3.1 and later) {_SAFETENSORS}")
     config = _config(fields, str(kind), tensors, path)
@@ -96,8 +78,29 @@ def read_gguf(path: Path) -> tuple[DecoderConfig, dict[str, np.ndarray], PreTrai
                 for leaf in ("weight", "bias"):
                     full = f"layers.{i}.self_attn.{name}.{leaf}"
                     if full in tensors:
-                        tensors[full] = _unpermuted(tensors[full], heads)
-    return config, tensors, _tokenizer(fields, path)
+                        tensors[full] = _unpermuted(tensors[full], heads, config.head_size, f"{path}: tensor {full}")
+    return config, tensors, read_tokenizer(fields, path)
+
+
+def _dequantised(listed: Sequence[Any], path: Path) -> dict[str, np.ndarray]:
+    """The tensors that a decoder has, float32, by Hugging Face's names."""
+    import gguf
+
+    tensors: dict[str, np.ndarray] = {}
+    for tensor in listed:
+        name = _hugging_face_name(tensor.name)
+        if name is None:
+            continue
+        try:
+            with np.errstate(all="ignore"):  # scales of a damaged block may leave float16's range
+                values = gguf.dequantize(tensor.data, tensor.tensor_type)
+        except (NotImplementedError, ValueError, TypeError) as error:
+            raise UserError(
+                f"{path}: tensor {tensor.name} is quantised as {tensor.tensor_type.name}, which cannot be dequantised "
+                f"({error}); another quantisation of the model will do"
+            ) from None
+        tensors[name] = np.array(values, np.float32)
+    return tensors
 
 
 def _hugging_face_name(name: str) -> str | None:
@@ -108,36 +111,37 @@ def _hugging_face_name(name: str) -> str | None:
     return f"{_NAMES[owner]}.{leaf}" if owner in _NAMES else None
 
 
-def _unpermuted(rows: np.ndarray, heads: int) -> np.ndarray:
+def _unpermuted(rows: np.ndarray, heads: int, head_size: int, where: str) -> np.ndarray:
     """Rows of a head as Hugging Face orders them: a rotated pair is (k, k + K/2) there and (2k, 2k + 1) in GGUF's Llama."""
-    pairs = rows.reshape(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:])
+    if not rows.ndim or len(rows) != heads * head_size:
+        raise UserError(f"{where} has shape {rows.shape}; {heads} heads of width {head_size} are needed")
+    pairs = rows.reshape(heads, head_size // 2, 2, *rows.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(rows.shape))
 
 
 def _config(fields: dict[str, Any], kind: str, tensors: dict[str, np.ndarray], path: Path) -> DecoderConfig:
-    def of(key: str, default: Any = None) -> Any:
-        value = fields.get(f"{kind}.{key}", default)
-        if value is None:
-            raise UserError(f"{path}: the field {kind}.{key} is missing")
-        return value
-
-    scaling = fields.get(f"{kind}.rope.scaling.type", "none")
+    """The architecture. Raises UserError for a field that is missing, of another type or out of its range."""
+    found = Settings(fields, path)
+    scaling = found.text(f"{kind}.rope.scaling.type", "none")
     if scaling not in ("none", ""):
         raise UserError(f"{path}: RoPE scaled as {scaling!r} {_SAFETENSORS}")
-    heads, hidden = of("attention.head_count"), of("embedding_length")
-    vocabulary = tensors["embed_tokens.weight"].shape[0] if "embed_tokens.weight" in tensors else of("vocab_size")
-    return DecoderConfig(
+    table = tensors.get("embed_tokens.weight")
+    if table is None or table.ndim != 2:
+        raise UserError(f"{path}: the tensor token_embd.weight is missing or no matrix; fetch the file again")
+    layers = len({int(name.split(".")[1]) for name in tensors if name.startswith("layers.")})
+    hidden, heads = (found.integer(f"{kind}.{key}", 1) for key in ("embedding_length", "attention.head_count"))
+    config = DecoderConfig(
         model_type=kind,
-        vocab_size=int(vocabulary),
+        vocab_size=len(table),
         hidden_size=hidden,
-        num_layers=of("block_count"),
+        num_layers=found.integer(f"{kind}.block_count", 1),
         num_heads=heads,
-        num_kv_heads=of("attention.head_count_kv", heads),
-        head_size=of("attention.key_length", hidden // heads),
-        intermediate_size=of("feed_forward_length"),
-        max_positions=of("context_length"),
-        rms_norm_eps=float(of("attention.layer_norm_rms_epsilon")),
-        rope_theta=float(of("rope.freq_base", 10000.0)),
+        num_kv_heads=found.integer(f"{kind}.attention.head_count_kv", 1, default=heads),
+        head_size=found.integer(f"{kind}.attention.key_length", 1, default=hidden // heads),
+        intermediate_size=found.integer(f"{kind}.feed_forward_length", 1),
+        max_positions=found.integer(f"{kind}.context_length", 1),
+        rms_norm_eps=found.number(f"{kind}.attention.layer_norm_rms_epsilon", 0.0, 1.0),
+        rope_theta=found.number(f"{kind}.rope.freq_base", 1.0, 1e12, default=10000.0),
         rope_scaling=None,
         activation="silu",
         qkv_bias="layers.0.self_attn.q_proj.bias" in tensors,
@@ -145,46 +149,13 @@ def _config(fields: dict[str, Any], kind: str, tensors: dict[str, np.ndarray], p
         mlp_bias="layers.0.mlp.up_proj.bias" in tensors,
         qk_norm="layers.0.self_attn.q_norm.weight" in tensors,
         tied="lm_head.weight" not in tensors,
-        pad_token_id=int(fields.get("tokenizer.ggml.padding_token_id", fields.get("tokenizer.ggml.eos_token_id", 0))),
+        pad_token_id=_pad_id(found, len(table)),
     )
+    if config.num_layers > layers:
+        raise found.fault(f"{kind}.block_count", f"is {config.num_layers}, but the tensors are of {layers} layers")
+    return checked(config, path)
 
 
-def _tokenizer(fields: dict[str, Any], path: Path) -> PreTrainedTokenizerFast:
-    """Byte-level BPE from the file's vocabulary and merges."""
-    kind, cut = fields.get("tokenizer.ggml.model"), fields.get("tokenizer.ggml.pre", "gpt-2")
-    if kind != "gpt2" or cut not in _CUTS:
-        raise UserError(
-            f"{path}: its tokenizer is {kind!r} with pre-tokenizer {cut!r}; jdistill builds byte-level BPE ('gpt2') with "
-            f"{', '.join(_CUTS)}. Load the model from its Hugging Face folder, which brings the tokenizer along"
-        )
-    tokens: list[str] = fields["tokenizer.ggml.tokens"]
-    merges = [tuple(pair.split(" ", 1)) for pair in fields["tokenizer.ggml.merges"]]
-    bpe = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
-    plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cut in ("gpt-2", "smollm"))
-    pattern = _CUTS[cut]
-    bpe.pre_tokenizer = (
-        pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), plain]) if pattern else plain
-    )
-    bpe.decoder = ByteLevel()
-    if cut == "qwen2":
-        bpe.normalizer = normalizers.NFC()
-    types = fields.get("tokenizer.ggml.token_type") or [1] * len(tokens)
-    special = [AddedToken(t, special=True) for t, kind in zip(tokens, types, strict=True) if kind == CONTROL]
-    bpe.add_special_tokens(special)
-    named = {
-        role: tokens[fields[f"tokenizer.ggml.{key}_token_id"]]
-        for role, key in (
-            ("bos_token", "bos"),
-            ("eos_token", "eos"),
-            ("unk_token", "unknown"),
-            ("pad_token", "padding"),
-        )
-        if f"tokenizer.ggml.{key}_token_id" in fields
-    }
-    if fields.get("tokenizer.ggml.add_bos_token", False):
-        bos = named["bos_token"]
-        bpe.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, bpe.token_to_id(bos))]
-        )
-    template = fields.get("tokenizer.chat_template")
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, chat_template=template, **named)
+def _pad_id(found: Settings, vocabulary: int) -> int:
+    eos = found.integer("tokenizer.ggml.eos_token_id", 0, vocabulary - 1, default=0)
+    return found.integer("tokenizer.ggml.padding_token_id", 0, vocabulary - 1, default=eos)

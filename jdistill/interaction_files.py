@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from jdistill.encoder_files import read_json, read_tensors_of
+from jdistill.errors import UserError
 from jdistill.export_modules import CUSTOM
 from jdistill.files import write_json
-from jdistill.pma_tensors import from_torch, to_torch
+from jdistill.module_files import read_modules
+from jdistill.pma_tensors import read_iem, to_torch
 
 
 def add_interaction(folder: Path, params: Mapping[str, Any], width: int, interaction: str) -> None:
     """Adds the interaction module to an exported folder, as the last of its modules. width: of the encoder's vectors."""
-    modules = [row for row in read_json(folder / "modules.json", []) if not row["type"].endswith("Interaction")]
+    modules = [module.row for module in read_modules(folder) if module.kind != "Interaction"]
     path = f"{len(modules)}_Interaction"
     (folder / path).mkdir(exist_ok=True)
     settings = {
@@ -34,19 +35,23 @@ def add_interaction(folder: Path, params: Mapping[str, Any], width: int, interac
 
 
 def remove_interaction(folder: Path) -> None:
-    """Takes the interaction module out of an exported folder, which need not have one."""
-    modules = read_json(folder / "modules.json", [])
-    for row in [row for row in modules if row["type"].endswith("Interaction")]:
-        modules.remove(row)
-        write_json(folder / "modules.json", modules)
-        shutil.rmtree(folder / row["path"])
+    """Takes the interaction module out of an exported folder, which need not have one. Raises UserError for a module whose path is not
+    a folder of its own in there: it would be removed."""
+    modules = read_modules(folder)
+    kept = [module.row for module in modules if module.kind != "Interaction"]
+    for module in modules:
+        if module.kind != "Interaction":
+            continue
+        if module.folder.is_symlink() or module.folder.resolve().parent != folder.resolve():
+            raise UserError(f"{folder}/modules.json: {module.folder} is no folder in it, and is not removed")
+        write_json(folder / "modules.json", kept)
+        shutil.rmtree(module.folder)
         (folder / "interaction.py").unlink(missing_ok=True)
 
 
-def read_interaction(folder: Path) -> tuple[dict[str, Any], str] | None:
-    """(parameters, kind) of a folder's interaction module; None where it has none."""
-    for row in read_json(folder / "modules.json", []):
-        if row["type"].endswith("Interaction"):
-            settings = read_json(folder / row["path"] / "config.json", {})
-            return from_torch(read_tensors_of(folder / row["path"])), settings["interaction"]
+def read_interaction(folder: Path, kinds: Sequence[str]) -> tuple[dict[str, Any], str] | None:
+    """(parameters, kind) of a folder's interaction module; None where it has none. kinds: that there are."""
+    for module in read_modules(folder):
+        if module.kind == "Interaction":
+            return read_iem(module.folder, kinds)
     return None

@@ -9,9 +9,14 @@ from typing import Any
 from jdistill import bilstm_files, convert, encoder_files
 from jdistill.data.sources import resolve
 from jdistill.encoder import Encoder
+from jdistill.errors import UserError
 from jdistill.gguf_file import read_gguf
+from jdistill.json_files import read_settings
 from jdistill.models.decoder import DecoderConfig
-from jdistill.pma_tensors import from_torch
+from jdistill.models.pooling import POOLERS
+from jdistill.module_files import Module, read_modules
+from jdistill.pma_tensors import read_pma
+from jdistill.tokenizer_files import checked_limit, checked_tokenizer, load_tokenizer
 
 # The files that are wanted of a hub repository, whose other formats of the same weights can be as large again.
 WANTED = [
@@ -35,64 +40,57 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     folder = folder_of(source, key)
     if folder.suffix == ".gguf":
         return _load_gguf(folder, source, dtype)
-    modules = encoder_files.read_json(
-        folder / "modules.json", [{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": ""}]
-    )
+    if not folder.is_dir():
+        raise UserError(f"--{key}={source}: {folder} is no folder of a model and no .gguf file")
+    modules = read_modules(folder)
     if bilstm_files.is_bilstm(modules):
         return _load_bilstm(folder, modules, source, dtype, weights)
-    root = folder / modules[0]["path"]
+    root = modules[0].folder
     config = convert.read_config(root)
-    if modules[0]["type"].endswith("BidirectionalTransformer") and isinstance(config, DecoderConfig):
+    if modules[0].kind == "BidirectionalTransformer" and isinstance(config, DecoderConfig):
         config = replace(config, causal=False)
     pooling, after = encoder_files.read_pooler(folder, modules, config)
-    dense_folders = [path for kind, path in after if kind == "Dense"]
-    tokenizer = encoder_files.load_tokenizer(root, config)
-    bert = encoder_files.read_json(root / "sentence_bert_config.json", {})
-    limits = [config.usable_positions, bert.get("max_seq_length"), tokenizer.model_max_length]
+    tokenizer = load_tokenizer(root, config)
+    bert = read_settings(root / "sentence_bert_config.json", optional=True)
     if weights is None:
-        weights = {
-            "model": convert.from_hf(config, convert.read_tensors(root), str(root)),
-            "dense": {str(i): encoder_files.read_dense(path) for i, path in enumerate(dense_folders)},
-        }
+        weights = {"model": convert.from_hf(config, convert.read_tensors(root), str(root))}
         if pooling == "pma":
-            weights["pooler"] = from_torch(encoder_files.read_tensors_of(folder / modules[1]["path"]))
-    limit = int(min(limit for limit in limits if limit))
+            weights["pooler"] = read_pma(modules[1].folder, config.hidden_size)
+        weights["dense"] = encoder_files.read_denses(after, POOLERS[pooling].width(config.hidden_size))
+    limits = [config.usable_positions, encoder_files.read_limit(bert), tokenizer.model_max_length]
+    limit = checked_limit(int(min(limit for limit in limits if limit)), tokenizer, root)
     model = Encoder(config, {}, tokenizer, pooling, max_length=limit, dtype=dtype, source=source)
     return _with_modules(model, folder, after).with_weights(weights)
 
 
-def _with_modules(model: Encoder, folder: Path, after: list[tuple[str, Path]]) -> Encoder:
+def _with_modules(model: Encoder, folder: Path, after: list[Module]) -> Encoder:
     """The encoder with the projections' activations, normalisation and prompts of its folder. after: modules behind the pooler."""
-    st = encoder_files.read_json(folder / "config_sentence_transformers.json", {})
-    prompts = {name: text for name, text in (st.get("prompts") or {}).items() if text}
-    default = st.get("default_prompt_name")
+    prompts, default = encoder_files.read_prompts(folder)
     return replace(
         model,
-        normalize=after[-1:] != [] and after[-1][0] == "Normalize",
-        dense_activations=tuple(encoder_files.read_activation(path) for kind, path in after if kind == "Dense"),
+        normalize=after[-1:] != [] and after[-1].kind == "Normalize",
+        dense_activations=tuple(encoder_files.read_activation(one.folder) for one in after if one.kind == "Dense"),
         prompts=prompts,
-        default_prompt=default if default in prompts else None,
+        default_prompt=default,
     )
 
 
 def _load_bilstm(
-    folder: Path, modules: list[dict[str, str]], source: str, dtype: str, weights: dict[str, Any] | None
+    folder: Path, modules: list[Module], source: str, dtype: str, weights: dict[str, Any] | None
 ) -> Encoder:
     if weights is None:
-        weights = {"model": bilstm_files.read_params(folder, modules)}
-    config = bilstm_files.read_config(folder, modules, len(weights["model"]["word"]["embedding"]))
+        weights = {"model": bilstm_files.read_params(modules)}
+    config = bilstm_files.read_config(modules, len(weights["model"]["word"]["embedding"]))
     pooling, after = encoder_files.read_pooler(folder, modules[1:], config)
     if "dense" not in weights:
-        dense = [path for kind, path in after if kind == "Dense"]
-        weights |= {"dense": {str(i): encoder_files.read_dense(path) for i, path in enumerate(dense)}}
-    tokenizer = encoder_files.load_tokenizer(folder / modules[0]["path"], config)
-    limit = bilstm_files.max_length(folder, modules)
+        weights |= {"dense": encoder_files.read_denses(after, POOLERS[pooling].width(config.hidden_size))}
+    tokenizer = load_tokenizer(modules[0].folder, config)
     model = Encoder(
         replace(config, pad_token_id=tokenizer.pad_token_id),
         {},
         tokenizer,
         pooling,
-        max_length=limit,
+        max_length=checked_limit(bilstm_files.max_length(modules), tokenizer, modules[0].folder),
         dtype=dtype,
         source=source,
     )
@@ -104,8 +102,8 @@ def _load_gguf(path: Path, source: str, dtype: str) -> Encoder:
     return Encoder(
         config=config,
         params=convert.from_hf(config, tensors, str(path)),
-        tokenizer=encoder_files.checked_tokenizer(tokenizer, config, path),
-        max_length=config.usable_positions,
+        tokenizer=checked_tokenizer(tokenizer, config, path),
+        max_length=checked_limit(config.usable_positions, tokenizer, path),
         dtype=dtype,
         source=source,
     )

@@ -13,6 +13,7 @@ from jdistill.encoder_files import read_pooler
 from jdistill.export_modules import TRANSFORMER, is_built_in
 from jdistill.files import write_bytes
 from jdistill.models.pooling import POOLERS
+from jdistill.module_files import read_modules
 
 HEAD = """---
 library_name: sentence-transformers
@@ -86,16 +87,16 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
     the run's figures are of, where they are not of this folder."""
     config = _read(workdir / "config.json")
     results = _read(workdir / "results.json") if results is None else results
-    model, modules = _read(folder / "config.json"), json.loads((folder / "modules.json").read_text())
+    model, modules = _read(folder / "config.json"), read_modules(folder)
     recurrent = is_bilstm(modules)
-    architecture = bilstm_config(folder, modules, 0) if recurrent else convert.read_config(folder)
+    architecture = bilstm_config(modules, 0) if recurrent else convert.read_config(folder)
     pooling, rest = read_pooler(folder, modules[1:] if recurrent else modules, architecture)
-    dense = [path for kind, path in rest if kind == "Dense"]
+    dense = [module.folder for module in rest if module.kind == "Dense"]
     dim = (
         _read(dense[-1] / "config.json")["out_features"] if dense else POOLERS[pooling].width(architecture.hidden_size)
     )
     steps = ["projected by the Dense module"] * bool(dense) + ["scaled to length one"] * any(
-        k == "Normalize" for k, _ in rest
+        module.kind == "Normalize" for module in rest
     )
     code = sorted(path.name for path in folder.glob("*.py"))
     text = HEAD.format(
@@ -109,7 +110,7 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
         pooling=described(pooling, architecture.num_layers),
         trust=", trust_remote_code=True" if code else "",
         after=", " + ", then ".join(steps) if steps else "",
-        max_length=max_length(folder, modules)
+        max_length=max_length(modules)
         if recurrent
         else _read(folder / "sentence_bert_config.json").get("max_seq_length", model.get("max_position_embeddings")),
         loads="" if recurrent else BOTH_WAYS if TRANSFORMER in code else LOADS,

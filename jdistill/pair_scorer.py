@@ -119,10 +119,14 @@ def _difference(model: PairScorer, folder: Path) -> float | None:
 def load_pair_scorer(source: str, key: str = "model") -> PairScorer:
     """An encoder with its interaction module; of a folder without one, pairs are scored by their cosine."""
     encoder = loading.load(source, key=key)
-    found = read_interaction(loading.folder_of(source, key))
+    folder = loading.folder_of(source, key)
+    found = read_interaction(folder, INTERACTIONS) if folder.is_dir() else None
     if found is None:
         return PairScorer(encoder, None, "cosine")
     params, kind = found
-    if kind not in INTERACTIONS:
-        raise UserError(f"{source}: interaction {kind!r} is not one of {', '.join(INTERACTIONS)}")
+    if len(params["first"]["kernel"]) != 2 * encoder.dim:
+        raise UserError(
+            f"{source}: its interaction module is for vectors of {len(params['first']['kernel']) // 2} numbers, and the model's have "
+            f"{encoder.dim}; they do not belong together"
+        )
     return PairScorer(encoder, params, kind)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from jdistill.json_files import read_settings
+from jdistill.models.pma import BRANCHES, heads_for
+from jdistill.tensor_files import FILE, fitted_tree, load_tensors
 
 OUTPUT = {"score": "output"}  # what the module calls a layer by another name
 
@@ -33,9 +38,34 @@ def from_torch(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         layer = inner.get(layer, layer)
         if not layer:
             params[name] = tensor
-        elif part == "bias":
-            params.setdefault(layer, {})["bias"] = tensor
         else:
-            kind = "kernel" if tensor.ndim == 2 else "scale"
-            params.setdefault(layer, {})[kind] = np.ascontiguousarray(tensor.T)
+            kind = "bias" if part == "bias" else "kernel" if tensor.ndim == 2 else "scale"
+            of_layer = params.setdefault(layer, {})
+            if isinstance(of_layer, dict):  # else a tensor has the layer's own name, and the shapes will not fit
+                of_layer[kind] = np.ascontiguousarray(tensor.T)
     return params
+
+
+def read_pma(folder: Path, width: int) -> dict[str, Any]:
+    """The parameters of a PmaPooling module over states [width], float32. Raises UserError where one is missing or of another shape."""
+    settings = read_settings(folder / "config.json")
+    if settings.integer("heads", 1) != heads_for(width):
+        raise settings.fault("heads", f"is {settings.raw('heads')}; of a width of {width} it is {heads_for(width)}")
+    norm = {"scale": (width,), "bias": (width,)}
+    shapes: dict[str, Any] = {name: _dense(width, width) for name in ("to_query", "key", "value", "out", "feed")}
+    shapes |= {"query": (width,), "norm_1": norm, "norm_2": norm}
+    return fitted_tree(from_torch(load_tensors(folder / FILE)), shapes, folder / FILE)
+
+
+def read_iem(folder: Path, kinds: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """(parameters, kind) of an Interaction module. kinds: that there are. Raises UserError where a tensor is missing or does not fit."""
+    settings = read_settings(folder / "config.json")
+    width, hidden = settings.integer("embedding_dimension", 1), settings.integer("hidden", 1)
+    kind = settings.text("interaction", among=kinds)
+    shapes = {name: _dense(hidden, hidden) for name in BRANCHES}
+    shapes |= {"first": _dense(2 * width, hidden), "score": _dense(hidden, 1)}
+    return fitted_tree(from_torch(load_tensors(folder / FILE)), shapes, folder / FILE), kind
+
+
+def _dense(rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+    return {"kernel": (rows, columns), "bias": (columns,)}

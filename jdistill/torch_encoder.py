@@ -11,7 +11,8 @@ import numpy as np
 
 from jdistill.data.sources import resolve
 from jdistill.encoder import prompt_named
-from jdistill.errors import UserError
+from jdistill.errors import UserError, first_line
+from jdistill.module_files import read_modules
 
 
 @dataclass(frozen=True)
@@ -54,4 +55,12 @@ def load(source: str, key: str = "model", trust_remote_code: bool = False) -> To
         raise UserError(
             f"--{key}={source} carries code ({', '.join(code)}), run only by jdistill.evaluate --trust_remote_code"
         )
-    return TorchEncoder(SentenceTransformer(str(folder), device=None, trust_remote_code=trust_remote_code), folder)
+    if folder.is_dir():
+        read_modules(folder)  # whose paths sentence-transformers would follow anywhere
+    try:
+        model = SentenceTransformer(str(folder), device=None, trust_remote_code=trust_remote_code)
+    except Exception as error:  # of whatever kind its modules and their libraries raise
+        raise UserError(
+            f"--{key}={source} cannot be loaded by sentence-transformers ({type(error).__name__}: {first_line(error)})"
+        ) from error
+    return TorchEncoder(model, folder)

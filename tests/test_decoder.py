@@ -132,7 +132,7 @@ def test_dropout_makes_two_views() -> None:
     [
         ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "RoPE of type 'yarn'"),
         ({"use_sliding_window": True}, "sliding-window"),
-        ({"hidden_act": "xielu"}, "activation 'xielu'"),
+        ({"hidden_act": "xielu"}, "hidden_act is 'xielu'"),
     ],
 )
 def test_what_is_not_computed_is_refused(change: dict, message: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from pathlib import Path
 
 import jax
@@ -154,3 +155,49 @@ def test_qwens_text_is_composed_first(tmp_path: Path) -> None:
         for t in tokenizers
     ]
     assert normal == ["caf\u00e9", None]
+
+
+def altered(path: Path, field: str, value: bytes) -> Path:
+    """The file with these bytes in place of a field's value."""
+    data = bytearray(path.read_bytes())
+    at = data.index(field.encode()) + len(field) + 4  # its name, the number of its type
+    data[at : at + len(value)] = value
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("llama.block_count", 2**31 - 1),
+        ("llama.block_count", 0),
+        ("llama.attention.head_count", 0),
+        ("llama.attention.head_count", 3),
+        ("llama.attention.head_count_kv", 0),
+        ("llama.attention.head_count_kv", 7),
+        ("llama.embedding_length", 2**32 - 1),
+        ("llama.embedding_length", 0),
+        ("llama.feed_forward_length", 2**32 - 1),
+        ("llama.context_length", 0),
+        ("tokenizer.ggml.eos_token_id", 2**32 - 1),
+    ],
+)
+def test_sizes_that_the_tensors_do_not_have_are_refused(tmp_path: Path, field: str, value: int) -> None:
+    path = altered(write(tmp_path / "m.gguf"), field, value.to_bytes(4, "little"))
+    with pytest.raises(UserError, match=r"m\.gguf"):
+        jdistill.load(str(path))
+
+
+def test_counts_beyond_the_file_are_refused_at_once(tmp_path: Path) -> None:
+    many = (2**60).to_bytes(8, "little")
+    good = write(tmp_path / "m.gguf").read_bytes()
+    start = time.monotonic()
+    for at in (8, 16):  # tensors, fields
+        (tmp_path / "n.gguf").write_bytes(good[:at] + many + good[at + 8 :])
+        with pytest.raises(UserError, match=r"n\.gguf cannot be read .*more than it can hold"):
+            read_gguf(tmp_path / "n.gguf")
+    for field in ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type"):
+        kind = (8 if field.endswith("tokens") else 5).to_bytes(4, "little")
+        with pytest.raises(UserError, match=r"o\.gguf cannot be read"):
+            read_gguf(altered(write(tmp_path / "o.gguf"), field, kind + many))
+    assert time.monotonic() - start < 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import jax
@@ -100,7 +101,7 @@ def test_an_adapter_that_is_damaged_is_named(tmp_path: Path, file: str, content:
     names = {path: name for path, (name, _) in names_of(CONFIG).items()}
     lora.save(tmp_path, adapters(), 16.0, names)
     (tmp_path / file).write_bytes(content)
-    with pytest.raises(UserError, match="the adapter cannot be read .*write it again"):
+    with pytest.raises(UserError, match=re.escape(file)):
         lora.load(tmp_path, names)
 
 

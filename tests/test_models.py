@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import make_encoder, random_params, real_teacher_folder, save_encoder, tiny_config
+from safetensors.numpy import load_file, save_file
 
 import jdistill
 from jdistill import convert
@@ -175,7 +176,13 @@ def test_missing_or_misshapen_tensor_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"encoder.layer.0.intermediate.dense.weight has shape \(64, 32\)"):
         jdistill.load(str(folder))
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 9}))
-    with pytest.raises(UserError, match="encoder.layer.4.attention.self.query.weight is missing"):
+    with pytest.raises(UserError, match="config.json tells of 9 layers, but the tensors are of 4"):
+        jdistill.load(str(folder))
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["encoder.layer.3.attention.self.query.weight"]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(UserError, match="encoder.layer.3.attention.self.query.weight is missing"):
         jdistill.load(str(folder))
 
 
@@ -189,7 +196,7 @@ def test_a_tokenizer_with_more_ids_than_the_embedding_is_refused(tmp_path: Path)
     ("change", "message"),
     [
         ({"model_type": "t5"}, "model_type is 't5'"),
-        ({"hidden_act": "swish9"}, "activation 'swish9'"),
+        ({"hidden_act": "swish9"}, "hidden_act is 'swish9'"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
     ],
 )

@@ -101,7 +101,7 @@ def read_wordnet(folder: Path) -> dict[str, tuple[str, ...]]:
                 others = tuple(word for word in words_of[offsets[0]] if word != lemma and word.islower())
                 if others and "_" not in lemma and attested > best.get(lemma, (-1, ()))[0]:
                     best[lemma] = (attested, others)
-        except (ValueError, KeyError, IndexError) as error:
+        except (ValueError, KeyError, IndexError, OSError) as error:
             raise UserError(
                 f"{folder}: data.{part} and index.{part} are damaged or do not belong together ({error})"
             ) from None

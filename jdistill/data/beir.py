@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from jdistill.data.collection import Collection, Places, by_id, joined, text_of, title_and_text
+from jdistill.data.readers import reading
 from jdistill.errors import UserError
+from jdistill.json_files import parse_json
 
 FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 
@@ -70,14 +72,11 @@ def _read_queries(path: Path) -> dict[str, str]:
 
 def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place, row) of each line."""
-    with path.open("rb") as lines:
+    with reading(path), path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:  # UnicodeDecodeError is one too
-                raise UserError(f"{path}, line {number}: not valid JSON ({error})") from None
+            row = parse_json(line, f"{path}, line {number}")
             missing = [key for key in needed if not isinstance(row, dict) or key not in row]
             if missing:
                 raise UserError(f"{path}, line {number}: {', '.join(missing)} missing")
@@ -87,7 +86,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[str, dict[str, 
 def _read_judgements(path: Path) -> dict[str, dict[str, int]]:
     """Query id -> document id -> grade, from lines query-id, corpus-id, score, with or without that header."""
     found: dict[str, dict[str, int]] = {}
-    with path.open("rb") as lines:
+    with reading(path), path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             cells = line.decode("utf-8", "replace").rstrip("\r\n").split("\t")
             if not any(cells) or (number == 1 and cells[-1] == "score"):

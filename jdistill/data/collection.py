@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from jdistill.data.readers import has_surrogate
 from jdistill.errors import UserError
 from jdistill.progress import log
 
@@ -83,4 +84,6 @@ def text_of(place: str, row: dict[str, Any], key: str) -> str:
     text = row.get(key) or ""
     if not isinstance(text, str):
         raise UserError(f"{place}: {key} is {type(text).__name__}, not a string")
+    if has_surrogate(text):
+        raise UserError(f"{place}: {key} holds a lone surrogate (broken Unicode)")
     return text

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from jdistill.data.readers import is_number
+from jdistill.data.readers import is_number, regular
 from jdistill.errors import UserError
 
 
@@ -18,6 +19,7 @@ def read_glove(path: Path, width: int) -> tuple[list[str], np.ndarray]:
     that comes again the first line counts. Raises UserError naming the line that is broken or of another width."""
     words: dict[str, int] = {}
     rows: list[np.ndarray] = []
+    regular(path)
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
@@ -39,7 +41,7 @@ def read_glove(path: Path, width: int) -> tuple[list[str], np.ndarray]:
                     raise UserError(f"{path}, line {number}: more than {width} numbers, the embedding_size")
                 if words.setdefault(word, len(rows)) == len(rows):
                     rows.append(vector)
-    except OSError as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read ({error})") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 ({error})") from None

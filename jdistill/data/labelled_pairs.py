@@ -136,9 +136,9 @@ def train_and_test(pairs: Pairs, train: str, test: str, held_out: int, key: str)
 def _plain(label: Any) -> str:
     if label is None or label != label:  # NaN
         return ""
-    return (
-        str(int(label)) if isinstance(label, bool | int | float) and float(label).is_integer() else str(label).lower()
-    )
+    if isinstance(label, bool | int) or (isinstance(label, float) and label.is_integer()):
+        return str(int(label)) if abs(label) < 2**63 else "a number of many digits"
+    return str(label).lower()
 
 
 def without(pairs: Pairs, texts: set[str], queries: set[str]) -> tuple[Pairs, int]:

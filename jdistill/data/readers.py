@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import stat
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
@@ -14,7 +16,7 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jdistill.errors import UserError
+from jdistill.errors import UserError, first_line
 from jdistill.progress import progress
 
 MAX_CHARS = 100_000  # a longer text is a broken file, not a sentence
@@ -77,9 +79,35 @@ def _is_string(type_: pa.DataType) -> bool:
     return pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
 
 
+def regular(path: Path) -> Path:
+    """The path, if a file lies there that can be read. Raises UserError for a folder, a pipe or a device, which is never opened, and for
+    one that is missing or not to be read."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:  # ValueError: NUL in the name
+        raise UserError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if not stat.S_ISREG(mode):
+        what = "folder" if stat.S_ISDIR(mode) else "pipe, a device or a socket"
+        raise UserError(f"{path} is a {what}, where a file is needed")
+    return path
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """While a regular file is read: what the disk says, and bytes that are not UTF-8, become a UserError that names it."""
+    regular(path)
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not {error.encoding.upper()} ({error})") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
+
+
 def _lines(path: Path, limit: int) -> Iterator[bytes | None]:
     """The lines of a file, without their ends; None for one of more than `limit` bytes, which is never held whole."""
     rest, first = b"", True
+    regular(path)
     try:
         with path.open("rb") as raw, progress(f"reading {path.name}", path.stat().st_size >> 10, "KB") as meter:
             file = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if path.suffix.lower() == ".gz" else raw
@@ -92,7 +120,9 @@ def _lines(path: Path, limit: int) -> Iterator[bytes | None]:
                 for piece in pieces:
                     yield piece.removesuffix(b"\r") if len(piece) <= limit else None
     except (EOFError, OSError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read: {error}. It is damaged or cut short; fetch it again") from None
+        raise UserError(
+            f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; fetch it again"
+        ) from None
     if rest:
         yield rest.removesuffix(b"\r") if len(rest) <= limit else None
 
@@ -162,7 +192,7 @@ def _jsonl_rows(path: Path, column: str, key: str) -> Iterator[Row]:
             yield row, line
             continue
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{path} line {row}: not valid JSON ({error})") from None
+            raise json_fault(path, row, error) from None
         where = f"{path} line {row}"
         if not isinstance(record, dict):
             raise UserError(f'{where}: a row must be an object like {{"text": "…"}}, not {type(record).__name__}')
@@ -174,9 +204,23 @@ def _jsonl_rows(path: Path, column: str, key: str) -> Iterator[Row]:
         yield row, record[name] or ""
 
 
+def has_surrogate(text: str) -> bool:
+    """Whether a text holds half of a character, as JSON's \\ud800 is one: it cannot be written in UTF-8, and no tokenizer takes it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def json_fault(path: Path, line: int, error: Exception) -> UserError:
+    what = "nested too deep" if isinstance(error, RecursionError) else error
+    return UserError(f"{path} line {line}: not valid JSON ({what})")
+
+
 def _parquet_rows(path: Path, column: str, key: str) -> Iterator[Row]:
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(regular(path))
         strings = string_columns(file.schema_arrow)
         name = pick_column(column, strings, file.schema_arrow.names, str(path), key)
         if name not in strings:
@@ -190,4 +234,6 @@ def _parquet_rows(path: Path, column: str, key: str) -> Iterator[Row]:
                     meter.advance(10_000)
                 yield number, cell
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} cannot be read: {error}. It is damaged or cut short; fetch it again") from None
+        raise UserError(
+            f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; fetch it again"
+        ) from None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jdistill.data.hub import dataset_splits, train_of
-from jdistill.data.readers import csv_dialect, csv_fault, kind, open_text
+from jdistill.data.readers import csv_dialect, csv_fault, kind, open_text, regular
 from jdistill.data.sources import files_of, local_path
-from jdistill.errors import UserError
+from jdistill.errors import UserError, first_line
+from jdistill.json_files import parse_json
 from jdistill.progress import log
 
 KINDS = (".jsonl", ".csv", ".tsv", ".parquet")
@@ -52,17 +53,15 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
     match kind(path):
         case ".parquet":
             try:
-                for i, row in enumerate(pq.read_table(path).to_pylist(), 1):
+                table = pq.read_table(regular(path))
+                for i, row in enumerate(table.to_pylist(), 1):
                     yield f"{path} row {i}", row
-            except (OSError, ValueError) as error:
-                raise UserError(f"{path} cannot be read: {error}") from None
+            except (OSError, ValueError, pa.ArrowException) as error:
+                raise UserError(f"{path} cannot be read: {first_line(error)}") from None
         case ".jsonl":
             for i, line in enumerate(open_text(path), 1):
                 if line.strip():
-                    try:
-                        yield f"{path} line {i}", json.loads(line)
-                    except ValueError as error:
-                        raise UserError(f"{path} line {i}: not valid JSON ({error})") from None
+                    yield f"{path} line {i}", parse_json(line, f"{path} line {i}")
         case _:
             reader = csv.DictReader(open_text(path), **csv_dialect(path))
             try:

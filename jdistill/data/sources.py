@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 from jdistill.data.hub import dataset_table, hub_answers, hub_error
 from jdistill.data.python_docs import python_docs
-from jdistill.data.readers import KINDS, MAX_CHARS, cells, kind, pick_column, rows_of, string_columns
+from jdistill.data.readers import KINDS, MAX_CHARS, cells, has_surrogate, kind, pick_column, rows_of, string_columns
 from jdistill.errors import UserError
 from jdistill.progress import log
 
@@ -53,9 +54,12 @@ def local_path(source: str, key: str) -> Path | None:
         raise UserError(f"--{key} is empty: name a path, a hub id (owner/name) or pkg:import_name/sub/folder")
     if source.startswith("pkg:"):
         return _in_package(source, key)
-    path = Path(source).expanduser()
-    if path.exists():
-        return path
+    try:
+        path = Path(source).expanduser()
+        if path.exists():
+            return path
+    except (OSError, RuntimeError, ValueError) as error:  # a folder above it is closed; ~nobody; NUL
+        raise UserError(f"--{key}={source!r} is no path that can be read ({error})") from None
     looks_like_file = Path(source.removesuffix(".gz")).suffix.lower() in (*KINDS, ".npz", ".safetensors")
     # runs/simtde where runs/ exists is a mistyped path; where it does not, owner/name can only be meant for the hub.
     if HUB_ID.fullmatch(source) and not looks_like_file and not path.parent.is_dir():
@@ -140,11 +144,21 @@ def read_columns(source: str, column: str, other: str, key: str) -> Iterator[tup
 
 def files_of(path: Path, kinds: tuple[str, ...], key: str) -> list[Path]:
     """The file itself, or a folder's files of these kinds in the order of their names. Raises UserError if there are none."""
-    found = sorted(p for p in path.rglob("*") if p.is_file() and kind(p) in kinds) if path.is_dir() else [path]
+    found = sorted(p for p in _inside(path) if kind(p) in kinds) if path.is_dir() else [path]
     if not found or kind(found[0]) not in kinds:
         fault = "holds no file that is" if path.is_dir() else "is not"
         raise UserError(f"--{key}: {path} {fault} one of {' '.join(kinds)} (all but .parquet also .gz)")
     return found
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """The files of a folder and those in it. Raises UserError for a folder in it that cannot be read: its texts would be missed."""
+
+    def fail(error: OSError) -> None:
+        raise UserError(f"{error.filename} cannot be read ({error.strerror}); its files would be left out")
+
+    for place, _, names in os.walk(folder, onerror=fail):
+        yield from (path for name in names if (path := Path(place, name)).is_file())
 
 
 def _dataset_rows(source: str, column: str, key: str) -> Iterator[tuple[int, bytes | None]]:
@@ -161,11 +175,7 @@ def flaw_of(text: str) -> str:
         return "too long"
     if "\0" in text:
         return "with NUL"
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return "with a lone surrogate"
-    return ""
+    return "with a lone surrogate" if has_surrogate(text) else ""
 
 
 class _Gathered:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -12,7 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jdistill.data.readers import has_surrogate, regular
 from jdistill.errors import UserError
+from jdistill.json_files import parse_json
 from jdistill.progress import log
 
 USUAL_PAIRS = {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STS-B": 1379, "SICK-R": 4927}
@@ -165,10 +166,7 @@ def _jsonl_pairs(path: Path) -> Iterator[Row]:
     for line, text in enumerate(_lines(path), 1):
         if not text.strip():
             continue
-        try:
-            found = json.loads(text)
-        except ValueError as error:
-            raise UserError(f"{path}, line {line}: not valid JSON ({error})") from None
+        found = parse_json(text, f"{path}, line {line}")
         if not isinstance(found, dict) or not set(USER_COLUMNS) <= found.keys():
             raise UserError(f"{path}, line {line}: {', '.join(USER_COLUMNS)} are needed; found is {text[:80]}")
         yield _row(path, line, *(found[name] for name in USER_COLUMNS))
@@ -178,7 +176,9 @@ def _row(path: Path, line: int, left: Any, right: Any, score: Any, scores: Path 
     """A checked pair. scores: the file that the score is from, where it is not `path`."""
     for side, text in enumerate((left, right), 1):
         if not isinstance(text, str) or not text.strip():
-            raise UserError(f"{path}, line {line}: sentence {side} is empty or no string: {text!r}")
+            raise UserError(f"{path}, line {line}: sentence {side} is empty or no string: {text!r:.80}")
+        if has_surrogate(text):
+            raise UserError(f"{path}, line {line}: sentence {side} has a lone surrogate; remove the row")
     value = _number(score)
     if not math.isfinite(value):
         raise UserError(f"{scores or path}, line {line}: the score is {score!r}, not a finite number")
@@ -195,7 +195,7 @@ def _number(cell: Any) -> float:
 
 def _lines(path: Path) -> list[str]:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = regular(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:

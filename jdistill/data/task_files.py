@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jdistill.data.readers import has_surrogate, reading
 from jdistill.errors import UserError
+from jdistill.json_files import parse_json
 from jdistill.progress import log
 
 Row = tuple[str, str | None, int]  # a text, the second of a pair, the label's place
@@ -106,6 +107,9 @@ def _row(row: dict[str, str], columns: tuple[str, str | None], label: str, label
         raise UserError(f"{where}: an empty sentence" if first in row else f"{where}: {first} is missing")
     if second is not None and not row.get(second, "").strip():
         raise UserError(f"{where}: the pair's {second} is missing")
+    for column in filter(None, columns):
+        if has_surrogate(row[column]):
+            raise UserError(f"{where}: {column} is a text with a lone surrogate; remove the row")
     return row[first].strip(), row[second].strip() if second else None, label_of(row.get(label, ""), labels, where)
 
 
@@ -118,35 +122,30 @@ def label_of(value: str, labels: tuple[str, ...], where: str) -> int:
 
 def _tsv(path: Path) -> Iterator[Record]:
     before = csv.field_size_limit(2**31 - 1)
+    where = f"{path}, line 1"
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with reading(path), open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
             for row in reader:
                 where = f"{path}, line {reader.line_num}"
                 if None in row:
                     raise UserError(f"{where}: more columns than the header's {len(reader.fieldnames or ())}")
                 yield where, {key: value or "" for key, value in row.items()}
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 ({error})") from None
+    except csv.Error as error:
+        raise UserError(f"{where}: not valid TSV after this line ({error})") from None
     finally:
         csv.field_size_limit(before)
 
 
 def _jsonl(path: Path) -> Iterator[Record]:
-    with open(path, encoding="utf-8-sig", newline="\n") as lines:
-        try:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield f"{path}, line {number}", _strings(line, f"{path}, line {number}")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not UTF-8 ({error})") from None
+    with reading(path), open(path, encoding="utf-8-sig", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield f"{path}, line {number}", _strings(line, f"{path}, line {number}")
 
 
 def _strings(line: str, where: str) -> dict[str, str]:
-    try:
-        row: Any = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where} is not valid JSON: {error}") from None
+    row: Any = parse_json(line, where)
     if not isinstance(row, dict):
         raise UserError(f"{where} is no JSON object: {line.strip()[:60]}")
     return {key: "" if value is None else str(value) for key, value in row.items()}

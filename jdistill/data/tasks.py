@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jdistill.data.readers import reading
 from jdistill.data.task_files import OTHER_DEV, SPLITS, Row, label_of, read_dataset, read_files
 from jdistill.errors import UserError
 
@@ -83,13 +84,10 @@ def read_task(name: str, source: str, seed: int = 0, label_fraction: float = 1.0
 def _lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
     if not path.is_file():
         raise UserError(f"{path} is missing: --config.task_dir is not laid out as SentEval has it")
-    with open(path, encoding=encoding, newline="\n") as lines:
-        try:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield number, line.rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not {encoding} ({error})") from None
+    with reading(path), open(path, encoding=encoding, newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield number, line.rstrip("\r\n")
 
 
 def _text(value: str, where: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
+import math
+import os
 import zipfile
 import zlib
 from pathlib import Path
@@ -10,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jdistill.data.readers import cells, string_columns
+from jdistill.data.readers import cells, regular, string_columns
 from jdistill.data.sources import flaw_of
-from jdistill.errors import UserError
+from jdistill.errors import UserError, first_line
 from jdistill.progress import log
 
+READ_FAULTS = (ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, RuntimeError, NotImplementedError)
 SAME = 1e-3  # relative difference up to which two vectors of a text are the same: APIs do not repeat every last bit
 
 
@@ -27,8 +31,9 @@ def read_vectors(path: str | Path) -> tuple[list[str], np.ndarray]:
     missing, all zeros, NaN, inf or of another width, and two different vectors of one text.
     """
     path = Path(path).expanduser()
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise UserError(f"vectors:{path}: there is no such file")
+    regular(path)
     readers = {".parquet": _read_parquet, ".npz": _read_npz}
     if path.suffix.lower() not in readers:
         raise UserError(f"vectors:{path}: the file must be .parquet or .npz")
@@ -74,10 +79,10 @@ def _read_npz(path: Path) -> tuple[list[str], np.ndarray]:
                 raise UserError(
                     f"{path} has no array {' or '.join(sorted(missing))}; it has {', '.join(arrays.files) or 'none'}"
                 )
-            texts, vectors = arrays["texts"], arrays["embeddings"]
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            texts, vectors = (_array(arrays.zip, name) for name in ("texts", "embeddings"))
+    except (*READ_FAULTS, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
         raise UserError(
-            f"{path} cannot be read: {error}. Save it with "
+            f"{path} cannot be read: {first_line(error)}. Save it with "
             "np.savez(file, texts=np.array(texts, dtype=str), embeddings=float32 array)"
         ) from None
     if texts.dtype.kind != "U" or texts.ndim != 1:
@@ -85,6 +90,19 @@ def _read_npz(path: Path) -> tuple[list[str], np.ndarray]:
     if vectors.dtype.kind not in "fiu" or vectors.ndim != 2:
         raise UserError(f"{path}: embeddings must be numbers [N, D], not {vectors.dtype} {list(vectors.shape)}")
     return texts.tolist(), vectors
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    """One array of an .npz, held to what its entry can hold before there is memory made for it; nothing is unpickled."""
+    entry = archive.getinfo(f"{name}.npy")
+    with archive.open(entry) as file:
+        version = np.lib.format.read_magic(file)
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, _, dtype = read_header.get(version, np.lib.format.read_array_header_2_0)(file)
+        if dtype.hasobject or math.prod(shape) * dtype.itemsize > entry.file_size:
+            raise ValueError(f"{name} tells of {list(shape)} entries of {dtype}, more than it holds")
+    with archive.open(entry) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _read_parquet(path: Path) -> tuple[list[str], np.ndarray]:
@@ -108,7 +126,9 @@ def _read_parquet(path: Path) -> tuple[list[str], np.ndarray]:
             width = part.shape[1]
             parts.append(part)
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} cannot be read: {error}. It is damaged or cut short; write it again") from None
+        raise UserError(
+            f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; write it again"
+        ) from None
     return texts, np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
 
 

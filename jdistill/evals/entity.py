@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jdistill.data.readers import regular
 from jdistill.encoder import TextEncoder
 from jdistill.errors import UserError
 from jdistill.index import unit_rows
@@ -76,6 +77,7 @@ def read_entities(path: Path) -> Candidates:
     queries: dict[str, int] = {}
     entities: dict[str, int] = {}
     seen: dict[tuple[int, int], tuple[str, int]] = {}  # label and line of each pair
+    regular(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.reader(lines, strict=True)

@@ -15,10 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from jdistill.errors import UserError
+from jdistill.json_files import read_settings
+from jdistill.tensor_files import float_tensor, load_tensors
 
 Array = jax.Array
 Tree = Any
@@ -123,29 +124,30 @@ def load(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, float]:
     path, about = folder / "adapter_model.safetensors", folder / "adapter_config.json"
     if not path.is_file() or not about.is_file():
         raise UserError(f"{folder} holds no adapter_model.safetensors and adapter_config.json")
-    try:
-        settings, tensors = json.loads(about.read_text()), load_file(path)
-        alpha = float(settings["lora_alpha"])
-    except (ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise UserError(
-            f"{folder}: the adapter cannot be read ({type(error).__name__}: {error}); write it again"
-        ) from None
+    settings, tensors = read_settings(about), load_tensors(path)
+    alpha = settings.number("lora_alpha", 0.0, 1e9)
     for key in ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern"):
-        if settings.get(key):
+        if settings.raw(key, None):
             raise UserError(f"{about}: {key} is set; adapters are read that scale by lora_alpha / r alone")
     flax_of = {name.removesuffix(".weight"): flax for flax, name in names.items()}
     found: Adapters = {}
-    for name, tensor in tensors.items():
+    for name in tensors:
         match = re.fullmatch(r"base_model\.model\.(?:model\.)?(.+)\.lora_([AB])\.weight", name)
         if match is None or match[1] not in flax_of:
-            raise UserError(f"{path}: {name} is no adapter of this model; is it of another base?")
-        found.setdefault(flax_of[match[1]], {})[match[2]] = np.ascontiguousarray(tensor.T, np.float32)
-    targets = settings.get("target_modules")
-    if isinstance(targets, list) and not settings.get("layers_to_transform"):
+            raise UserError(f"{path}: {name!r} is no adapter of this model; is it of another base?")
+        found.setdefault(flax_of[match[1]], {})[match[2]] = float_tensor(tensors, name, [None, None], path).T
+    targets = settings.raw("target_modules", None)
+    if isinstance(targets, list) and not settings.raw("layers_to_transform", None):
         missing = {flax for name, flax in flax_of.items() if name.rpartition(".")[2] in targets} - found.keys()
         if missing:
             raise UserError(f"{path} has no adapter of {names[min(missing)]}; is it of another base, of fewer layers?")
     for flax, adapter in found.items():
         if adapter.keys() != {"A", "B"}:
             raise UserError(f"{path}: {names[flax]} has its lora_{next(iter(adapter))} alone; the file is not whole")
+        if adapter["A"].shape[1] != adapter["B"].shape[0]:
+            ranks = adapter["A"].shape[1], adapter["B"].shape[0]
+            raise UserError(
+                f"{path}: {names[flax]} has lora_A of rank {ranks[0]}, lora_B of {ranks[1]}; the file is damaged"
+            )
+        found[flax] = {letter: np.ascontiguousarray(tensor) for letter, tensor in adapter.items()}
     return found, alpha
