@@ -31,7 +31,7 @@ def rounding(terms: int, depth: int = 1, dtype: str = "float32") -> float:
 
     Args:
       terms: the length n of the longest sum, in a transformer that over the feed-forward width.
-      depth: how many layers L stand one after another.
+      depth: how many layers L stand one after another; of both sides together where neither is in float64.
       dtype: what the less precise of the two computed in.
     """
     return float(jnp.finfo(dtype).eps) * float(terms * depth) ** 0.5
