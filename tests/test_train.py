@@ -121,7 +121,7 @@ def test_a_signal_saves_and_says_how_to_resume(place: tuple[Path, Path], number:
     )
     wait_for_step(folder / name, 20, process)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=100)
+    _, errors = process.communicate(timeout=commands.HANG)
     assert process.returncode == 0, errors[-2000:]
     assert (
         f"stopped by {number.name} at step" in errors
@@ -248,7 +248,7 @@ def test_two_processes_train_as_one(place: tuple[Path, Path]) -> None:
     folder, teacher = place
     keys = dict(max_steps=20, checkpoint_every=10, cache_dir=folder / "cache-two")
     script = ["bash", "launch/one_host.sh", *command(folder, teacher, "two", **keys)[3:]]
-    done = run(script, PROCESSES="2", PYTHON=sys.executable)
+    done = run(script, PROCESSES="2", PYTHON=sys.executable, PORT=str(commands.free_port()))
     assert done.returncode == 0, done.stderr[-3000:]
     assert run_inside(command(folder, teacher, "single", **keys)).returncode == 0
     two, single = load_student(folder / "two"), load_student(folder / "single")
