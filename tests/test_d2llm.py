@@ -262,7 +262,12 @@ def test_two_processes_ask_the_judge_together_and_end(tmp_path: Path) -> None:
         "latency_texts": 0, "index_texts": 0, "length_buckets": 1, "teacher_dtype": "float32",
     }  # fmt: skip
     script = commands.command("configs/d2llm.py", tmp_path / "two", settings | {"cache_dir": tmp_path / "cache-two"})
-    two = commands.run(["bash", "launch/one_host.sh", *script[3:]], PROCESSES="2", PYTHON=sys.executable)
+    two = commands.run(
+        ["bash", "launch/one_host.sh", *script[3:]],
+        PROCESSES="2",
+        PYTHON=sys.executable,
+        PORT=str(commands.free_port()),
+    )
     assert two.returncode == 0, two.stderr[-3000:]
     (scores,) = (tmp_path / "cache-two" / "judge").iterdir()
     assert (scores / "part-00000.keys").stat().st_size > 0
