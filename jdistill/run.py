@@ -130,7 +130,7 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
     student, is_teacher = run.start, run.is_teacher
     done: list[dict[str, Any]] = []
     params: Tree = {}
-    check_start(run)
+    check_answers(run)
     for stage in run.stages:
         folder = workdir / stage.name
         method, data = open_stage(run, stage, student, is_teacher)
@@ -161,7 +161,7 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
     return Trained(student, params, run.judged, done)
 
 
-def check_start(run: Run) -> None:
+def check_answers(run: Run) -> None:
     """Looks at the teacher's answers to a few texts, all of which a run asks of it anyway. Raises UserError where they are all alike."""
     learnt = any(stage.teacher for stage in run.stages)
     texts = (run.words.train if learnt else run.words.held_out)[: preflight.SAMPLE]

@@ -6,6 +6,8 @@ import contextlib
 import io
 import logging
 import os
+import random
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +22,9 @@ from jdistill.progress import log
 from jdistill.run_flags import define_config
 
 ROOT = Path(__file__).parents[1]
+HANG = (
+    1800  # seconds after which a process counts as one that hangs; none is so slow, on one core and beside another load
+)
 
 
 def command(config: str, workdir: Path, settings: dict[str, object]) -> list[str]:
@@ -35,7 +40,17 @@ def environment() -> dict[str, str]:
 def run(arguments: list[str], **more: str) -> subprocess.CompletedProcess:
     """The command in a process of its own; `more` are variables of its environment."""
     env = environment() | more
-    return subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=300, env=env)
+    return subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=HANG, env=env)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens at, below those that the system gives out by itself: one of these could be
+    another's before the process that is told it opens it."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no free port")
 
 
 def run_inside(arguments: list[str]) -> subprocess.CompletedProcess:
@@ -64,7 +79,7 @@ def run_inside(arguments: list[str]) -> subprocess.CompletedProcess:
 
 def wait_for_step(workdir: Path, step: int, process: subprocess.Popen, stage: str = "distil") -> None:
     """Until the run has saved a checkpoint of at least `step`."""
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + HANG
     while not any(int(p.name) >= step for p in (workdir / stage / "checkpoints").glob("[0-9]*") if p.name.isdigit()):
         assert process.poll() is None and time.monotonic() < deadline, process.stderr and process.stderr.read()[-2000:]
         time.sleep(0.05)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from conftest import make_decoder, make_encoder, save_encoder, sentences
 from d2llm_setting import COUNTS, config, setting
+from parity import assert_close
 
 from jdistill import imitation
 from jdistill.data.beir import collections, read_collection, write_collection
@@ -35,6 +36,7 @@ from jdistill.search import answer
 from jdistill.step import make_gradient
 
 P, K, I = COUNTS
+SUMS = (64, 2 * 6)  # feed-forward width; layers, pooler and head of a tiny decoder, both sides in float32
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_the_loss_by_hand(symmetric: bool, block: int, changes: dict[str, Any]) 
         assert (mask.any(1) == batch["real"][i]).all()
         states = hidden_states(method.student.config, base, ids, mask)[-1]
         y[i] = pma(params["pooler"], states, mask, 32)
-    np.testing.assert_allclose(reps["vectors"], y, atol=2e-5)
+    assert_close(reps["vectors"], y, *SUMS)
     branch = "symmetric" if symmetric else "asymmetric"
 
     def pair(i: int, k: int, j: int) -> tuple[float, np.ndarray]:
@@ -112,10 +114,9 @@ def test_the_loss_by_hand(symmetric: bool, block: int, changes: dict[str, Any]) 
 
 
 def assert_same_gradient(found: Any, expected: Any) -> None:
-    """Every number, and all of them as one vector."""
-    for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-5)
+    """Every number, beside the largest: some tensors have a gradient of zero and hold rounding alone; and all as one vector."""
     one, other = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (expected, found))
+    assert_close(other, one, *SUMS, largest=np.abs(one).max())
     assert np.linalg.norm(one - other) < 1e-5 * np.linalg.norm(one)
 
 
@@ -174,7 +175,7 @@ def test_texts_that_share_a_row_are_pooled_as_alone(name: str) -> None:
             own = states[row][segments[row] == text + 1][None]
             padded = np.concatenate([own, np.full((1, 2, 8), 9.0, np.float32)], axis=1)
             alone = pool(name, (padded, padded), np.arange(padded.shape[1])[None] < own.shape[1], params)
-            np.testing.assert_allclose(found[row, text], alone[0], atol=1e-6)
+            assert_close(found[row, text], alone[0], 12, 2, largest=4.0)
 
 
 @pytest.mark.parametrize("variant", ["contrastive", "mean", "lasttoken", "cosine", "bi_encoder", "no_fi"])
@@ -232,11 +233,11 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
     scores = scorer.score(test.queries, test.passages, symmetric=True)
     vectors = [scorer.encoder.encode(side) for side in (test.queries, test.passages)]
     every = scorer.every(*vectors, symmetric=True)
-    np.testing.assert_allclose(np.diag(every), scores, atol=1e-4)
+    assert_close(np.diag(every), scores, *SUMS)
     assert len(list((tmp_path / "cache" / "judge").iterdir())) == 2  # by instruction
     export_command(["--workdir", str(tmp_path / "run"), "--out", str(tmp_path / "again")])
     exported = load_pair_scorer(str(tmp_path / "again"))
-    np.testing.assert_allclose(exported.score(test.queries, test.passages, symmetric=True), scores, atol=1e-5)
+    assert_close(exported.score(test.queries, test.passages, symmetric=True), scores, *SUMS)
     # Another run with the first one's judge: nothing is tuned, and every score is at hand.
     more = settings | {"tune.max_steps": 0, "tune.epochs": 0, "judge.adapter": tmp_path / "run" / "tune" / "adapter"}
     second = commands.run_inside(commands.command("configs/d2llm.py:no_fi", tmp_path / "second", more))
@@ -261,7 +262,12 @@ def test_two_processes_ask_the_judge_together_and_end(tmp_path: Path) -> None:
         "latency_texts": 0, "index_texts": 0, "length_buckets": 1, "teacher_dtype": "float32",
     }  # fmt: skip
     script = commands.command("configs/d2llm.py", tmp_path / "two", settings | {"cache_dir": tmp_path / "cache-two"})
-    two = commands.run(["bash", "launch/one_host.sh", *script[3:]], PROCESSES="2", PYTHON=sys.executable)
+    two = commands.run(
+        ["bash", "launch/one_host.sh", *script[3:]],
+        PROCESSES="2",
+        PYTHON=sys.executable,
+        PORT=str(commands.free_port()),
+    )
     assert two.returncode == 0, two.stderr[-3000:]
     (scores,) = (tmp_path / "cache-two" / "judge").iterdir()
     assert (scores / "part-00000.keys").stat().st_size > 0
@@ -421,7 +427,7 @@ def test_an_interaction_module_that_was_not_checked_has_no_difference(
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     assert save_interaction(scorer, tmp_path / "student") is None
     again = load_pair_scorer(str(tmp_path / "student"))
-    np.testing.assert_allclose(again.score(["a"], ["b"], True), scorer.score(["a"], ["b"], True), atol=1e-6)
+    np.testing.assert_array_equal(again.score(["a"], ["b"], True), scorer.score(["a"], ["b"], True))
     assert save_interaction(PairScorer(scorer.encoder, None, "cosine"), tmp_path / "student") is None
 
 
@@ -447,8 +453,9 @@ def test_search_with_the_interaction_module(tmp_path: Path) -> None:
     every = search(scorer.encoder, collection, scorer.encoder, scorer=scorer).ranking
     pairs = [(q, d) for q in queries for d in documents]
     logits = scorer.score([queries[q] for q, _ in pairs], [documents[d] for _, d in pairs], symmetric=False)
+    largest = np.abs(logits).max()
     for (q, d), logit in zip(pairs, logits, strict=True):
-        assert every[q][d] == pytest.approx(float(logit), abs=1e-4)
+        assert_close(every[q][d], logit, *SUMS, largest=largest)
     proposed = search(scorer.encoder, collection, scorer.encoder, scorer=scorer, rescore=5).ranking
     by_cosine = search(scorer.encoder, collection, scorer.encoder).ranking
     for q, found in proposed.items():

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from conftest import random_params, tiny_decoder_config
+from parity import assert_close
 
 from jdistill import convert
 from jdistill.errors import UserError
@@ -68,7 +69,7 @@ def test_hidden_states_and_logits_equal_transformers(kind: str, side: str, tmp_p
     ids[mask == 0] = config.pad_token_id
     positions = np.maximum(mask.cumsum(1) - 1, 0)
     with torch.no_grad():
-        theirs = model(
+        theirs = model.double()(
             torch.tensor(ids),
             attention_mask=torch.tensor(mask),
             position_ids=torch.tensor(positions),
@@ -76,10 +77,11 @@ def test_hidden_states_and_logits_equal_transformers(kind: str, side: str, tmp_p
         )
     ours = hidden_states(config, params, ids, mask)
     assert len(ours) == len(theirs.hidden_states) == 4
-    for a, b in zip(ours, theirs.hidden_states, strict=True):
-        assert np.abs(np.asarray(a) - b.numpy())[mask == 1].max() < 1e-4
+    real, longest = mask == 1, config.intermediate_size
+    for layer, (a, b) in enumerate(zip(ours, theirs.hidden_states, strict=True)):
+        assert_close(np.asarray(a)[real], b.numpy()[real], longest, max(layer, 1), what=f"state {layer}")
     ours_logits = decoder.logits(config, params, ours[-1])
-    assert np.abs(np.asarray(ours_logits) - theirs.logits.numpy())[mask == 1].max() < 1e-4
+    assert_close(np.asarray(ours_logits)[real], theirs.logits.numpy()[real], longest, len(ours), what="logits")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import HANG
 from conftest import make_encoder, sentences
 
 import jdistill
@@ -33,7 +34,7 @@ def in_a_process_without_jdistill(code: str, folder: Path) -> str:
         "sys.meta_path.insert(0, No())\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", guard + code, str(folder)], capture_output=True, text=True, timeout=200, cwd=folder
+        [sys.executable, "-c", guard + code, str(folder)], capture_output=True, text=True, timeout=HANG, cwd=folder
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

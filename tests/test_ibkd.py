@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from ibkd_setting import NEGATIVES, SETTINGS, config, setting
+from parity import assert_close, rounding
 from simtde_setting import random_tokens, small_teacher, start
 from test_hsic import naive_hsic
 from test_losses import naive_info_nce
@@ -34,7 +35,7 @@ def test_stage_1_against_loops() -> None:
     method.params["W"][:] = np.random.default_rng(0).normal(0, 0.2, method.params["W"].shape)
     total, metrics, reps = evaluate(method, batch)
     rows = [ids[mask] for ids, mask in zip(batch["ids"], batch["mask"], strict=True)]
-    np.testing.assert_allclose(reps["sentence"], method.student.encode_ids(rows, normalize=False), atol=1e-5)
+    assert_close(reps["sentence"], method.student.encode_ids(rows, normalize=False), 64, 2 * 2)
     nce = naive_info_nce(reps["sentence"].astype(np.float64) @ method.params["W"], batch["teacher"], 0.1)
     information = naive_hsic(reps["input"], reps["sentence"], "rbf", "biased")
     assert metrics["info_nce"] == pytest.approx(nce, rel=1e-5)
@@ -53,7 +54,7 @@ def test_the_input_is_the_masked_mean_of_the_embedding_layer_and_its_gradient_ca
     method, batch = setting("ibkd")
     _, _, reps = evaluate(method, batch)
     short = {name: value[:, : batch["mask"].sum(1).max()] for name, value in batch.items() if name in ("ids", "mask")}
-    np.testing.assert_allclose(reps["input"], method.represent(method.params, {}, short, None)["input"], atol=1e-6)
+    assert_close(reps["input"], method.represent(method.params, {}, short, None)["input"], 32, 2)
 
     def gradient_of_input(stop: bool) -> float:
         method, batch = setting("ibkd", **{"hsic.stop_input": stop, "hsic.gamma": 0.0})
@@ -109,7 +110,7 @@ def test_a_missing_negative_changes_nothing_wherever_its_tokens_point() -> None:
     spoilt = dict(batch, ids=batch["ids"].copy(), mask=batch["mask"].copy())
     spoilt["ids"][~batch["real"]] = 7
     spoilt["mask"][~batch["real"]] = True
-    assert evaluate(method, spoilt)[0] == pytest.approx(total, rel=1e-6)
+    assert evaluate(method, spoilt)[0] == pytest.approx(total, rel=rounding(64, 2 * 2))
     counted = dict(spoilt, real=np.ones_like(batch["real"]))
     assert abs(evaluate(method, counted)[0] - total) > 1e-3
 
@@ -171,7 +172,7 @@ def test_gradient_against_finite_differences(name: str) -> None:
     grads, _ = jax.jit(make_gradient(method, 0, dropout=False))(method.params, method.frozen, batch, np.int32(0))
     norm = np.sqrt(sum(float(np.square(g).sum()) for g in jax.tree.leaves(grads)))
     assert norm > 1e-6
-    size = 1e-2 / norm  # along the gradient itself, where the change is largest
+    size = 3e-3 / norm  # along the gradient itself, where the change is largest
 
     @jax.jit
     def loss(params):
@@ -180,7 +181,10 @@ def test_gradient_against_finite_differences(name: str) -> None:
     def at(sign: int) -> float:
         return float(loss(jax.tree.map(lambda p, g: p + sign * size * g, method.params, grads)))
 
-    assert (at(1) - at(-1)) / (2 * size) == pytest.approx(norm**2, rel=0.05)
+    # Without the error of the second order, which is 5 % in the bilinear form. What is left is 0.5 % where the kernel's width
+    # is the median distance, held constant in the gradient, and below 0.1 % elsewhere.
+    numeric = (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * size)
+    assert numeric == pytest.approx(norm**2, rel=0.02)
 
 
 @pytest.mark.parametrize("name", ["ibkd", "ibkd_blocks", "crd", "finetune"])
@@ -189,7 +193,7 @@ def test_chunks_of_a_batch_have_the_gradient_of_the_whole(name: str) -> None:
     args = (method.params, method.frozen, batch, np.int32(0))
     whole, metrics = jax.jit(make_gradient(method, 0, dropout=False))(*args)
     chunked, same = jax.jit(make_gradient(method, 0, dropout=False, chunk_size=4))(*args)
-    assert float(same["loss"]) == pytest.approx(float(metrics["loss"]), rel=1e-6)
+    assert float(same["loss"]) == pytest.approx(float(metrics["loss"]), rel=rounding(64, 2 * 2))
     one, other = (np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]) for tree in (whole, chunked))
     assert np.linalg.norm(one - other) < 1e-5 * np.linalg.norm(one)
 

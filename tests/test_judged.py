@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import make_decoder, real_teacher_folder
+from parity import assert_close
 from test_d2llm import write_pairs
+from test_judge import LOGIT, SUMS
 
 from configs import d2llm
 from jdistill.data.candidates import Queries
@@ -72,7 +74,7 @@ def test_a_batch_for_the_student_has_its_texts_and_what_the_judge_says(given: tu
                 [query, *texts]
             )
             z, y = asked(judge, query, texts)
-            np.testing.assert_allclose(batch["z"][r][batch["real"][r, 1:]], z, atol=2e-5)
+            assert_close(batch["z"][r][batch["real"][r, 1:]], z, *SUMS, largest=LOGIT)
             # Positives and hard negatives stand first; y is kept in float16.
             near = sum(one.candidates.columns[place][: P + K] >= 0)
             unit = y[:near] / np.linalg.norm(y[:near], axis=1, keepdims=True)

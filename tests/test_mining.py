@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import HANG
 
 from jdistill.data import mining
 from jdistill.data.mining import Rules, bm25_search, mine, pick, read_mined, scored_by
@@ -125,10 +126,12 @@ def test_two_runs_at_the_same_job_write_it_once(tmp_path: Path, monkeypatch: pyt
     job = (queries, [[i] for i in range(8)], passages)
     mine(*job, search, score_of, Rules(2), "bm25", tmp_path / "whole.jsonl")
     searched: list[int] = []
+    other_waits = threading.Event()
+    monkeypatch.setattr(mining.log, "info", lambda text, *_: "waiting for it" in text and other_waits.set())
 
     def slow(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         searched.append(start)
-        time.sleep(0.1)
+        assert other_waits.wait(HANG)
         return search(start, stop)
 
     with ThreadPoolExecutor(2) as pool:

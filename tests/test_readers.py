@@ -57,11 +57,11 @@ def test_a_line_of_10_mb_is_skipped_quickly(tmp_path: Path, name: str) -> None:
     if ".jsonl" in name:
         rows = [json.dumps({"text": row}) for row in rows]
     source = write(tmp_path / name, "\n".join((["text"] if ".csv" in name else []) + rows))
-    start = time.monotonic()
+    start = time.process_time()  # what another load takes is not counted
     found = read_texts(source)
     assert [len(text) for text in found.texts] == [6, MAX_CHARS, 5]
     assert found.skipped == {"too long": 2}
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_an_endless_line_is_never_held_whole(tmp_path: Path) -> None:

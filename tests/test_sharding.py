@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import HANG, free_port
 from ibkd_setting import IN_TWO_PROCESSES, of_devices
 from simtde_setting import setting
 
@@ -32,7 +32,7 @@ def start(folder: Path, devices: int, *process: str) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen) -> None:
-    _, errors = process.communicate(timeout=500)
+    _, errors = process.communicate(timeout=HANG)
     assert process.returncode == 0, errors[-3000:]
 
 
@@ -64,9 +64,7 @@ def test_no_device_holds_a_whole_matrix_of_pairs(gradients: dict, variant: str) 
 
 
 def test_two_processes_equal_one(gradients: dict, tmp_path: Path) -> None:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     pair = [start(tmp_path, 1, f"127.0.0.1:{port}", "2", str(i)) for i in range(2)]
     for process in pair:
         finish(process)
@@ -89,7 +87,7 @@ def test_the_step_equals_a_literal_pmap_of_the_loss_with_pmean() -> None:
             f"{__file__}::test_the_step_equals_a_literal_pmap_of_the_loss_with_pmean",
         ]
         env = os.environ | {"XLA_FLAGS": with_devices(4), "JAX_PLATFORMS": "cpu"}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANG)
         assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout[-3000:]
         return
     method, batch = setting("no_token", 64)

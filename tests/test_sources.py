@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import HANG
 
 from jdistill.data import sources
 from jdistill.data.sources import read_texts, resolve
@@ -110,25 +111,28 @@ def test_pkg_finds_files_without_importing_the_package(tmp_path: Path, monkeypat
 
 
 def run_without_hub(calls: list[str], folder: Path, **env: str) -> list[tuple[str, float]]:
-    """What each call gives, or its error's message, and its seconds: in a process whose hub is a closed port."""
+    """What each call gives, or its error's message, and the seconds that it would wait between attempts: in a process whose hub
+    is a closed port."""
     script = """if True:
         import json, sys, time
         from jdistill.data.sources import read_texts, resolve
         from jdistill.errors import UserError
+        waits = []
+        time.sleep = waits.append
         for call in sys.argv[1:]:
-            start = time.monotonic()
+            waits.clear()
             try:
                 said = str(eval(call))
             except UserError as error:
                 said = str(error)
-            print(json.dumps([said, time.monotonic() - start]))
+            print(json.dumps([said, sum(waits)]))
     """
     away = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(folder), "PYTHONPATH": str(Path(__file__).parents[1])}
     ran = subprocess.run(
         [sys.executable, "-c", script, *calls],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG,
         cwd=folder,
         env={**os.environ, **away, **env},
     )
@@ -156,10 +160,10 @@ def test_an_unreachable_hub_is_said_at_once_with_the_keys_to_change(tmp_path: Pa
         HF_HUB_OFFLINE=offline,
     )
     why = "HF_HUB_OFFLINE is set" if offline == "1" else "the hub at http://127.0.0.1:9 cannot be reached"
-    for key, (said, seconds) in {"config.teacher": model, "model": flag, "config.text": text}.items():
+    for key, (said, waited) in {"config.teacher": model, "model": flag, "config.text": text}.items():
         keys = "--model" if key == "model" else "--config.teacher and --config.text"
         assert said.startswith(f"--{key}=owner/name: ") and why in said and f"Point {keys} at" in said
-        assert seconds < 15  # datasets takes seconds to import
+        assert waited == 0
     assert cached[0] == str(repo / "snapshots" / commit)
 
 
@@ -183,7 +187,7 @@ def test_the_shared_corpus_reads_in_seconds() -> None:
     corpus = Path(__file__).resolve().parents[2] / "shared" / "data" / "corpus" / "sentences.txt.gz"
     if not corpus.exists():
         pytest.skip("the shared corpus is not here")
-    start = time.monotonic()
+    start = time.process_time()  # what another load takes is not counted
     found = read_texts(str(corpus))
     assert (len(found.texts), found.skipped) == (338_179, {})
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 30

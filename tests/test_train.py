@@ -121,7 +121,7 @@ def test_a_signal_saves_and_says_how_to_resume(place: tuple[Path, Path], number:
     )
     wait_for_step(folder / name, 20, process)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=100)
+    _, errors = process.communicate(timeout=commands.HANG)
     assert process.returncode == 0, errors[-2000:]
     assert (
         f"stopped by {number.name} at step" in errors
@@ -208,9 +208,9 @@ def test_a_loss_that_is_not_finite_stops_at_its_step_and_keeps_the_last_checkpoi
 
 def test_a_full_disk_keeps_the_old_checkpoints_whole(place: tuple[Path, Path]) -> None:
     folder, teacher = place
-    limited = command(folder, teacher, "full", checkpoint_every=20)
+    limited = command(folder, teacher, "full", checkpoint_every=20, max_steps=200)
     # A limit on a file's size fails a write as a full disk does, and needs no rights: the first checkpoint is let
-    # through, then none is.
+    # through, then none is: of the nine that follow, in case that the thread below is late.
     script = (
         "import resource, runpy, sys, threading, time, pathlib\n"
         f"folder = pathlib.Path({str(folder / 'full' / 'distil' / 'checkpoints')!r})\n"
@@ -224,7 +224,7 @@ def test_a_full_disk_keeps_the_old_checkpoints_whole(place: tuple[Path, Path]) -
     done = run([sys.executable, "-c", script])
     assert done.returncode == 2, done.stderr[-3000:]
     assert "could not be written" in done.stderr and "Is the disk full?" in done.stderr, done.stderr[-3000:]
-    resumed = run(command(folder, teacher, "full", checkpoint_every=20))
+    resumed = run(command(folder, teacher, "full", checkpoint_every=20, max_steps=200))
     assert resumed.returncode == 0, resumed.stderr[-2000:]
     assert "resuming distil at step" in resumed.stderr
 
@@ -248,7 +248,7 @@ def test_two_processes_train_as_one(place: tuple[Path, Path]) -> None:
     folder, teacher = place
     keys = dict(max_steps=20, checkpoint_every=10, cache_dir=folder / "cache-two")
     script = ["bash", "launch/one_host.sh", *command(folder, teacher, "two", **keys)[3:]]
-    done = run(script, PROCESSES="2", PYTHON=sys.executable)
+    done = run(script, PROCESSES="2", PYTHON=sys.executable, PORT=str(commands.free_port()))
     assert done.returncode == 0, done.stderr[-3000:]
     assert run_inside(command(folder, teacher, "single", **keys)).returncode == 0
     two, single = load_student(folder / "two"), load_student(folder / "single")
