@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 
 from jdistill.errors import UserError
-from jdistill.files import write_json
 from jdistill.locks import try_lock
 from jdistill.progress import log, progress
 
@@ -108,7 +107,8 @@ class AnswerCache:
             log.warning("%s is damaged, and written again", path)
             found = None
         if found is None and self.writer == 0:
-            write_json(path, description | about)
+            # In place: nothing reads it but people and the check above, which writes a half one again.
+            path.write_text(json.dumps(description | about, indent=2) + "\n")
         elif found is not None and found != description:
             raise UserError(
                 f"{self.folder} holds answers of another shape ({found}, not {description}); delete it or set cache_dir"

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from jdistill import loading, onnx_encoder, torch_encoder
+from jdistill.collapse import check_vectors
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.retrieval_sets import query_texts
 from jdistill.data.tasks import read_task
@@ -32,6 +33,7 @@ from jdistill.folders import check_out_file
 from jdistill.index import EXACT
 from jdistill.models.pma import BRANCHES
 from jdistill.pair_scorer import load_pair_scorer
+from jdistill.probe_texts import PROBE_TEXTS
 from jdistill.progress import log, setup_logging
 
 MADE_BY = "jdistill.evaluate"
@@ -145,6 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     load = backends[args.backend]
     scorer = load_pair_scorer(args.model) if args.backend == "flax" else None
     model = scorer.encoder if scorer else load(args.model)
+    check_vectors(model.encode(list(PROBE_TEXTS)), f"--model={args.model}")
     # Names that do not fit should be known before hours of encoding.
     every = (
         EveryPooler(model, pooler_names(args.poolers, model.config.num_layers))

@@ -25,6 +25,7 @@ from jdistill import bilstm_files, convert, files, loading, onnx_graph, torch_in
 from jdistill.adapted import adapted_weights
 from jdistill.checkpoint import Checkpoints
 from jdistill.classifier import load_classifier, save_head
+from jdistill.collapse import effective_rank
 from jdistill.data.sources import read_texts
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError, exits_cleanly
@@ -98,8 +99,8 @@ def export(
       overwrite: replace whatever is in `out`.
       in_run: `out` is a run's own, which may be from before exports had a seal.
 
-    Raises: UserError, and leaves `out` as it was, if a check differs by more than 1e-4 (decoders: 1e-3) of the largest entry, or of 1 where
-    all are smaller; and if `out` holds anything that is not ours.
+    Raises: UserError, and leaves `out` as it was, if a check differs by more than 1e-4 (decoders: 1e-3) of the vectors' length, and if
+    `out` holds anything that is not ours.
     """
     checks: dict[str, float] = {}
     legacy = WRITTEN if in_run else ()
@@ -129,6 +130,8 @@ def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
     """
     texts = list(PROBE_TEXTS)
     expected = model.encode(texts)
+    if not effective_rank(expected):
+        log.warning("WARNING: the model gives the same vector for each of %d different texts", len(texts))
     graph = onnx_graph.save(folder)
     checks = {"ONNX Runtime": _max_abs(onnx_graph.run(graph, _tokens(model, texts)), expected)}
     if not keep_onnx:
@@ -141,9 +144,9 @@ def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
         # Code of ours in the folder runs only if sentence-transformers is told so.
         loaded = SentenceTransformer(str(folder), device="cpu", trust_remote_code=bool(custom_files(model)))
         checks["sentence-transformers"] = _max_abs(loaded.encode(texts, show_progress_bar=False), expected)
-    # float32 rounds each entry in proportion to its size: vectors that are not unit vectors may be of any.
-    scale = max(1.0, float(np.abs(expected).max()))
-    tolerance = scale * (DECODER_TOLERANCE if isinstance(model.config, DecoderConfig) else TOLERANCE)
+    # float32 rounds in proportion to the numbers' size, and vectors that are not normalised may have any length.
+    length = float(np.sqrt(np.square(expected).sum(1).mean()))
+    tolerance = length * (DECODER_TOLERANCE if isinstance(model.config, DecoderConfig) else TOLERANCE)
     for framework, difference in checks.items():
         if not difference <= tolerance:
             raise UserError(

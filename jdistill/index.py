@@ -173,11 +173,13 @@ def load(folder: Path) -> SavedIndex:
     try:
         about = json.loads((folder / ABOUT).read_text())
         texts = [json.loads(line) for line in (folder / TEXTS).read_text().split("\n") if line]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"{TEXTS} holds a row that is no text")
         found = Index(faiss.read_index(str(folder / VECTORS)))
         expected, fingerprint = (about["rows"], about["dim"]), str(about["encoder_fingerprint"])
     except FileNotFoundError as error:
         raise UserError(f"{error.filename} is missing; {_remake(folder)}") from None
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # faiss raises RuntimeError
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, MemoryError) as error:  # faiss raises RuntimeError
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"the index in {folder} cannot be read ({first}); {_remake(folder)}") from None
     if (found.rows, found.dim) != expected or len(texts) != found.rows:

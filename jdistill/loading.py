@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jdistill import bilstm_files, convert, encoder_files
+from jdistill import bilstm_files, convert, encoder_files, files
 from jdistill.data.sources import resolve
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
@@ -16,6 +16,7 @@ from jdistill.models.decoder import DecoderConfig
 from jdistill.models.pooling import POOLERS
 from jdistill.module_files import Module, read_modules
 from jdistill.pma_tensors import read_pma
+from jdistill.progress import log
 from jdistill.tokenizer_files import checked_limit, checked_tokenizer, load_tokenizer
 
 # The files that are wanted of a hub repository, whose other formats of the same weights can be as large again.
@@ -42,6 +43,8 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
         return _load_gguf(folder, source, dtype)
     if not folder.is_dir():
         raise UserError(f"--{key}={source}: {folder} is no folder of a model and no .gguf file")
+    if weights is None:
+        _tell_damage(folder)
     modules = read_modules(folder)
     if bilstm_files.is_bilstm(modules):
         return _load_bilstm(folder, modules, source, dtype, weights)
@@ -61,6 +64,12 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     limit = checked_limit(int(min(limit for limit in limits if limit)), tokenizer, root)
     model = Encoder(config, {}, tokenizer, pooling, max_length=limit, dtype=dtype, source=source)
     return _with_modules(model, folder, after).with_weights(weights)
+
+
+def _tell_damage(folder: Path) -> None:
+    """Warns where an export of ours is no longer what was written: somebody changed it, or a disk did."""
+    if files.read_seal(folder, "export") and (wrong := files.damage(folder, "export")):
+        log.warning("WARNING: %s is not as it was exported: %s", folder, ", ".join(wrong))
 
 
 def _with_modules(model: Encoder, folder: Path, after: list[Module]) -> Encoder:

@@ -20,16 +20,17 @@ WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what a file sy
 
 
 @contextmanager
-def only_one(path: Path, place: Path, what: str) -> Iterator[None]:
+def only_one(path: Path, place: Path, what: str, wait: bool = False) -> Iterator[None]:
     """Holds a lock in the file `path`, which is there only meanwhile.
 
     Args:
       path: the lock's file, in a folder that is there.
       place, what: what it guards and what is done there ("a run"), for the other process's message.
+      wait: for the end of another process that holds it, instead of giving up.
 
     Raises: UserError where another process holds it, with who that is. On a file system without locks it says so and goes on.
     """
-    handle = _open_locked(path, place, what)
+    handle = _open_locked(path, place, what, wait)
     try:
         yield
     finally:
@@ -52,7 +53,7 @@ def try_lock(handle: int) -> bool | None:
         raise
 
 
-def _open_locked(path: Path, place: Path, what: str) -> int | None:
+def _open_locked(path: Path, place: Path, what: str, wait: bool) -> int | None:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         held = try_lock(handle)
@@ -60,7 +61,9 @@ def _open_locked(path: Path, place: Path, what: str) -> int | None:
             log.warning("%s is on a file system without locks: take care that one process works there", place)
             os.close(handle)
             return None
-        if not held:
+        if not held and wait:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        elif not held:
             who = os.pread(handle, 4096, 0).decode(errors="replace").strip()
             os.close(handle)
             raise UserError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from jdistill.export_modules import TRANSFORMER, is_built_in
 from jdistill.files import write_bytes
 from jdistill.models.pooling import POOLERS
 from jdistill.module_files import read_modules
+from jdistill.printable import printable
 
 HEAD = """---
 library_name: sentence-transformers
@@ -27,14 +29,14 @@ tags:
 
 # {name}
 
-A sentence encoder of {params} parameters with {dim}-dimensional vectors, {made} by {method} from `{teacher}`
+A sentence encoder of {params} parameters with {dim}-dimensional vectors, {made} by {method} from {teacher}
 ({teacher_params} parameters).
 
 ## Use
 
 ```python
 from sentence_transformers import SentenceTransformer
-model = SentenceTransformer("{name}"{trust})
+model = SentenceTransformer({quoted}{trust})
 vectors = model.encode(["a sentence", "another one"])
 ```
 
@@ -100,12 +102,13 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
     )
     code = sorted(path.name for path in folder.glob("*.py"))
     text = HEAD.format(
-        name=workdir.name,
+        name=plain(workdir.resolve().name),
+        quoted=json.dumps(printable(workdir.resolve().name), ensure_ascii=False),
         params=_count(results, "student"),
         dim=dim,
-        method=config.get("method", "jdistill"),
+        method=plain(str(config.get("method", "jdistill"))),
         made="distilled" if config.get("teacher", "teacher") else "trained, without a teacher,",
-        teacher=config.get("teacher", "its teacher") or config.get("start", "its start"),
+        teacher=code_span(str(config.get("teacher", "its teacher") or config.get("start", "its start"))),
         teacher_params=_count(results, "teacher"),
         pooling=described(pooling, architecture.num_layers),
         trust=", trust_remote_code=True" if code else "",
@@ -116,14 +119,30 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
         loads="" if recurrent else BOTH_WAYS if TRANSFORMER in code else LOADS,
     )
     # A transformer of our own is none that another pooler would spare.
-    plain = code and not is_built_in(pooling) and TRANSFORMER not in code
-    text += TRUST.format(files=", ".join(code), plain=PLAIN if plain else "") if code else ""
+    spared = code and not is_built_in(pooling) and TRANSFORMER not in code
+    text += TRUST.format(files=", ".join(code), plain=PLAIN if spared else "") if code else ""
     text += PAIRS if (folder / "interaction.py").is_file() else ""
     rows = [INT8_GRAPH.format(file=f"onnx/{path.name}") for path in sorted((folder / "onnx").glob("model_int8*.onnx"))]
-    rows += [INT8_FOLDER.format(name=workdir.name, file=path.name) for path in sorted(folder.glob("torch_int8*"))]
+    rows += [
+        INT8_FOLDER.format(name=printable(workdir.resolve().name), file=path.name)
+        for path in sorted(folder.glob("torch_int8*"))
+    ]
     text += INT8.format(rows="\n".join(rows)) if rows else ""
     text += NOT_MEASURED.format(what=measured) if measured and results else _figures(results, config)
     write_bytes(folder / "README.md", text.encode("utf-8", "replace"))
+
+
+def plain(text: str) -> str:
+    """A name of somebody else's as Markdown that shows it letter by letter, on one line."""
+    return re.sub(r"([\\`*_{}\[\]<>#|!~&])", r"\\\1", printable(text))
+
+
+def code_span(text: str) -> str:
+    """The same as code, fenced by more backticks than it holds in a row."""
+    shown = printable(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    space = " " if "`" in shown else ""
+    return f"{fence}{space}{shown}{space}{fence}"
 
 
 def described(pooling: str, num_layers: int) -> str:
@@ -160,7 +179,8 @@ def _figures(results: dict[str, Any], config: dict[str, Any]) -> str:
             for metric, value in scores.items()
         ]
         parts.append(
-            f"\n## Retrieval: {name}\n\n| metric | this model | {other} |\n| --- | --- | --- |\n" + "\n".join(rows)
+            f"\n## Retrieval: {plain(name)}\n\n| metric | this model | {other} |\n| --- | --- | --- |\n"
+            + "\n".join(rows)
         )
     for name, found in results.get("pairs", {}).items():
         lines = [
@@ -168,7 +188,8 @@ def _figures(results: dict[str, Any], config: dict[str, Any]) -> str:
             for row, of in found.items()
         ]
         parts.append(
-            f"\n## Labelled pairs: {name}\n\n{found['student']['prior']:.1f} % of them are positives, the least average precision there is.\n\n"
+            f"\n## Labelled pairs: {plain(name)}\n\n"
+            f"{found['student']['prior']:.1f} % of them are positives, the least average precision there is.\n\n"
             "| | accuracy | average precision | precision | recall |\n| --- | --- | --- | --- | --- |\n"
             + "\n".join(lines)
         )

@@ -28,6 +28,10 @@ TOLD = (
     "not whole",
     "is broken",
     "lacks",
+    "has changed",
+    "again",
+    "brought back",
+    "taken as they are",
 )
 
 

@@ -19,9 +19,9 @@ PHASES = {
     "teacher answers": r"/cache/(teacher|judge|answers)",
     "tokens": r"/cache/",
     "checkpoint": r"/checkpoints",
-    "export": r"/run/export",
-    "index": r"/run/index",
-    "report": r"/run/(report|results)",
+    "export": r"/run/(\.jdistill-\w+-)?export",
+    "index": r"/run/(\.jdistill-\w+-)?index",
+    "report": r"/run/(\.jdistill-\w*-?)?(report|results|jdistill)",
     "steps": r"",
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 # Keys of JSON files that hold times, rates or the command itself: no two runs have the same.
 VOLATILE = re.compile(r"(.*seconds.*|sentences_per_s|texts_per_s|speed|command|latency.*|.*_ms|bytes_per_s|source)$")
-TEMPORARY = re.compile(r"(\.tmp|\.partial|\.part|\.old|\.lock|-tmp-|orbax-checkpoint-tmp)")
+TEMPORARY = re.compile(r"(\.jdistill-|\.tmp|\.partial|\.part|\.old|\.lock|-tmp-|orbax-checkpoint-tmp)")
 LOGS = ("metrics.jsonl", "study.log", "crash.txt")
 
 
@@ -50,6 +50,10 @@ def _file(path: Path, name: str, slot: Path) -> dict[str, str]:
         return {name: "whole" if data.rstrip().endswith(b"</html>") else "broken"}
     if path.suffix == ".png":
         return {name: "whole" if data.endswith(b"IEND\xaeB`\x82") else "broken"}
+    if (
+        path.name == "jdistill.json"
+    ):  # a seal holds digests of files that hold times: which files, and by which settings
+        return {name: _seal(data)}
     if path.suffix == ".json":
         try:
             return {name: _hash(json.dumps(_steady(json.loads(data)), sort_keys=True).replace(str(slot), "@"))}
@@ -60,6 +64,14 @@ def _file(path: Path, name: str, slot: Path) -> dict[str, str]:
             str(slot).encode(), b"@"
         )
     return {name: _hash(data)}
+
+
+def _seal(data: bytes) -> str:
+    try:
+        found = json.loads(data)
+        return _hash(json.dumps([found["kind"], found.get("settings"), sorted(found["files"])]))
+    except (ValueError, KeyError, TypeError):
+        return "broken"
 
 
 def _steady(content: Any) -> Any:
@@ -100,7 +112,7 @@ def _state(folder: Path, step: int) -> str:
 
     try:
         checkpoints = Checkpoints(folder, 1000)
-        _, state, _ = checkpoints.restore(None, step)
+        _, state, _ = checkpoints.restore(None, [step])
         checkpoints.close()
     except Exception as error:
         return f"unreadable: {type(error).__name__}"

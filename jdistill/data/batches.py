@@ -13,7 +13,8 @@ import numpy as np
 
 from jdistill.digest import digest
 from jdistill.errors import UserError
-from jdistill.files import write_bytes, write_json
+from jdistill.files import TEMPORARY, write_bytes, write_json
+from jdistill.locks import only_one
 from jdistill.progress import log, progress
 
 
@@ -73,8 +74,14 @@ def tokenize_once(
     """
     name = digest(fingerprint, texts)
     kept = _KeptTokens(folder / name)
-    if (found := kept.read(len(texts))) is None:
-        folder.mkdir(parents=True, exist_ok=True)
+    if (found := kept.read(len(texts))) is not None:
+        return found
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_one(folder / f"{TEMPORARY}lock-{name}", folder, "tokenising", wait=True):
+        for left_over in folder.glob(f"{TEMPORARY}*-{name}.*"):  # of a killed process
+            left_over.unlink()
+        if (found := kept.read(len(texts), quiet=True)) is not None:  # another process made it meanwhile
+            return found
         parts: list[np.ndarray] = [np.empty(0, np.int32)]
         lengths: list[int] = []
         with progress("tokenising", len(texts), "texts") as meter:
@@ -90,8 +97,7 @@ def tokenize_once(
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         kept.write(ids, offsets)
         log.info("tokenised %d texts: %.1f tokens a text", len(texts), len(ids) / max(len(texts), 1))
-        found = kept.read(len(texts)) or TokenTable(ids, offsets)
-    return found
+        return kept.read(len(texts)) or TokenTable(ids, offsets)
 
 
 class _KeptTokens:
@@ -102,8 +108,8 @@ class _KeptTokens:
             stem.with_name(stem.name + end) for end in (".ids.npy", ".offsets.npy", ".json")
         )
 
-    def read(self, rows: int) -> TokenTable | None:
-        """The table, ids memory-mapped; None where it is not there, or, with a warning, where it is damaged."""
+    def read(self, rows: int, quiet: bool = False) -> TokenTable | None:
+        """The table, ids memory-mapped; None where it is not there or damaged, of which is warned unless `quiet`."""
         if not self.about.exists():
             return None
         try:
@@ -111,9 +117,10 @@ class _KeptTokens:
             table = TokenTable(np.load(self.ids, mmap_mode="r"), np.load(self.offsets))
             whole = sums == _checksums(table) and len(table.offsets) == rows + 1 and table.offsets[-1] == len(table.ids)
         except (OSError, ValueError, EOFError, TypeError) as error:
-            log.warning("%s: the kept tokens cannot be read (%s); tokenised again", self.about, error)
+            if not quiet:
+                log.warning("%s: the kept tokens cannot be read (%s); tokenised again", self.about, error)
             return None
-        if not whole:
+        if not whole and not quiet:
             log.warning("%s: the kept tokens are damaged; tokenised again", self.about)
         return table if whole else None
 

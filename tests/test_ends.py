@@ -1,0 +1,179 @@
+"""How a command ends: one line and a status, whatever happened; and other people's text on a terminal and in a card."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import ROOT, environment
+from conftest import make_encoder, save_encoder
+
+from jdistill import errors, search
+from jdistill.collapse import check_tokens, check_vectors, effective_rank
+from jdistill.errors import UserError, exits_cleanly
+from jdistill.export import export
+from jdistill.loading import load
+from jdistill.model_card import code_span, plain
+from jdistill.printable import printable
+
+
+def ends(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    @exits_cleanly
+    def command() -> None:
+        raise error
+
+    status = command()
+    return status, capsys.readouterr().err
+
+
+def behind(error: Exception, other: Exception) -> Exception:
+    error.__cause__ = other
+    return error
+
+
+@pytest.mark.parametrize("number, word", [
+    (errno.ENOSPC, "make room"), (errno.EROFS, "can be written"), (errno.EACCES, "permissions"), (errno.EIO, "disk fails"),
+    (errno.ENOTDIR, "a file stands"), (errno.EISDIR, "a folder stands"), (errno.EMFILE, "ulimit"), (errno.ELOOP, "circle"),
+])  # fmt: skip
+def test_what_the_file_system_refuses_is_one_line(number: int, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    refused = OSError(number, os.strerror(number), "there/model.safetensors")
+    for error in (
+        refused,
+        behind(ValueError("a library's"), refused),
+        behind(RuntimeError("a"), behind(KeyError("b"), refused)),
+    ):
+        status, said = ends(error, capsys)
+        assert status == 2 and said.startswith("error: there/model.safetensors: ") and word in said
+        assert said.count("\n") == 1
+
+
+def test_what_rust_says_of_the_file_system_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    status, said = ends(Exception("Error while serializing: No space left on device (os error 28)"), capsys)
+    assert status == 2 and "No space left" in said and "make room" in said and said.count("\n") == 1
+
+
+def test_ctrl_c_and_too_little_memory_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends(KeyboardInterrupt(), capsys) == (130, "stopped by Ctrl-C; the same command goes on where it stopped\n")
+    status, said = ends(MemoryError("Unable to allocate 9 TiB"), capsys)
+    assert status == 2 and "9 TiB" in said and said.count("\n") == 1
+
+
+def test_a_defect_of_ours_is_kept_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.setattr(errors, "_crash_folder", tmp_path)
+    status, said = ends(ZeroDivisionError("of ours"), capsys)
+    assert status == 1 and str(tmp_path / "crash.txt") in said and "ZeroDivisionError" in said and said.count("\n") == 1
+    kept = (tmp_path / "crash.txt").read_text()
+    assert "Traceback" in kept and "ZeroDivisionError: of ours" in kept and "test_ends.py" in kept
+    # Where that folder is gone, among the temporary files.
+    monkeypatch.setattr(errors, "_crash_folder", tmp_path / "gone")
+    monkeypatch.setattr(errors.tempfile, "gettempdir", lambda: str(tmp_path))
+    status, said = ends(ZeroDivisionError("of ours"), capsys)
+    assert status == 1 and f"jdistill-crash-{os.getpid()}.txt" in said
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    code = "from jdistill.errors import exits_cleanly\n@exits_cleanly\ndef run():\n  for i in range(10**6): print(i)\nraise SystemExit(run())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(),
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait() == 0 and process.stderr.read() == ""
+
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07red\x9b31m \u202egnp.exe\u2066 \x00\x7f\r\u200b\u2028\ud800 ok é 東京 👩\u200d🔬"
+
+
+def test_control_characters_are_shown() -> None:
+    shown = printable(HOSTILE)
+    assert shown.isprintable() or "\u200d" in shown
+    assert "\\x1b[2J" in shown and "\\x9b" in shown and "\\u202e" in shown and "\\u2066" in shown and "\\ud800" in shown
+    assert shown.endswith("ok é 東京 👩\u200d🔬")  # letters, and what joins them, stay
+    assert printable("a\nb\tc", keep="\n") == "a\nb\\tc"
+
+
+def test_search_shows_what_a_text_would_do_to_the_terminal(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(search, "answer", lambda *_: [(0.5, HOSTILE), (0.25, "two\nlines")])
+    assert search.main(["a question", "--workdir", "run"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 2 and not any(mark in printed for mark in "\x1b\x07\x9b\u202e\u2066\x00\r\u2028")
+
+
+def test_names_in_a_card_are_shown_letter_by_letter() -> None:
+    for name in ("<script>alert(1)</script>", "[a](http://b)", "**bold**", "a|b", "x\ny", "`code`", "![i](j)"):
+        assert not any(character in plain(name).replace(f"\\{character}", "") for character in "<>[]`*|!")
+        assert "\n" not in plain(name)
+    assert code_span("a`b``c") == "``` a`b``c ```" and code_span("plain") == "`plain`"
+
+
+def test_the_card_of_a_folder_with_an_odd_name(tmp_path: Path) -> None:
+    from jdistill.model_card import write_card
+
+    workdir = tmp_path / 'a"<b>`c`\x1b'
+    workdir.mkdir()
+    (workdir / "config.json").write_text(json.dumps({"method": "simtde", "teacher": "x`\n# heading\n<script>"}))
+    export(make_encoder(num_layers=1), tmp_path / "out", add=[lambda folder: write_card(workdir, folder)])
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "\x1b" not in text and "\n# heading" not in text and "<b>" not in text.split("## Use")[0]
+    assert 'SentenceTransformer("a\\"<b>`c`\\\\x1b")' in text
+
+
+def test_vectors_that_are_all_alike_are_refused_and_few_directions_told(caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(0)
+    spread = rng.standard_normal((500, 64)).astype(np.float32)
+    assert 50 < effective_rank(spread) <= 64
+    alike = np.repeat(spread[:1], 500, 0)
+    for vectors in (alike, alike * (1 + 1e-8), np.zeros((500, 64), np.float32)):
+        with pytest.raises(UserError, match="gives the same vector for each of 500 different texts"):
+            check_vectors(vectors, "the teacher")
+    assert not caplog.records
+    line = np.outer(rng.standard_normal(500), spread[0]).astype(np.float32)
+    check_vectors(line + spread[1], "the teacher")
+    assert "over 1.0 directions of 64" in caplog.text
+    caplog.clear()
+    check_vectors(spread, "the teacher")
+    assert not caplog.records
+
+
+def test_what_the_vocabulary_lacks_is_told_or_refused(caplog: pytest.LogCaptureFixture) -> None:
+    model = make_encoder()
+    assert check_tokens(model, ["a plain sentence"] * 3, "the teacher") == 0.0 and not caplog.records
+    assert 0.2 <= check_tokens(model, ["a plain \u0e01\u0e02 \u0e03\u0e04"], "the teacher") < 0.95
+    assert "its vocabulary lacks" in caplog.text
+    with pytest.raises(UserError, match="its vocabulary lacks 100 % of the tokens"):
+        check_tokens(model, ["\U00012000 \U00012001 \U00012002"], "the teacher")
+
+
+def test_an_export_that_has_changed_is_told_when_it_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    export(make_encoder(num_layers=1), tmp_path / "out")
+    with caplog.at_level("WARNING", logger="jdistill"):
+        load(str(tmp_path / "out"))
+        assert "is not as it was exported" not in caplog.text
+        path = tmp_path / "out" / "model.safetensors"
+        content = bytearray(path.read_bytes())
+        content[-3] ^= 1
+        path.write_bytes(content)
+        load(str(tmp_path / "out"))
+    assert "is not as it was exported: model.safetensors has changed" in caplog.text
+
+
+def test_the_tokenizer_is_saved_the_same_whatever_it_was_used_for(tmp_path: Path) -> None:
+    model = make_encoder(num_layers=1)
+    save_encoder(model, tmp_path / "before")
+    model.tokenizer(["a b c"], truncation=True, max_length=7, padding="max_length")
+    save_encoder(model, tmp_path / "after")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "before" / name).read_bytes() == (tmp_path / "after" / name).read_bytes(), name
+    assert json.loads((tmp_path / "after" / "tokenizer.json").read_text())["truncation"] is None
