@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from jdistill.errors import UserError
+from jdistill.files import naming
 from jdistill.locks import try_lock
 from jdistill.progress import log, progress
 
@@ -205,7 +206,7 @@ class AnswerCache:
         total = sum(map(len, missing))
         if not total:
             return 0
-        with self._own_part() as append, progress(what, total, "texts") as meter:
+        with naming(self.folder), self._own_part() as append, progress(what, total, "texts") as meter:
             for batch in filter(None, missing):
                 for places, found in answers(batch):
                     asked = [batch[i] for i in places]

@@ -31,7 +31,7 @@ from jdistill.encoder import Encoder
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
-from jdistill.files import TEMPORARY
+from jdistill.files import TEMPORARY, naming
 from jdistill.folders import own_folder
 from jdistill.locks import only_one
 from jdistill.progress import log, setup_logging
@@ -181,7 +181,7 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError(f"--models {given}: each is NAME=SOURCE, with a name of its own")
         models[name] = source
     own_folder(flags.out, "comparison", "--out", flags.overwrite)
-    with only_one(flags.out / f"{TEMPORARY}lock", flags.out, "a comparison"):
+    with naming(flags.out), only_one(flags.out / f"{TEMPORARY}lock", flags.out, "a comparison"):
         compare(models, flags.senteval, flags.texts, flags.out)
     log.info("written to %s", flags.out / "compare.html")
     return 0

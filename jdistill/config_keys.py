@@ -230,7 +230,7 @@ def check_config(cfg: ConfigDict) -> None:
     if not faults:
         faults = _together(values)
     if faults:
-        raise UserError("\n       ".join(faults))
+        raise UserError("; ".join(faults))
 
 
 def _together(values: dict[str, Any]) -> list[str]:

@@ -288,12 +288,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace --out whatever it holds")
     flags = parser.parse_args(argv)
     setup_logging()
-    check_is_run(flags.workdir)
-    in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
-    check_out(flags.out, KIND, "--out", flags.overwrite, None if in_run else flags.workdir)
     measured = "" if flags.step is None else "its best checkpoint"
     if (KINDS.get(flags.quantize) == "calibrated") != bool(flags.calibrate):
         raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
+    check_is_run(flags.workdir)
+    in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
+    check_out(flags.out, KIND, "--out", flags.overwrite, None if in_run else flags.workdir)
     student, params = load_trained(flags.workdir, flags.stage, flags.step)
     if flags.plain and not is_built_in(student.pooling):
         if student.dense:

@@ -22,7 +22,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Writes a file beside its place, to disk, then renames it: it is whole or not there, and an older one stays until then."""
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY, suffix=f"-{path.name}"[-80:])
     try:
-        with open(handle, "wb") as file:
+        with naming(path), open(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -31,6 +31,17 @@ def write_bytes(path: Path, content: bytes) -> None:
     except BaseException:
         with suppress(OSError):
             os.unlink(beside)
+        raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Gives an OSError that names no file, as one of a write does, the name of what was being written."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
         raise
 
 

@@ -135,9 +135,10 @@ def replacing(
         beside = Path(tempfile.mkdtemp(dir=out.parent, prefix=f"{files.TEMPORARY}new-{out.name}-"))
         try:
             beside.chmod(0o777 & ~files._umask())
-            yield beside
-            files.seal(beside, kind, **about)
-            _flush(beside)
+            with files.naming(out):
+                yield beside
+                files.seal(beside, kind, **about)
+                _flush(beside)
             _swap(beside, out)
         finally:
             shutil.rmtree(beside, ignore_errors=True)

@@ -23,6 +23,7 @@ from jdistill.compile_cache import keep_compiled_programs
 from jdistill.completeness import lacking
 from jdistill.config_keys import check_config
 from jdistill.errors import UserError, exits_cleanly, keep_crashes_in
+from jdistill.files import naming
 from jdistill.finish import finish
 from jdistill.progress import log, setup_logging
 from jdistill.run import plans, prepare, stages_of, train_stages
@@ -49,7 +50,8 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
     with only_run(workdir):
         keep_crashes_in(workdir)
         settle_config(cfg, workdir)
-        train_and_finish(cfg, workdir)
+        with naming(workdir):
+            train_and_finish(cfg, workdir)
 
 
 def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:

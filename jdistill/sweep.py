@@ -29,7 +29,7 @@ from ml_collections import ConfigDict
 
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.errors import UserError, exits_cleanly, keep_crashes_in
-from jdistill.files import write_json
+from jdistill.files import naming, write_json
 from jdistill.progress import log, setup_logging
 from jdistill.run import prepare, train_stages
 from jdistill.run_flags import CONFIG, WORKDIR, parse
@@ -82,7 +82,7 @@ def sweep(
     Raises UserError for a value that the method refuses (before the first trial), and a workdir of another sweep.
     """
     check_space(cfg, space)
-    with only_run(workdir, "a sweep"):
+    with naming(workdir), only_run(workdir, "a sweep"):
         return _sweep(cfg, workdir, space, sampler, trials, prune, seed, trainer)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from jdistill.data.holdout import comparable
 from jdistill.digest import digest
 from jdistill.errors import UserError
+from jdistill.files import naming
 from jdistill.progress import log, progress
 
 # queries start..stop -> scores, rows [n, window], best first
@@ -114,7 +115,7 @@ def mine(
     """
     job = digest(repr((rules, by, [list(rows) for rows in positives])), queries, passages)
     beside = out.with_name(f"{out.name}.{job[:16]}.part")
-    with _only_writer(beside) as file:
+    with naming(beside), _only_writer(beside) as file:
         if file is None:
             return
         done = _lines_of(beside, queries, passages)
