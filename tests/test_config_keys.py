@@ -126,10 +126,10 @@ def test_all_keys_at_fault_are_listed():
     cfg.update_from_flattened_dict({"batch_size": 0, "dtype": "float8", "student.dropout": 1.0})
     with pytest.raises(UserError) as refused:
         check_config(cfg)
-    assert str(refused.value).splitlines() == [
+    assert str(refused.value).split("; ") == [
         "--config.batch_size=0: must be a whole number, 1 or more",
-        "       --config.dtype=float8: must be one of float32, bfloat16, float16",
-        "       --config.student.dropout=1.0: must be a number from 0 to below 1",
+        "--config.dtype=float8: must be one of float32, bfloat16, float16",
+        "--config.student.dropout=1.0: must be a number from 0 to below 1",
     ]
 
 
