@@ -13,7 +13,7 @@ from campaign.faults import KILLS, Fault
 from campaign.settings import SETTINGS
 from campaign.workplace import Whole, Workplace
 
-MOST_KILLS = 5  # of a chain
+MOST_KILLS, GOES_ON = 10, 0.8  # of a chain: kills at most, and how likely one more is
 # The phase of a run by the path that it was writing to, first match first.
 PHASES = {
     "teacher answers": r"/cache/(teacher|judge|answers)",
@@ -40,7 +40,7 @@ def run_case(place: Workplace, case_id: str) -> Case:
     rng, whole, phases = random.Random(case_id), place.whole(name), []
     case, launch = Case(case_id, name, ""), place.launch(name)
     place.begin(name)
-    while case.kills < MOST_KILLS and (not case.kills or rng.random() < 0.5):
+    while case.kills < MOST_KILLS and (not case.kills or rng.random() < GOES_ON):
         how = draw(rng, whole, case.kills, launch.processes)
         end = case.add(
             str(how.get("fault") or f"kill after {how['kill_after']:.2f} s"), place.run(replace(launch, **how))
