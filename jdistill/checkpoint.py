@@ -51,6 +51,10 @@ class Checkpoints:
     def steps(self) -> list[int]:
         return sorted(self.manager.all_steps())
 
+    def on_disk(self) -> list[int]:
+        """The steps whose checkpoints are there whole: steps() counts one that is being written."""
+        return sorted(int(path.name) for path in self.folder.glob("[0-9]*") if path.name.isdigit())
+
     def save(self, step: int, state: Tree, about: dict[str, Any], score: float | None) -> None:
         """Starts saving; an error of an earlier save, such as a full disk, is raised here as UserError."""
         about = about | {"score": score if score is None else float(score), DIGEST: digest_of(state)}
@@ -77,7 +81,7 @@ class Checkpoints:
         which = "a checkpoint" if step is None else f"the checkpoint of step {step}"
         return UserError(
             f"{which} could not be written to {self.folder} ({_first_line(error)}). Is the disk full? The earlier checkpoints "
-            f"{self.steps()} are whole; make room and run the same command again"
+            f"{self.on_disk()} are whole; make room and run the same command again"
         )
 
     def restore(self, like: Tree, steps: list[int] | None = None) -> tuple[int, Tree, dict[str, Any]]:

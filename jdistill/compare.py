@@ -28,10 +28,10 @@ from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.sources import read_texts
 from jdistill.digest import digest
 from jdistill.encoder import Encoder
-from jdistill.errors import UserError, exits_cleanly
+from jdistill.errors import UserError, exits_cleanly, leave
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
-from jdistill.files import TEMPORARY, naming
+from jdistill.files import TEMPORARY, clear_left_over, naming
 from jdistill.folders import own_folder
 from jdistill.locks import only_one
 from jdistill.progress import log, setup_logging
@@ -182,10 +182,11 @@ def main(argv: list[str] | None = None) -> int:
         models[name] = source
     own_folder(flags.out, "comparison", "--out", flags.overwrite)
     with naming(flags.out), only_one(flags.out / f"{TEMPORARY}lock", flags.out, "a comparison"):
+        clear_left_over(flags.out)
         compare(models, flags.senteval, flags.texts, flags.out)
     log.info("written to %s", flags.out / "compare.html")
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    leave(main())

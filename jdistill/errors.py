@@ -11,6 +11,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from jdistill.printable import printable
 
@@ -73,6 +74,16 @@ def exits_cleanly(command: Callable[..., int | None]) -> Callable[..., int]:
             return _end(_crash(error), 1)
 
     return run
+
+
+def leave(status: int | str | None) -> NoReturn:
+    """Ends the process with a command's status. After an error at once: a thread of a library that waits for a write that never came would
+    hold it for ever."""
+    if status:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else 1)
+    raise SystemExit(0)
 
 
 def _end(line: str, status: int) -> int:

@@ -22,14 +22,13 @@ from jdistill.compile_cache import keep_compiled_programs
 from jdistill.data.retrieval_sets import query_texts
 from jdistill.data.tasks import read_task
 from jdistill.encoder import Encoder, TextEncoder
-from jdistill.errors import UserError, exits_cleanly
+from jdistill.errors import UserError, exits_cleanly, leave
 from jdistill.evals.every_set import SETS, evaluate, table
 from jdistill.evals.labelled_source import read_labelled
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.evals.sts import evaluate_sts
 from jdistill.evals.transfer import evaluate_transfer
-from jdistill.files import write_json
-from jdistill.folders import check_out_file
+from jdistill.folders import check_out_file, write_out
 from jdistill.index import EXACT
 from jdistill.models.pma import BRANCHES
 from jdistill.pair_scorer import load_pair_scorer
@@ -172,12 +171,11 @@ def main(argv: list[str] | None = None) -> int:
         results["poolers"] = {name: evaluate_sts(view, Path(args.senteval)) for name, view in every.views().items()}
     if args.out:
         out = Path(args.out)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(out, {"made_by": MADE_BY} | results)
+        write_out(out, {"made_by": MADE_BY} | results)
         log.info("written to %s", out)
     print(table(results))
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    leave(main())

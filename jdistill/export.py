@@ -28,7 +28,7 @@ from jdistill.classifier import load_classifier, save_head
 from jdistill.collapse import effective_rank
 from jdistill.data.sources import read_texts
 from jdistill.encoder import Encoder
-from jdistill.errors import UserError, exits_cleanly
+from jdistill.errors import UserError, exits_cleanly, leave
 from jdistill.export_modules import (
     WRITTEN,
     custom_files,
@@ -331,4 +331,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    leave(main())

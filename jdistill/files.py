@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -130,6 +131,15 @@ def files_in(folder: Path) -> set[str]:
         for path in folder.rglob("*")
         if (path.is_symlink() or not path.is_dir()) and path.name != SEAL and not path.name.startswith(TEMPORARY)
     }
+
+
+def clear_left_over(folder: Path) -> None:
+    """Takes away what killed processes were writing below a folder that this one alone works in."""
+    for path in [path for path in folder.rglob(f"{TEMPORARY}*") if not path.name.startswith(f"{TEMPORARY}lock")]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -91,6 +91,16 @@ def check_out_file(out: Path, key: str, overwrite: bool, made_by: str = "") -> N
         raise UserError(f"{key}={out} is there already; choose another name, remove it, or give --overwrite")
 
 
+def write_out(out: Path, content: Any) -> None:
+    """Writes a JSON file that a user named, and takes away what an earlier process that was killed left beside it."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with only_one(out.with_name(f"{files.TEMPORARY}lock-{out.name}"), out, "the writing", wait=True):
+        for left_over in out.parent.glob(f"{files.TEMPORARY}*-{glob.escape(out.name)}"):
+            if not left_over.name.startswith(f"{files.TEMPORARY}lock-"):
+                left_over.unlink()
+        files.write_json(out, content)
+
+
 def own_folder(out: Path, kind: str, key: str, overwrite: bool) -> None:
     """Makes a folder that a command writes several files into, and marks it as its own; one that holds anything else is refused.
 

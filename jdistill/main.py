@@ -22,7 +22,7 @@ from jdistill import sharding
 from jdistill.compile_cache import keep_compiled_programs
 from jdistill.completeness import lacking
 from jdistill.config_keys import check_config
-from jdistill.errors import UserError, exits_cleanly, keep_crashes_in
+from jdistill.errors import UserError, exits_cleanly, keep_crashes_in, leave
 from jdistill.files import naming
 from jdistill.finish import finish
 from jdistill.progress import log, setup_logging
@@ -101,7 +101,10 @@ def command(_: list[str]) -> int:
 
 
 def cli() -> None:
-    app.run(command, flags_parser=parse)
+    try:
+        app.run(command, flags_parser=parse)
+    except SystemExit as end:
+        leave(end.code)
 
 
 if __name__ == "__main__":

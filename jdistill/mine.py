@@ -23,7 +23,7 @@ from jdistill.data.mining import Rules, Search, bm25_search, mine
 from jdistill.data.sources import read_texts
 from jdistill.data.triplets import read_triplets
 from jdistill.encoder import Encoder
-from jdistill.errors import exits_cleanly
+from jdistill.errors import exits_cleanly, leave
 from jdistill.folders import check_out_file
 from jdistill.progress import log, setup_logging
 
@@ -93,4 +93,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    leave(main())

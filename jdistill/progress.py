@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import absl.logging
 from tqdm import tqdm
@@ -27,6 +28,12 @@ def setup_logging(level: int = logging.INFO) -> None:
     # Libraries tell at INFO which backends they did not find and each file that a checkpoint writes.
     logging.getLogger("jax").setLevel(logging.WARNING)
     absl.logging.set_verbosity(absl.logging.WARNING)
+    absl.logging.get_absl_logger().addFilter(_not_orbaxs)
+
+
+def _not_orbaxs(record: logging.LogRecord) -> bool:
+    """False of what Orbax's threads log, tracebacks too: their errors reach the loop, which tells them in a line."""
+    return "orbax" not in Path(record.pathname).parts
 
 
 class _Printable(logging.Formatter):

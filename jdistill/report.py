@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from jdistill.errors import UserError, exits_cleanly
+from jdistill.errors import UserError, exits_cleanly, leave
 from jdistill.progress import clock, log, setup_logging
 from jdistill.report_labelled import labelled
 from jdistill.report_page import BLUE, RED, Page, curve, num, real, retention
@@ -289,4 +289,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    leave(main())

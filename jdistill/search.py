@@ -9,7 +9,7 @@ import numpy as np
 
 from jdistill import index
 from jdistill.compile_cache import keep_compiled_programs
-from jdistill.errors import UserError, exits_cleanly
+from jdistill.errors import UserError, exits_cleanly, leave
 from jdistill.pair_scorer import load_pair_scorer
 from jdistill.printable import printable
 from jdistill.progress import setup_logging
@@ -71,4 +71,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    leave(main())

@@ -28,7 +28,7 @@ from absl import app, flags
 from ml_collections import ConfigDict
 
 from jdistill.compile_cache import keep_compiled_programs
-from jdistill.errors import UserError, exits_cleanly, keep_crashes_in
+from jdistill.errors import UserError, exits_cleanly, keep_crashes_in, leave
 from jdistill.files import naming, write_json
 from jdistill.progress import log, setup_logging
 from jdistill.run import prepare, train_stages
@@ -260,5 +260,12 @@ def command(_: list[str]) -> int:
     return 0
 
 
+def cli() -> None:
+    try:
+        app.run(command, flags_parser=parse)
+    except SystemExit as end:
+        leave(end.code)
+
+
 if __name__ == "__main__":
-    app.run(command, flags_parser=parse)
+    cli()

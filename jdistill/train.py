@@ -242,7 +242,7 @@ def train(
                 raise Interrupted(caught, done)
         except OSError as error:
             raise UserError(
-                f"{folder} cannot be written ({error}). Is the disk full? The checkpoints {checkpoints.steps()} are whole; "
+                f"{folder} cannot be written ({error}). Is the disk full? The checkpoints {checkpoints.on_disk()} are whole; "
                 "make room and run the same command again"
             ) from error
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from ml_collections import ConfigDict
 
 from jdistill import sharding
 from jdistill.errors import UserError
-from jdistill.files import TEMPORARY, files_in, flat, write_json
+from jdistill.files import TEMPORARY, clear_left_over, files_in, flat, write_json
 from jdistill.locks import only_one
 from jdistill.progress import log
 
@@ -69,10 +68,7 @@ def only_run(workdir: Path, what: str = "a run") -> Iterator[None]:
 def clear_temporary(workdir: Path) -> None:
     """Takes away what killed processes were writing, in a folder that this one holds."""
     if sharding.is_first_process():
-        for path in [path for path in workdir.rglob(f"{TEMPORARY}*") if path.name != f"{TEMPORARY}lock"]:
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else path.unlink(
-                missing_ok=True
-            )
+        clear_left_over(workdir)
     sharding.wait_for_all("clearing")
 
 

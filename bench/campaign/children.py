@@ -211,8 +211,9 @@ def _child(launch: Launch, process: int, port: int, guarded: Path, part: Path) -
         code = _command(launch.module)
     if launch.learnt:
         _learn(launch.learnt)
-    threading._shutdown()
-    atexit._run_exitfuncs()
+    if not code:  # after an error a command leaves at once (jdistill.errors.leave)
+        threading._shutdown()
+        atexit._run_exitfuncs()
     told["calls"], told["failed"] = faults.disarm()
     part.with_suffix(".json").write_text(json.dumps(told))
     return code
@@ -222,9 +223,7 @@ def _command(module: str) -> int:
     """A command's exit status, as its process would have it."""
     main = sys.modules[f"jdistill.{module}"]
     try:
-        if module == "main":
-            main.cli()
-        elif module == "sweep":
+        if module in ("main", "sweep"):
             from absl import app
 
             app.run(main.command, flags_parser=main.parse)

@@ -37,7 +37,9 @@ def digest(slot: Path) -> Callable[[], dict[str, str]]:
 
 
 def _file(path: Path, name: str, slot: Path) -> dict[str, str]:
-    if name.startswith("cache/"):  # a fill that was killed goes on in another order, one beside another in a part of its own
+    if name.startswith(
+        "cache/"
+    ):  # a fill that was killed goes on in another order, one beside another in a part of its own
         return {re.sub(r"part-\d{5}", "part", name): "there"}
     if path.name.startswith("events.out.tfevents"):
         return {"log " + name.rpartition("/")[0] + "/tfevents": "there"}
