@@ -15,7 +15,9 @@ from commands import ROOT, environment
 from conftest import make_encoder, save_encoder
 
 from jdistill import errors, search
+from jdistill.cache import AnswerCache
 from jdistill.collapse import check_tokens, check_vectors, effective_rank
+from jdistill.data.mining import Rules
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.export import export
 from jdistill.loading import load
@@ -56,6 +58,25 @@ def test_what_the_file_system_refuses_is_one_line(number: int, word: str, capsys
 def test_what_rust_says_of_the_file_system_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     status, said = ends(Exception("Error while serializing: No space left on device (os error 28)"), capsys)
     assert status == 2 and "No space left" in said and "make room" in said and said.count("\n") == 1
+
+
+def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine")
+
+    @exits_cleanly
+    def command() -> None:
+        AnswerCache(tmp_path / "file" / "teacher", 3)
+
+    assert command() == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and str(tmp_path / "file") in said
+
+
+@pytest.mark.parametrize("name", ["margin", "relative_margin"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_margin_that_is_no_number_is_refused(name: str, value: float) -> None:
+    with pytest.raises(UserError, match=f"{name} (nan|inf) is no number"):
+        Rules(**{name: value})
 
 
 def test_ctrl_c_and_too_little_memory_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
