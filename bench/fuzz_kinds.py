@@ -26,6 +26,7 @@ from jdistill.data.tasks import read_task
 from jdistill.data.triplets import read_triplets
 from jdistill.data.vectors import read_vectors
 from jdistill.evals.entity import read_entities
+from jdistill.files import SEAL
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ def _glove(path: Path) -> None:
 
 def _index(folder: Path) -> None:
     index.build(np.random.default_rng(0).normal(size=(20, 8))).save(folder / "index", WORDS * 2, "abc")
+    (folder / "index" / SEAL).unlink()  # which would tell of any damage before a file is read
 
 
 def _searched(folder: Path) -> None:

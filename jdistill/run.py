@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,6 +111,8 @@ def prepare(cfg: ConfigDict) -> Run:
     words = text.read_corpus(cfg, teacher) if needs_text else text.Corpus([], [], 0)
     # Before the first stage trains for hours: a file that cannot be read should be known now.
     triplets = text.read_labelled(cfg) if any(stage.data == "triplets" for stage in stages) else None
+    if not (needs_text or triplets or judged):  # which have read the evaluation sets already
+        deque(text.evaluation_texts(cfg), maxlen=0)
     answers = text.Answers(cfg, words, teacher)
     return Run(cfg, teacher, student, own_start is not None, words, answers, stages, triplets, labelled, judged)
 

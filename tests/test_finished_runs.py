@@ -14,7 +14,7 @@ import pytest
 from commands import run_inside
 from conftest import make_encoder, save_encoder, sentences
 
-from jdistill import export, files, loading
+from jdistill import export, files, loading, preflight
 from jdistill.checkpoint import Checkpoints
 from jdistill.workdir import only_run
 
@@ -148,6 +148,20 @@ def test_an_index_that_cannot_be_made_is_refused_before_the_first_step(place: Pa
     assert not list((place / "no-index").rglob("checkpoints"))
     mended = run_inside([*command(place, "no-index", index="IVF4,Flat"), "--dry_run"])
     assert mended.returncode == 0
+
+
+def test_a_disk_without_room_is_said_before_the_first_step(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**30, 2**30 - 2**20, 2**20))
+    done = run_inside(command(place, "no-room"))
+    assert done.returncode == 2 and "no-room/distil needs about" in done.stderr and "1 MiB are free" in done.stderr
+    assert not list((place / "no-room").rglob("checkpoints"))
+
+
+def test_an_evaluation_set_that_is_not_there_is_said_before_the_first_step(place: Path) -> None:
+    for key in ("senteval", "beir", "dev_pairs"):
+        done = run_inside(command(place, f"no-{key}", **{key: place / "nowhere"}))
+        assert done.returncode == 2 and "nowhere" in done.stderr, done.stderr[-1000:]
+        assert not list((place / f"no-{key}").rglob("checkpoints"))
 
 
 def test_a_folder_that_is_no_run_is_not_taken(place: Path) -> None:
