@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "fuzz.json")
     parser.add_argument("--kinds", default="", help="with commas between; all where empty")
-    parser.add_argument("--keep", type=Path, default=Path("fuzz"))
+    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "jdistill-fuzz")
     flags = parser.parse_args()
     kinds = flags.kinds.split(",") if flags.kinds else list(KINDS)
     began = time.monotonic()
