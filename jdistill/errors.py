@@ -97,13 +97,13 @@ def _of_file_system(error: BaseException | None) -> str | None:
         if isinstance(error, OSError) and error.errno in FILE_SYSTEM:
             where = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
             return f"{where or 'a file'}: {os.strerror(error.errno)}; {FILE_SYSTEM[error.errno]}"
-        if (number := _number_of(error)) in FILE_SYSTEM:
+        if (number := number_of(error)) in FILE_SYSTEM:
             return f"{first_line(error)[:300]}; {FILE_SYSTEM[number]}"
         error = error.__cause__ or error.__context__
     return None
 
 
-def _number_of(error: BaseException) -> int:
+def number_of(error: BaseException) -> int:
     """The operating system's number in what a library of another language says ("No space left on device (os error 28)"); -1 for none."""
     text = str(error)
     if found := re.search(r"\(os error (\d+)\)", text):

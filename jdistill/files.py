@@ -13,6 +13,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from jdistill.errors import number_of
+
 CHECKSUM = "checksum"  # of the rest of a seal
 SEAL = "jdistill.json"  # in a folder that we made: its kind, and a digest of each file
 TEMPORARY = ".jdistill-"  # begins the name of whatever is being written or taken away
@@ -37,12 +39,16 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Gives an OSError that names no file, as one of a write does, the name of what was being written."""
+    """Gives an OSError that names no file, as one of a write or of a library of another language, the name of what was being written."""
     try:
         yield
     except OSError as error:
         if error.filename is None and error.errno is not None:
             error.filename = str(path)
+        raise
+    except Exception as error:
+        if "(os error " in str(error):
+            raise OSError(number_of(error), str(error), str(path)) from error
         raise
 
 

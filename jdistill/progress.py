@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import absl.logging
 from tqdm import tqdm
@@ -29,11 +30,18 @@ def setup_logging(level: int = logging.INFO) -> None:
     logging.getLogger("jax").setLevel(logging.WARNING)
     absl.logging.set_verbosity(absl.logging.WARNING)
     absl.logging.get_absl_logger().addFilter(_not_orbaxs)
+    sys.unraisablehook = _tell_unraisable
 
 
 def _not_orbaxs(record: logging.LogRecord) -> bool:
     """False of what Orbax's threads log, tracebacks too: their errors reach the loop, which tells them in a line."""
     return "orbax" not in Path(record.pathname).parts
+
+
+def _tell_unraisable(found: Any) -> None:
+    """As Python tells an exception that nobody can catch, but for what TensorStore's threads raise after a save that failed."""
+    if not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
+        sys.__unraisablehook__(found)
 
 
 class _Printable(logging.Formatter):

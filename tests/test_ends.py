@@ -20,6 +20,7 @@ from jdistill.collapse import check_tokens, check_vectors, effective_rank
 from jdistill.data.mining import Rules
 from jdistill.errors import UserError, exits_cleanly
 from jdistill.export import export
+from jdistill.files import naming
 from jdistill.loading import load
 from jdistill.model_card import code_span, plain
 from jdistill.printable import printable
@@ -58,6 +59,15 @@ def test_what_the_file_system_refuses_is_one_line(number: int, word: str, capsys
 def test_what_rust_says_of_the_file_system_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     status, said = ends(Exception("Error while serializing: No space left on device (os error 28)"), capsys)
     assert status == 2 and "No space left" in said and "make room" in said and said.count("\n") == 1
+
+
+def test_a_write_in_another_language_is_given_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    @exits_cleanly
+    def command() -> None:
+        with naming(tmp_path / "tokenizer.json"):
+            raise Exception("No space left on device (os error 28)")
+
+    assert command() == 2 and str(tmp_path / "tokenizer.json") in capsys.readouterr().err
 
 
 def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

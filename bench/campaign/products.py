@@ -23,6 +23,8 @@ def digest(slot: Path) -> Callable[[], dict[str, str]]:
         found: dict[str, str] = {}
         for path in sorted(slot.rglob("*")):
             name = path.relative_to(slot).as_posix()
+            if path.name.startswith(".jdistill-lock"):  # nobody's once its process has ended: the next one takes it
+                continue
             if "/checkpoints/" in name:
                 continue
             if path.name == "checkpoints":
