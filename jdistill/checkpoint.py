@@ -57,6 +57,8 @@ class Checkpoints:
 
     def save(self, step: int, state: Tree, about: dict[str, Any], score: float | None) -> None:
         """Starts saving; an error of an earlier save, such as a full disk, is raised here as UserError."""
+        # One copy, the first device's: Orbax would take a slice of each device's and process's, which may differ in their last bits.
+        state = jax.tree.map(lambda x: np.array(x) if x.is_fully_replicated else x, state)
         about = about | {"score": score if score is None else float(score), DIGEST: digest_of(state)}
         try:
             self.manager.save(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -251,3 +252,20 @@ def test_a_teacher_that_tells_no_texts_apart_is_refused(place: Path) -> None:
     done = run_inside(command(place, "of-constant", teacher=place / "constant"))
     assert done.returncode == 2 and "gives the same vector for each of" in done.stderr, done.stderr[-2000:]
     assert not (place / "of-constant" / "export").exists()
+
+
+def test_a_checkpoint_is_one_device_s_copy(tmp_path: Path) -> None:
+    """Copies that each device computes for itself may differ in their last bits; what is saved is one of them, as its digest says."""
+    code = (
+        "import jax, numpy as np; from pathlib import Path; from jdistill import sharding; from jdistill.checkpoint import Checkpoints\n"
+        "mesh = sharding.global_mesh(); one = np.arange(64, dtype=np.float32)\n"
+        "copies = [jax.device_put(one + i, device) for i, device in enumerate(mesh.devices.flat)]\n"
+        "x = jax.make_array_from_single_device_arrays((64,), sharding.replicated(mesh), copies)\n"
+        f"kept = Checkpoints(Path({str(tmp_path / 'checkpoints')!r}), 1)\n"
+        "kept.save(1, {'x': x}, {}, None); kept.wait()\n"
+        "_, state, _ = kept.restore(None); kept.close()\n"
+        "assert len(copies) == 4 and np.array_equal(state['x'], one), state\n"
+    )
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    done = commands.run([sys.executable, "-c", code], **flags)
+    assert done.returncode == 0, done.stderr[-2000:]
