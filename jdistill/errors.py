@@ -34,6 +34,9 @@ FILE_SYSTEM = {
     errno.ELOOP: "its links lead in a circle",
 }
 
+# What JAX says where another process of the run is gone.
+PEERS = re.compile(r"gloo|nccl|coordination service|heartbeat|peer|barrier|preempt", re.IGNORECASE)
+
 
 class UserError(Exception):
     """A mistake the user can mend. The message names the key, file, line or row, what was found and what to do."""
@@ -71,6 +74,11 @@ def exits_cleanly(command: Callable[..., int | None]) -> Callable[..., int]:
         except Exception as error:
             if (refusal := _of_file_system(error)) is not None:
                 return _end(f"error: {refusal}", 2)
+            if type(error).__name__ in ("XlaRuntimeError", "JaxRuntimeError") and PEERS.search(str(error)):
+                return _end(
+                    f"error: another process of this run has ended ({first_line(error)[:200]}); start all of them again",
+                    2,
+                )
             return _end(_crash(error), 1)
 
     return run

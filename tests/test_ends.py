@@ -95,6 +95,15 @@ def test_ctrl_c_and_too_little_memory_are_one_line(capsys: pytest.CaptureFixture
     assert status == 2 and "9 TiB" in said and said.count("\n") == 1
 
 
+def test_a_process_that_lost_another_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    class XlaRuntimeError(RuntimeError): ...
+
+    status, said = ends(
+        XlaRuntimeError("FAILED_PRECONDITION: Gloo all-reduce failed: Connection closed by peer"), capsys
+    )
+    assert status == 2 and "another process of this run has ended" in said and said.count("\n") == 1
+
+
 def test_a_defect_of_ours_is_kept_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.setattr(errors, "_crash_folder", tmp_path)
     status, said = ends(ZeroDivisionError("of ours"), capsys)
