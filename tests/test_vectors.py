@@ -150,3 +150,21 @@ def test_a_file_cut_short_is_named(tmp_path: Path, name: str) -> None:
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(UserError, match=f"{name} cannot be read"):
         read_vectors(path)
+
+
+def test_names_of_arrays_and_columns_are_shown_on_one_line(tmp_path: Path) -> None:
+    np.savez(tmp_path / "v.npz", **{"t\nxts\x1b": np.zeros(3), "embeddings": np.zeros((3, 2))})
+    with pytest.raises(UserError, match=r"no array texts; it has t\\nxts\\x1b, embeddings$"):
+        read_vectors(tmp_path / "v.npz")
+    pq.write_table(pa.table({"te\nxt": ["a"], "vector": [[1.0]]}), tmp_path / "v.parquet")
+    with pytest.raises(UserError, match=r"it has te\\nxt, vector$"):
+        read_vectors(tmp_path / "v.parquet")
+
+
+def test_a_column_whose_name_is_no_utf8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "v.parquet"
+    pq.write_table(pa.table({"text": ["a"], "vector": [[1.0]]}), path, store_schema=False)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"vector", b"vec\xffor"))
+    with pytest.raises(UserError, match="v.parquet cannot be read"):
+        read_vectors(path)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jdistill.errors import UserError, first_line
+from jdistill.printable import printable
 from jdistill.progress import progress
 
 MAX_CHARS = 100_000  # a longer text is a broken file, not a sentence
@@ -54,7 +55,7 @@ def pick_column(column: str, strings: list[str], present: list[str], where: str,
         return column or strings[0]
     fault = f"there is no column {column!r}" if column else f"{len(strings)} columns hold text"
     setting = key if "column" in key else f"{key}_column"
-    raise UserError(f"{where}: {fault}; set --{setting} to one of: {', '.join(strings or present)}")
+    raise UserError(printable(f"{where}: {fault}; set --{setting} to one of: {', '.join(strings or present)}"))
 
 
 def string_columns(schema: pa.Schema) -> list[str]:
@@ -233,7 +234,7 @@ def _parquet_rows(path: Path, column: str, key: str) -> Iterator[Row]:
                 if number % 10_000 == 0:
                     meter.advance(10_000)
                 yield number, cell
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's name
         raise UserError(
             f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; fetch it again"
         ) from None

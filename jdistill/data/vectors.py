@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from jdistill.data.readers import cells, regular, string_columns
 from jdistill.data.sources import flaw_of
 from jdistill.errors import UserError, first_line
+from jdistill.printable import printable
 from jdistill.progress import log
 
 READ_FAULTS = (ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, RuntimeError, NotImplementedError)
@@ -77,7 +78,7 @@ def _read_npz(path: Path) -> tuple[list[str], np.ndarray]:
             missing = {"texts", "embeddings"} - set(arrays.files)
             if missing:
                 raise UserError(
-                    f"{path} has no array {' or '.join(sorted(missing))}; it has {', '.join(arrays.files) or 'none'}"
+                    f"{path} has no array {' or '.join(sorted(missing))}; it has {printable(', '.join(arrays.files)) or 'none'}"
                 )
             texts, vectors = (_array(arrays.zip, name) for name in ("texts", "embeddings"))
     except (*READ_FAULTS, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
@@ -112,7 +113,7 @@ def _read_parquet(path: Path) -> tuple[list[str], np.ndarray]:
         name = next((name for name in ("embedding", "vector") if name in schema.names), None)
         if name is None or "text" not in schema.names:
             raise UserError(
-                f"{path} must have columns text and embedding (or vector); it has {', '.join(schema.names)}"
+                f"{path} must have columns text and embedding (or vector); it has {printable(', '.join(schema.names))}"
             )
         if "text" not in string_columns(schema):
             raise UserError(f"{path}: column text holds {schema.field('text').type}, not strings")
@@ -125,7 +126,7 @@ def _read_parquet(path: Path) -> tuple[list[str], np.ndarray]:
             part = _matrix(path, name, batch.column(name), start, width)
             width = part.shape[1]
             parts.append(part)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's name
         raise UserError(
             f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; write it again"
         ) from None
