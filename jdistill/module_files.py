@@ -40,7 +40,7 @@ def _module(folder: Path, path: Path, place: int, row: object) -> Module:
     settings = Settings(row, path)
     kind, inside = (settings.text(key) for key in ("type", "path"))
     if inside and not _is_inside(folder, inside):
-        raise settings.fault("path", f"of module {place} is {inside[:80]!r}, which leads out of the folder; refused")
+        raise settings.fault("path", f"of module {place} is {inside[:80]!r}, which leads out of the folder, or nowhere; refused")
     return Module(kind.rsplit(".", 1)[-1], folder / inside, row)
 
 
@@ -51,7 +51,8 @@ def _is_inside(folder: Path, inside: str) -> bool:
         return False
     try:
         target = (folder / inside).resolve()
+        target.exists()  # raises for a name that no file can have
         homes = (folder.resolve(), (folder / FILE).resolve().parent)
-    except (OSError, RuntimeError):  # a link that leads to itself
+    except (OSError, RuntimeError):  # a link that leads to itself, a name too long
         return False
     return any(target.is_relative_to(home) for home in homes)
