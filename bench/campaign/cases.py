@@ -15,7 +15,7 @@ from campaign.children import End
 from campaign.products import differences
 from campaign.workplace import Workplace
 
-OUTCOMES = ("equal", "remade", "refused", "unread", "log", "wrong")
+OUTCOMES = ("equal", "remade", "said", "refused", "unread", "log", "wrong")
 # What a command says where it makes something again, or leaves it out, because of what it found.
 TOLD = (
     "cannot be read",
@@ -42,7 +42,8 @@ MOST_KEPT = 40  # wrong cases whose folder is kept, of some 10 MB; all keep thei
 class Case:
     """One case. id: names part, setting and number, and is drawn again by it. did: what was done, in words, step by step.
 
-    outcome: equal (to the uninterrupted run), remade (equal, and the log told of the damage), refused (exit code 2, one line),
+    outcome: equal (to the uninterrupted run), remade (equal, and the log told of the damage), said (another, and the log
+    told why: a checkpoint before the damaged one), refused (exit code 2, one line),
     unread (no command needed the damaged file, which is as it was), log (only logs differ), wrong. why: of refused and wrong.
     """
 

@@ -47,6 +47,8 @@ def _file(path: Path, name: str, slot: Path) -> dict[str, str]:
         return {"log " + name.rpartition("/")[0] + "/tfevents": "there"}
     if path.name == "metrics.jsonl":
         return {"log " + name: _hash(json.dumps(_losses(path)))}
+    if path.name == "crash.txt":  # a defect, or a process that lost another: the case tells which
+        return {"log " + name: path.read_text(errors="replace").strip().splitlines()[-1][:300]}
     if path.name in LOGS:
         return {"log " + name: "there"}
     data = path.read_bytes()
