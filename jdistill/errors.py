@@ -35,7 +35,10 @@ FILE_SYSTEM = {
 }
 
 # What JAX says where another process of the run is gone.
-PEERS = re.compile(r"gloo|nccl|coordination service|heartbeat|peer|barrier|preempt", re.IGNORECASE)
+PEERS = re.compile(
+    r"gloo \w+ failed|nccl|coordination service|heartbeat timeout|closed by peer|reset by peer|barrier timed out",
+    re.IGNORECASE,
+)
 
 
 class UserError(Exception):
@@ -74,11 +77,9 @@ def exits_cleanly(command: Callable[..., int | None]) -> Callable[..., int]:
         except Exception as error:
             if (refusal := _of_file_system(error)) is not None:
                 return _end(f"error: {refusal}", 2)
-            if type(error).__name__ in ("XlaRuntimeError", "JaxRuntimeError") and PEERS.search(str(error)):
-                return _end(
-                    f"error: another process of this run has ended ({first_line(error)[:200]}); start all of them again",
-                    2,
-                )
+            if PEERS.search(str(error)):
+                lost = first_line(error)[:200]
+                return _end(f"error: another process of this run has ended ({lost}); start all of them again", 2)
             return _end(_crash(error), 1)
 
     return run

@@ -40,7 +40,9 @@ def _module(folder: Path, path: Path, place: int, row: object) -> Module:
     settings = Settings(row, path)
     kind, inside = (settings.text(key) for key in ("type", "path"))
     if inside and not _is_inside(folder, inside):
-        raise settings.fault("path", f"of module {place} is {inside[:80]!r}, which leads out of the folder, or nowhere; refused")
+        raise settings.fault(
+            "path", f"of module {place} is {inside[:80]!r}, which leads out of the folder, or nowhere; refused"
+        )
     return Module(kind.rsplit(".", 1)[-1], folder / inside, row)
 
 
