@@ -13,7 +13,7 @@ from campaign.faults import KILLS, Fault
 from campaign.settings import SETTINGS
 from campaign.workplace import Whole, Workplace
 
-MOST_KILLS, GOES_ON = 10, 0.8  # of a chain: kills at most, and how likely one more is
+MOST_KILLS, GOES_ON = 30, 0.95  # of a chain: kills at most, and how likely one more is
 # The phase of a run by the path that it was writing to, first match first.
 PHASES = {
     "teacher answers": r"/cache/(teacher|judge|answers)",
