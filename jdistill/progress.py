@@ -38,10 +38,14 @@ def _not_orbaxs(record: logging.LogRecord) -> bool:
     return "orbax" not in Path(record.pathname).parts
 
 
+# As Python tells an exception that nobody can catch, but for what TensorStore's threads raise after a save that failed.
 def _tell_unraisable(found: Any) -> None:
-    """As Python tells an exception that nobody can catch, but for what TensorStore's threads raise after a save that failed."""
     if not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
         sys.__unraisablehook__(found)
+
+
+# It stands in the sys module now, whose documentation may be somebody's training text (data.python_docs).
+_tell_unraisable.__doc__ = sys.__unraisablehook__.__doc__
 
 
 class _Printable(logging.Formatter):

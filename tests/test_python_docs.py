@@ -42,7 +42,11 @@ def test_they_read_like_sentences(sentences: list[str]) -> None:
 
 
 def test_the_same_in_another_process(sentences: list[str]) -> None:
-    code = "from jdistill.data.python_docs import python_docs; print(*python_docs(), sep='\\n')"
+    # With the log as commands have it, which puts a function of ours into the sys module, where this process may have none.
+    code = (
+        "from jdistill.progress import setup_logging; setup_logging()\n"
+        "from jdistill.data.python_docs import python_docs; print(*python_docs(), sep='\\n')"
+    )
     env = {**os.environ, "PYTHONHASHSEED": "12345", "PYTHONIOENCODING": "utf-8"}
     ran = subprocess.run(
         [sys.executable, "-c", code],
