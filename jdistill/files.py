@@ -45,6 +45,8 @@ def naming(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.filename is None and error.errno is not None:
             error.filename = str(path)
+        elif isinstance(error.filename, str) and os.sep not in error.filename:  # of a folder that was open, as rmtree's
+            error.filename = f"{path}: {error.filename}"
         raise
     except Exception as error:
         if "(os error " in str(error):

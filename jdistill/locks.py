@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jdistill.errors import UserError
+from jdistill.files import naming
 from jdistill.progress import log
 
 WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what a file system that has none says
@@ -30,7 +31,8 @@ def only_one(path: Path, place: Path, what: str, wait: bool = False) -> Iterator
 
     Raises: UserError where another process holds it, with who that is. On a file system without locks it says so and goes on.
     """
-    handle = _open_locked(path, place, what, wait)
+    with naming(path):
+        handle = _open_locked(path, place, what, wait)
     try:
         yield
     finally:

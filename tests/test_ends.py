@@ -70,6 +70,15 @@ def test_a_write_in_another_language_is_given_its_file(tmp_path: Path, capsys: p
     assert command() == 2 and str(tmp_path / "tokenizer.json") in capsys.readouterr().err
 
 
+def test_a_name_within_an_open_folder_is_given_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    @exits_cleanly
+    def command() -> None:
+        with naming(tmp_path):
+            raise OSError(errno.EACCES, "Permission denied", "commit_success.txt")
+
+    assert command() == 2 and f"{tmp_path}: commit_success.txt" in capsys.readouterr().err
+
+
 def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("mine")
 
