@@ -17,8 +17,8 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
 
 from jdistill.digest import digest
-from jdistill.errors import UserError
-from jdistill.files import write_json
+from jdistill.errors import UserError, first_line
+from jdistill.files import look_into, write_json
 from jdistill.progress import log
 
 Tree = Any
@@ -82,7 +82,7 @@ class Checkpoints:
     def _failed(self, step: int | None, error: Exception) -> UserError:
         which = "a checkpoint" if step is None else f"the checkpoint of step {step}"
         return UserError(
-            f"{which} could not be written to {self.folder} ({_first_line(error)}). Is the disk full? The earlier checkpoints "
+            f"{which} could not be written to {self.folder} ({first_line(error)[:300]}). Is the disk full? The earlier checkpoints "
             f"{self.on_disk()} are whole; make room and run the same command again"
         )
 
@@ -105,10 +105,12 @@ class Checkpoints:
                 return step, found.state, found.about
             except Exception as error:  # what a truncated file raises depends on where it was cut
                 further = f"; taking that of step {wanted[i + 1]}" if i + 1 < len(wanted) else ""
-                log.warning("checkpoint %s cannot be read (%s)%s", self.folder / str(step), _first_line(error), further)
+                log.warning(
+                    "checkpoint %s cannot be read (%s)%s", self.folder / str(step), first_line(error)[:300], further
+                )
                 damaged = error
         raise UserError(
-            f"no checkpoint in {self.folder} can be read (steps {wanted}: {_first_line(damaged)}). They are damaged or of another "
+            f"no checkpoint in {self.folder} can be read (steps {wanted}: {first_line(damaged)[:300]}). They are damaged or of another "
             "version; delete the folder to start the stage again"
         ) from damaged
 
@@ -164,18 +166,15 @@ def _check(state: Tree, about: dict[str, Any]) -> None:
 
 def _about(checkpoint: Path) -> dict[str, Any] | None:
     """A checkpoint's sealed description; None where it is damaged or from before there were seals."""
-    try:
-        about = json.loads((checkpoint / "about" / "metadata").read_text())
-        return about if about.get(SEAL) == _seal_of(about) else None
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None
+    about = look_into(checkpoint / "about" / "metadata")
+    return about if isinstance(about, dict) and about.get(SEAL) == _seal_of(about) else None
 
 
 def _metrics(checkpoint: Path) -> float | None:
     """The dev score as Orbax keeps it."""
     try:
-        return float(json.loads((checkpoint / "metrics" / "metrics").read_text())["score"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return float(look_into(checkpoint / "metrics" / "metrics")["score"])
+    except (KeyError, TypeError, ValueError):
         return None
 
 
@@ -193,8 +192,3 @@ def _mend_metrics(folder: Path) -> None:
         log.warning("checkpoint %s: its dev score has changed, and is written again", checkpoint)
         (checkpoint / "metrics").mkdir(exist_ok=True)
         write_json(checkpoint / "metrics" / "metrics", {"score": about["score"]})
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300]

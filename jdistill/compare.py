@@ -31,12 +31,13 @@ from jdistill.encoder import Encoder
 from jdistill.errors import UserError, exits_cleanly, leave
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
-from jdistill.files import TEMPORARY, clear_left_over, naming
+from jdistill.files import TEMPORARY, clear_left_over, damage, naming, read_seal, seal, write_json
 from jdistill.folders import own_folder
 from jdistill.locks import only_one
 from jdistill.progress import log, setup_logging
-from jdistill.report_page import BLUE, Page, keep, num
+from jdistill.report_page import BLUE, Page, num
 
+KIND = "comparison"  # of its folder's seal
 SHOWN = 16  # dimensions of a covariance matrix that are drawn, as in the paper's figure 4
 GEOMETRY = ("alignment", "uniformity", "off_diagonal")
 
@@ -69,29 +70,28 @@ def compare(models: dict[str, str], senteval: Path, text: str, out: Path) -> dic
             continue
         log.info("%s: %s", name, source)
         found[name] = score(model, senteval, texts)
-        keep(path, content({"texts": text, "digest": of_texts, "models": known | found}))
-    keep(path, content({"texts": text, "digest": of_texts, "models": found}))
+        write_kept(path, {"texts": text, "digest": of_texts, "models": known | found})
+    write_kept(path, {"texts": text, "digest": of_texts, "models": found})
     write_page(found, out)
     return found
 
 
-def content(found: dict[str, Any]) -> bytes:
-    """The figures as a file holds them, with their checksum."""
-    return json.dumps({**found, "checksum": digest(json.dumps(found))}, indent=2).encode()
+def write_kept(path: Path, found: dict[str, Any]) -> None:
+    """The figures, which the folder's seal vouches for."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, found)
+    seal(path.parent, KIND, [path.name])
 
 
 def read_kept(path: Path, of_texts: str) -> dict[str, Any]:
     """name -> figures of an earlier comparison on the same texts; none where there is none, or its file is damaged, which is said."""
     if not path.is_file():
         return {}
-    try:
-        kept = json.loads(path.read_text())
-        if kept.pop("checksum") != digest(json.dumps(kept)):
-            raise ValueError("its checksum is not right")
-        return kept["models"] if kept["digest"] == of_texts else {}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        log.warning("%s cannot be read (%s); all models are scored again", path, error)
+    if read_seal(path.parent, KIND) is None or damage(path.parent, KIND):
+        log.warning("%s is not as it was written; all models are scored again", path)
         return {}
+    kept = json.loads(path.read_text())
+    return kept["models"] if kept.get("digest") == of_texts else {}
 
 
 def write_page(found: dict[str, dict[str, Any]], out: Path) -> None:
@@ -180,7 +180,7 @@ def main(argv: list[str] | None = None) -> int:
         if not (name and equals and source) or name in models:
             raise UserError(f"--models {given}: each is NAME=SOURCE, with a name of its own")
         models[name] = source
-    own_folder(flags.out, "comparison", "--out", flags.overwrite)
+    own_folder(flags.out, KIND, "--out", flags.overwrite)
     with naming(flags.out), only_one(flags.out / f"{TEMPORARY}lock", flags.out, "a comparison"):
         clear_left_over(flags.out)
         compare(models, flags.senteval, flags.texts, flags.out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,7 @@ def lacking(cfg: ConfigDict, workdir: Path) -> dict[str, list[str]]:
 
 def read_results(workdir: Path) -> dict[str, Any] | None:
     """results.json; None where there is none that can be read."""
-    try:
-        found = json.loads((workdir / "results.json").read_text())
-    except (OSError, ValueError, RecursionError):
-        return None
+    found = files.look_into(workdir / "results.json")
     return found if isinstance(found, dict) else None
 
 
@@ -71,11 +68,7 @@ def _results(workdir: Path, sealed: dict[str, Any] | None, settings: dict[str, A
         return []
     if sealed["files"].get(path.name) != files.digest_of(path):
         return ["results.json has changed"]
-    return [
-        f"{key} was {sealed['settings'].get(key)!r} and is {value!r}"
-        for key, value in settings.items()
-        if key not in ("onnx", "index_texts") and sealed.get("settings", {}).get(key, value) != value
-    ]
+    return _differing(sealed, settings, [key for key in settings if key not in (*OF_EXPORT, "index_texts")])
 
 
 def _report(workdir: Path, sealed: dict[str, Any] | None) -> list[str]:
@@ -95,10 +88,11 @@ def _folder(folder: Path, kind: str, mark: str, settings: dict[str, Any], keys: 
     if sealed is None:
         of_before = (folder / mark).is_file() and not (folder / files.SEAL).exists()
         return [] if of_before else [f"{folder.name}/ is missing or its {files.SEAL} is damaged"]
+    return [f"{folder.name}/{what}" for what in files.damage(folder, kind)] + _differing(sealed, settings, keys)
+
+
+def _differing(sealed: dict[str, Any], settings: dict[str, Any], keys: Iterable[str]) -> list[str]:
+    """The keys whose values were others when a folder was sealed."""
     made = sealed.get("settings", {})
-    other = [
-        f"{key} was {made[key]!r} and is {settings[key]!r}"
-        for key in keys
-        if key in made and key in settings and made[key] != settings[key]
-    ]
-    return [f"{folder.name}/{what}" for what in files.damage(folder, kind)] + other
+    shared = [key for key in keys if key in made and key in settings]
+    return [f"{key} was {made[key]!r} and is {settings[key]!r}" for key in shared if made[key] != settings[key]]

@@ -17,8 +17,8 @@ from types import ModuleType
 from absl import flags
 from ml_collections import ConfigDict
 
-from jdistill.config_keys import flat
 from jdistill.errors import UserError
+from jdistill.files import flat
 
 EXAMPLE = "--config configs/NAME.py or configs/NAME.py:VARIANT"
 
@@ -102,7 +102,7 @@ def _others(path: Path) -> str:
 
 def check_keys(config: ConfigDict, argv: list[str]) -> None:
     """Raises UserError for a key that the command line sets and the config has not, and for a block of keys set as a whole."""
-    keys = list(flat(config))
+    keys = list(flat(config.to_dict()))
     for argument in argv:
         found = re.match(r"--?(?:no)?config\.([^=]+)(=?)(.*)", argument, re.DOTALL)
         if found is None or (key := found[1]) in keys:

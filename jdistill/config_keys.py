@@ -27,6 +27,7 @@ from jdistill.config_rules import (
     zero_or_whole,
 )
 from jdistill.errors import UserError
+from jdistill.files import flat
 from jdistill.hsic import ESTIMATORS, KERNELS
 from jdistill.imitation import FORMS, WEIGHTS
 from jdistill.judge import PASSAGE, QUERY
@@ -204,18 +205,10 @@ def rule_of(key: str) -> Rule | None:
     return rules.get(key) or (rules.get(rest) if block in STAGES else None)
 
 
-def flat(cfg: ConfigDict, block: str = "") -> dict[str, Any]:
-    """Dotted key -> value, blocks opened."""
-    found: dict[str, Any] = {}
-    for name, value in cfg.items():
-        found |= flat(value, f"{block}{name}.") if isinstance(value, ConfigDict) else {f"{block}{name}": value}
-    return found
-
-
 def check_config(cfg: ConfigDict) -> None:
     """Raises one UserError that lists every key whose value has the wrong type or lies out of its range, those that only together are
     wrong, and those that the config's method reads and the config lacks."""
-    values = flat(cfg)
+    values = flat(cfg.to_dict())
     faults = [
         f"--config.{key}={value if isinstance(value, str) and value.isidentifier() else repr(value)}: {fault}"
         for key, value in values.items()

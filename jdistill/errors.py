@@ -137,4 +137,4 @@ def _crash(error: Exception) -> str:
 
 def first_line(error: BaseException) -> str:
     """The first line of what an exception says, or its kind where it says nothing: a library's message within one of ours."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

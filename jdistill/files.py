@@ -59,6 +59,14 @@ def write_json(path: Path, content: Any) -> None:
     write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
+def look_into(path: Path) -> Any:
+    """A JSON file's content; None where there is no file, or none that can be read."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
 def digest_of(path: Path) -> str:
     """A hash of a file's bytes."""
     found = hashlib.blake2b(digest_size=16)
@@ -97,10 +105,7 @@ def adding_to(folder: Path, kind: str) -> Iterator[None]:
 
 def read_seal(folder: Path, kind: str) -> dict[str, Any] | None:
     """The seal of a folder that we made as a `kind`; None where it has none, another's or a broken one."""
-    try:
-        found = json.loads((folder / SEAL).read_text())
-    except (OSError, ValueError, RecursionError):
-        return None
+    found = look_into(folder / SEAL)
     if not isinstance(found, dict) or found.get("made_by") != "jdistill" or found.get("kind") != kind:
         return None
     return found if found.pop(CHECKSUM, None) == _checksum(found) else None
@@ -139,6 +144,11 @@ def files_in(folder: Path) -> set[str]:
         for path in folder.rglob("*")
         if (path.is_symlink() or not path.is_dir()) and path.name != SEAL and not path.name.startswith(TEMPORARY)
     }
+
+
+def some_of(names: list[str]) -> str:
+    """The first three names, and how many more there are, for a message."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def clear_left_over(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 import shutil
 import tempfile
@@ -48,20 +47,25 @@ def check_out(out: Path, kind: str, key: str, overwrite: bool = False, workdir: 
         )
     if out.exists() and not out.is_dir():
         raise UserError(f"{key}={out} is a file; name a folder")
-    parent = next(place for place in here.parents if place.exists())
+    _check_parent(out, key)
+    if out.is_dir() and not overwrite:
+        _refuse_foreign(out, kind, key)
+
+
+def _check_parent(out: Path, key: str) -> None:
+    """Refuses a place in what is no folder, or in one that may not be written to."""
+    parent = next(place for place in out.absolute().parents if place.exists())
     if not parent.is_dir():
         raise UserError(f"{key}={out}: {parent} is a file; name a folder")
     if not os.access(parent, os.W_OK):
         raise UserError(f"{key}={out}: {parent} cannot be written to")
-    if out.is_dir() and not overwrite:
-        _refuse_foreign(out, kind, key)
 
 
 def _refuse_foreign(out: Path, kind: str, key: str, legacy: Sequence[str] = ()) -> None:
     there = files.foreign(out, kind, legacy)
     if not there:
         return
-    some = ", ".join(there[:3]) + (f" and {len(there) - 3} more" if len(there) > 3 else "")
+    some = files.some_of(there)
     sealed = files.read_seal(out, kind) is not None
     why = (
         f"holds files that jdistill did not put there ({some})"
@@ -78,11 +82,7 @@ def check_out_file(out: Path, key: str, overwrite: bool, made_by: str = "") -> N
     """
     if out.is_dir() or not out.name:
         raise UserError(f"{key}={out} is a folder; name a file")
-    parent = next(place for place in out.absolute().parents if place.exists())
-    if not parent.is_dir():
-        raise UserError(f"{key}={out}: {parent} is a file; name a folder")
-    if not os.access(parent, os.W_OK):
-        raise UserError(f"{key}={out}: {parent} cannot be written to")
+    _check_parent(out, key)
     if overwrite or not (out.exists() or out.is_symlink()):
         return
     if not out.is_file():
@@ -116,10 +116,7 @@ def own_folder(out: Path, kind: str, key: str, overwrite: bool) -> None:
 
 
 def _made_by(path: Path) -> str:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return ""
+    found = files.look_into(path)
     return str(found.get("made_by", "")) if isinstance(found, dict) else ""
 
 

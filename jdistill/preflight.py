@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill.collapse import SAMPLE, check_tokens, check_vectors
+from jdistill.collapse import check_tokens, check_vectors
 from jdistill.encoder import Encoder
 from jdistill.errors import UserError
 from jdistill.index import check_kind
@@ -31,10 +31,9 @@ def check_index(cfg: ConfigDict, width: int, texts: int) -> None:
 def check_teacher(teacher: Teacher, student: Encoder, texts: list[str], vectors: np.ndarray) -> None:
     """Looks at a teacher's answers to some of the texts, and at how much of them the vocabularies lack. Raises UserError where either says
     that nothing can be learnt."""
-    some = texts[:SAMPLE]
     if teacher.encoder is not None:
-        check_tokens(teacher.encoder, some, f"--config.teacher={teacher.source}")
-    check_tokens(student, some, "the student")
+        check_tokens(teacher.encoder, texts, f"--config.teacher={teacher.source}")
+    check_tokens(student, texts, "the student")
     check_vectors(vectors, f"--config.teacher={teacher.source}")
 
 

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from jdistill import sharding
 from jdistill.errors import UserError
-from jdistill.files import TEMPORARY, clear_left_over, files_in, flat, write_json
+from jdistill.files import TEMPORARY, clear_left_over, files_in, flat, look_into, some_of, write_json
 from jdistill.locks import only_one
 from jdistill.progress import log
 
@@ -28,7 +28,7 @@ def check_is_run(workdir: Path) -> None:
     """Refuses a folder that is no run's."""
     if not workdir.is_dir():
         raise UserError(f"--workdir={workdir}: no such folder; give the folder of a run (it holds config.json)")
-    if not is_config(_read(workdir / "config.json")):
+    if not is_config(look_into(workdir / "config.json")):
         raise UserError(f"--workdir={workdir} holds no config.json of a run of jdistill's; give the folder of a run")
 
 
@@ -42,9 +42,8 @@ def check_may_be_run(workdir: Path) -> None:
     if not workdir.is_dir() or (workdir / "config.json").is_file():
         return
     if there := sorted(files_in(workdir)) or sorted(path.name for path in workdir.iterdir() if not _temporary(path)):
-        some = ", ".join(there[:3]) + (f" and {len(there) - 3} more" if len(there) > 3 else "")
         raise UserError(
-            f"--workdir={workdir} is not empty and holds no run (it holds {some}); choose a new or an empty folder"
+            f"--workdir={workdir} is not empty and holds no run (it holds {some_of(there)}); choose a new or an empty folder"
         )
 
 
@@ -77,7 +76,7 @@ def settle_config(cfg: ConfigDict, workdir: Path) -> None:
     path = workdir / "config.json"
     mine = json.loads(cfg.to_json())
     if path.is_file():
-        theirs = _read(path)
+        theirs = look_into(path)
         if not is_config(theirs):
             raise UserError(
                 f"{path} is damaged, or no config of a run of jdistill's; bring it back, or choose another --workdir"
@@ -109,14 +108,6 @@ def of_results(cfg: ConfigDict) -> dict[str, Any]:
 def _difference(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     keys = sorted(theirs.keys() | mine.keys())
     return {key: (theirs.get(key), mine.get(key)) for key in keys if theirs.get(key) != mine.get(key)}
-
-
-def _read(path: Path) -> Any:
-    """A JSON file's content; None where there is none that can be read."""
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return None
 
 
 def _temporary(path: Path) -> bool:

@@ -19,9 +19,10 @@ from ml_collections import ConfigDict
 from optuna.distributions import CategoricalDistribution
 
 from configs import base, bilstm_sra, bilstm_sra_task, d2llm, ibkd, simtde
-from jdistill.config_keys import OF_ALL, OF_METHODS, check_config, flat, rule_of
+from jdistill.config_keys import OF_ALL, OF_METHODS, check_config, rule_of
 from jdistill.config_rules import FLOAT32_LARGEST, above, at_least, between, share, whole, zero_or_whole
 from jdistill.errors import UserError
+from jdistill.files import flat
 from jdistill.methods import METHODS
 from jdistill.methods.needs import NEEDS
 from jdistill.sweep_space import check_space
@@ -46,13 +47,13 @@ def load(name: str, variant: str = "") -> ConfigDict:
 @pytest.mark.parametrize("name,variant", variants())
 def test_every_key_of_every_config_has_a_rule_that_its_default_keeps(name: str, variant: str):
     cfg = load(name, variant)
-    assert [key for key in flat(cfg) if rule_of(key) is None] == []
+    assert [key for key in flat(cfg.to_dict()) if rule_of(key) is None] == []
     check_config(cfg)
 
 
 def test_every_rule_is_of_a_key_that_some_config_has():
-    used = {key for name, variant in variants() for key in flat(load(name, variant))}
-    assert set(OF_ALL) == set(flat(base.get_config()))
+    used = {key for name, variant in variants() for key in flat(load(name, variant).to_dict())}
+    assert set(OF_ALL) == set(flat(base.get_config().to_dict()))
     assert set(OF_METHODS) - used == set()
 
 
@@ -171,7 +172,7 @@ def test_the_needs_of_a_method_are_keys_of_its_config():
     assert NEEDS.keys() == METHODS.keys()
     for name, variant in variants():
         cfg = load(name, variant)
-        assert set(NEEDS[cfg.method]) <= set(flat(cfg)), name
+        assert set(NEEDS[cfg.method]) <= set(flat(cfg.to_dict())), name
 
 
 @pytest.mark.parametrize("name,method,lacks", [("ibkd", "simtde", "loss.alpha"), ("simtde", "ibkd", "finetune.batch_size"),
@@ -213,4 +214,4 @@ def test_a_method_reads_no_key_beyond_its_needs(name: str, monkeypatch: pytest.M
 def needed_alone(get_config, *variant: str) -> ConfigDict:
     whole = get_config(*variant)
     needs = {*OF_ALL, *NEEDS[whole.method]}
-    return ConfigDict(unflatten_dict({key: value for key, value in flat(whole).items() if key in needs}, sep="."))
+    return ConfigDict(unflatten_dict({key: value for key, value in flat(whole.to_dict()).items() if key in needs}, sep="."))
