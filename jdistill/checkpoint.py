@@ -29,7 +29,7 @@ class Checkpoints:
     """The checkpoints of one stage, in `folder`, numbered by step."""
 
     def __init__(self, folder: Path, keep_last: int):
-        self.folder = folder
+        self.folder, self.keep_last = folder, keep_last
         keep = [
             preservation.LatestN(n=keep_last),
             preservation.BestN(
@@ -123,6 +123,17 @@ class Checkpoints:
         """Deletes the checkpoints after `step`: damaged ones that training is about to write again."""
         for later in [s for s in self.steps() if s > step]:
             self.manager.delete(later)
+
+    def drop_old(self, taken: int) -> None:
+        """Deletes all but the newest, the best and `taken`: a kill may come between a save and its deletions, or a deletion fail."""
+        kept = {*self.steps()[-self.keep_last :], self.best_step(), taken}
+        try:
+            for step in [s for s in self.steps() if s not in kept]:
+                self.manager.delete(step)
+        except OSError as error:
+            raise UserError(
+                f"an old checkpoint cannot be deleted from {self.folder} ({error}); run the same command again"
+            ) from error
 
     def best_step(self) -> int | None:
         """The step with the highest dev score, or None where no checkpoint has one."""

@@ -168,7 +168,7 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
 def check_answers(run: Run) -> None:
     """Looks at the teacher's answers to a few texts, all of which a run asks of it anyway. Raises UserError where they are all alike."""
     learnt = any(stage.teacher for stage in run.stages)
-    texts = (run.words.train if learnt else run.words.held_out)[: SAMPLE]
+    texts = (run.words.train if learnt else run.words.held_out)[:SAMPLE]
     if texts:
         preflight.check_teacher(run.teacher, run.start, texts, run.answers.of(texts))
 

@@ -250,11 +250,12 @@ def train(
             if writer:
                 with suppress(OSError):  # on a full disk the lines that still wait in a buffer are lost, as said above
                     writer.close()
-    best = checkpoints.best_first()
+    best, taken = checkpoints.best_first(), done
     if best and best[0] != done:
         log.info("the best dev score is that of step %d, which is exported", best[0])
-        _, restored, _ = checkpoints.restore(abstract(state)._asdict(), best)
+        taken, restored, _ = checkpoints.restore(abstract(state)._asdict(), best)
         state = TrainState(**restored)
+    checkpoints.drop_old(taken)
     checkpoints.close()
     return host_params(state), about["seconds"], done
 

@@ -223,6 +223,18 @@ def test_a_changed_byte_of_a_checkpoint_is_noticed(place: Path, finished: Path) 
         path.write_bytes(before)
 
 
+def test_checkpoints_that_a_killed_deletion_left_are_deleted(place: Path, finished: Path) -> None:
+    """A kill between a save and the deletions that follow leaves one more than are kept, also where no step is left to take."""
+    checkpoints = finished / "distil" / "checkpoints"
+    steps = sorted(path.name for path in checkpoints.glob("[0-9]*"))
+    shutil.copytree(checkpoints / steps[0], checkpoints / "1")  # its arrays, description and score: as good as the first at most
+    (finished / "results.json").unlink()
+    done = run_inside(command(place, finished.name))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert sorted(path.name for path in checkpoints.glob("[0-9]*")) == steps
+    assert_same(finished, place / "run")
+
+
 def leaves(tree: object) -> list:
     return jax.tree.leaves(tree)
 
