@@ -53,8 +53,8 @@ def free_port() -> int:
     raise RuntimeError("no free port")
 
 
-def run_inside(arguments: list[str]) -> subprocess.CompletedProcess:
-    """The same command in this process: exit status, what it printed, and its log and error as stderr."""
+def run_inside(arguments: list[str], folder: Path = ROOT) -> subprocess.CompletedProcess:
+    """The same command in this process, with `folder` as the current one: exit status, what it printed, and its log and error as stderr."""
     given = flags.FlagValues()
     config = define_config(given)
     workdir = flags.DEFINE_string("workdir", None, "", flag_values=given)
@@ -66,7 +66,7 @@ def run_inside(arguments: list[str]) -> subprocess.CompletedProcess:
     with mock.patch.object(sys, "argv", arguments[2:]):  # which config_flags reads beside what it is given
         given(sys.argv)
     try:
-        with contextlib.chdir(ROOT), contextlib.redirect_stdout(printed):
+        with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
             main.run(config.value, Path(workdir.value), dry_run.value)
     except UserError as error:
         logged.write(f"error: {error}\n")
