@@ -21,9 +21,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jdistill
-from jdistill.classifier import load_classifier
-from jdistill.data.tasks import Task, read_task
-from jdistill.encoder import Encoder
+from jdistill.data.sets.tasks import Task, read_task
+from jdistill.encoder.classifier import load_classifier
+from jdistill.encoder.encoder import Encoder
 from jdistill.evals.transfer import fit_regression
 
 WEIGHTS = np.linspace(0, 4, 81)  # of a standard deviation of the classifier's own margins

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
@@ -28,12 +28,12 @@ import numpy as np
 import jdistill
 from bench.bars import draw_bars
 from configs import bilstm_sra as config_file
-from jdistill import convert
-from jdistill.bilstm_start import make_bilstm, make_tokenizer
-from jdistill.corpus import tokens_of
-from jdistill.data.sources import read_texts
+from jdistill.data.batching.padding import batches_by_length
+from jdistill.data.text.sources import read_texts
+from jdistill.encoder.formats import hf
+from jdistill.feeds.corpus import tokens_of
 from jdistill.models.bert import BertConfig
-from jdistill.padding import batches_by_length
+from jdistill.students.bilstm import make_bilstm, make_tokenizer
 
 
 def big_bert(teacher: jdistill.Encoder) -> jdistill.Encoder:
@@ -43,7 +43,7 @@ def big_bert(teacher: jdistill.Encoder) -> jdistill.Encoder:
         teacher.config, num_layers=12, hidden_size=768, embedding_size=768, num_heads=12, intermediate_size=3072
     )
     rng, params = np.random.default_rng(0), {}
-    for path, shape in convert.parameter_shapes(config).items():
+    for path, shape in hf.parameter_shapes(config).items():
         at = params
         *folders, leaf = path.split("/")
         for folder in folders:

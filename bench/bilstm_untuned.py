@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import jdistill
 from bench.bars import draw_bars
 from bench.bilstm_table import name_of
-from jdistill.data.tasks import read_task
+from jdistill.data.sets.tasks import read_task
 from jdistill.evals.transfer import evaluate_transfer
 
 

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from jdistill.cache import AnswerCache
-from jdistill.checkpoint import digest_of
-from jdistill.data.batches import tokenize_once
+from jdistill.data.batching.batches import tokenize_once
+from jdistill.teachers.cache import AnswerCache
+from jdistill.train.checkpoint import digest_of
 
 BATCH = 128
 

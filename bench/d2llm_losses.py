@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
@@ -30,18 +30,23 @@ import optax
 from ml_collections import ConfigDict
 
 from configs import d2llm
-from jdistill.compile_cache import keep_compiled_programs
-from jdistill.data.batches import Batches
+from jdistill.core.compile_cache import keep_compiled_programs
+from jdistill.core.progress import setup_logging
+from jdistill.data.batching.batches import Batches
+from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import average_precision
-from jdistill.judged import JudgedSet
-from jdistill.methods.contract import Method, Stage
+from jdistill.feeds.judged import JudgedSet
+from jdistill.feeds.stage import Method, Stage
 from jdistill.methods.d2llm import interaction_of
 from jdistill.models.pma import BRANCHES
-from jdistill.optimizer import make_optimizer
-from jdistill.pair_scorer import PairScorer
-from jdistill.progress import setup_logging
-from jdistill.run import Run, open_stage, prepare, stages_of
-from jdistill.train import Data
+from jdistill.run.stages import (
+    Run,
+    open_stage,
+    prepare,
+    stages_of,
+)
+from jdistill.train.loop import Data
+from jdistill.train.optimizer import make_optimizer
 
 ROWS = ("as it is", "alpha=0", "beta=0", "alpha=0,beta=0", "imitate=false", "delta=3", "random_negatives=none")
 

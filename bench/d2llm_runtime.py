@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
@@ -27,11 +27,11 @@ if __name__ == "__main__":
 import numpy as np
 
 from bench.bars import draw_bars
-from jdistill import index
-from jdistill.compile_cache import keep_compiled_programs
-from jdistill.data.labelled_pairs import read_pairs
-from jdistill.judge import ASYMMETRIC, load_judge
-from jdistill.pair_scorer import load_pair_scorer
+from jdistill.core.compile_cache import keep_compiled_programs
+from jdistill.data.sets.pairs import read_pairs
+from jdistill.encoder.pair_scorer import load_pair_scorer
+from jdistill.retrieval import index
+from jdistill.teachers.judge import ASYMMETRIC, load_judge
 
 PARTS = ("encoding", "scoring", "ranking")
 Scores = Callable[[str, np.ndarray], np.ndarray]  # a question and its vector [1, D] -> scores of the passages

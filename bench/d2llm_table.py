@@ -30,13 +30,13 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 import jdistill
-from jdistill.compile_cache import keep_compiled_programs
-from jdistill.evals.held_out_questions import evaluate_questions
-from jdistill.evals.judged_pairs import evaluate_judged
-from jdistill.judged import Judged, read_judged
+from jdistill.core.compile_cache import keep_compiled_programs
+from jdistill.core.progress import setup_logging
+from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
+from jdistill.feeds.held_out_questions import evaluate_questions
+from jdistill.feeds.judged import Judged, read_judged
+from jdistill.feeds.judged_pairs import evaluate_judged
 from jdistill.models import lora
-from jdistill.pair_scorer import PairScorer, load_pair_scorer
-from jdistill.progress import setup_logging
 
 ONE_FILE = {
     "sym": "asymmetric",

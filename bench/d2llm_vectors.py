@@ -23,14 +23,14 @@ from ml_collections import ConfigDict
 
 import jdistill
 from bench.bars import draw_bars
-from jdistill import index
-from jdistill.compile_cache import keep_compiled_programs
-from jdistill.errors import UserError
-from jdistill.evals.held_out_questions import held_out_collection
+from jdistill.core.compile_cache import keep_compiled_programs
+from jdistill.core.errors import UserError
+from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.evals.retrieval import best_rows, document_vectors, measures, ranking_of
-from jdistill.judged import read_judged
+from jdistill.feeds.held_out_questions import held_out_collection
+from jdistill.feeds.judged import read_judged
 from jdistill.models.pma import BRANCHES
-from jdistill.pair_scorer import PairScorer, load_pair_scorer
+from jdistill.retrieval import index
 
 LENGTH_BYTES = 2  # a passage's length, float16
 

@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
@@ -30,12 +30,12 @@ if __name__ == "__main__":
 
 import jdistill
 from configs import distilface
-from jdistill.data.batches import TokenTable
-from jdistill.encoder import Encoder
+from jdistill.core.progress import setup_logging
+from jdistill.data.batching.batches import TokenTable
+from jdistill.encoder.encoder import Encoder
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.evals.sts import evaluate_sts
-from jdistill.progress import setup_logging
-from jdistill.student import make_student
+from jdistill.students.transformer import make_student
 
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS-B")
 Figures = dict[str, dict[str, float]]  # pooler -> task -> Spearman x 100

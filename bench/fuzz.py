@@ -35,8 +35,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # forked processes cannot use the
 from fuzz_kinds import KINDS
 from mutations import mutate_file
 
-from jdistill.errors import UserError
-from jdistill.progress import log
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
 
 SECONDS, MORE_BYTES, AT_ONCE = 10, 2 << 30, 100
 

@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fuzz_models import WORDS
 
-from jdistill import index
-from jdistill.data.beir import read_collection, write_collection
-from jdistill.data.glove import read_glove
-from jdistill.data.labelled_pairs import read_pairs
-from jdistill.data.sources import read_texts
-from jdistill.data.sts_files import read_scored_pairs
-from jdistill.data.tasks import read_task
-from jdistill.data.triplets import read_triplets
-from jdistill.data.vectors import read_vectors
+from jdistill.core.files import SEAL
+from jdistill.data.sets.beir import read_collection, write_collection
+from jdistill.data.sets.pairs import read_pairs
+from jdistill.data.sets.sts import read_scored_pairs
+from jdistill.data.sets.tasks import read_task
+from jdistill.data.sets.triplets import read_triplets
+from jdistill.data.text.glove import read_glove
+from jdistill.data.text.sources import read_texts
+from jdistill.data.text.vectors import read_vectors
 from jdistill.evals.entity import read_entities
-from jdistill.files import SEAL
+from jdistill.retrieval import index
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _configs(folder: Path) -> None:
 def _checked_config(path: Path) -> None:
     from ml_collections import ConfigDict
 
-    from jdistill.config_keys import check_config
+    from jdistill.config.keys import check_config
 
     try:
         values = json.loads(path.read_text())
@@ -207,7 +207,7 @@ KINDS: dict[str, Kind] = {
 }
 if importlib.util.find_spec("gguf"):
     KINDS["gguf"] = Kind(fuzz_models.make_gguf, fuzz_models.check_gguf)
-if importlib.util.find_spec("jdistill.config_keys"):
+if importlib.util.find_spec("jdistill.config.keys"):
     KINDS["config"] = Kind(_configs, lambda _, path: _checked_config(path))
 
 

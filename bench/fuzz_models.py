@@ -12,20 +12,21 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from jdistill import convert, loading
-from jdistill.classifier import Classifier, load_classifier, save_head
-from jdistill.encoder import Encoder
-from jdistill.export import write_files, write_weights
-from jdistill.interaction_files import add_interaction
+from jdistill.encoder import loading
+from jdistill.encoder.classifier import Classifier, load_classifier, save_head
+from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.formats import hf
+from jdistill.encoder.formats.interaction import add_interaction
+from jdistill.encoder.pair_scorer import load_pair_scorer
+from jdistill.export.command import write_files, write_weights
 from jdistill.models import lora
 from jdistill.models.bert import BertConfig
 from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.classifier_head import random_head
 from jdistill.models.decoder import DecoderConfig
-from jdistill.models.model import hidden_states
 from jdistill.models.pma import random_iem, random_pma
 from jdistill.models.pooling import pool
-from jdistill.pair_scorer import load_pair_scorer
+from jdistill.models.registry import hidden_states
 
 WORDS = ["river", "stone", "quiet", "engine", "paper", "yellow", "winter", "garden", "doctor", "music"]
 
@@ -58,7 +59,7 @@ def model(config: BertConfig | DecoderConfig, **changes: Any) -> Encoder:
     """A random model of two layers, 16 wide."""
     rng = np.random.default_rng(0)
     flat = {
-        path: rng.normal(0, 0.2, shape).astype(np.float32) for path, shape in convert.parameter_shapes(config).items()
+        path: rng.normal(0, 0.2, shape).astype(np.float32) for path, shape in hf.parameter_shapes(config).items()
     }
     return Encoder(config, unflatten_dict(flat, sep="/"), tokenizer(), max_length=32, **changes)
 
@@ -155,7 +156,7 @@ def make_gguf(folder: Path) -> None:
     out.close()
 
 
-NAMES = {path: name for path, (name, _) in convert.names_of(DECODER).items()}
+NAMES = {path: name for path, (name, _) in hf.names_of(DECODER).items()}
 
 
 def make_adapter(folder: Path) -> None:

@@ -8,7 +8,7 @@ Both stages take the same beta; 0 is CKD. Runs as bench/ibkd_table.py, whose fol
 
 from __future__ import annotations
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads

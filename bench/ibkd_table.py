@@ -19,14 +19,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 
 import jdistill
-from jdistill.data.sources import read_texts
+from jdistill.data.text.sources import read_texts
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
 

@@ -24,12 +24,13 @@ import torch
 from latency import read
 
 import jdistill
-from jdistill import onnx_encoder, torch_encoder
-from jdistill.data.sources import read_texts
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.core.progress import setup_logging
+from jdistill.data.text.sources import read_texts
+from jdistill.encoder import torch_backend
 from jdistill.evals.sts import evaluate_sts
-from jdistill.export import export, quantized, quantized_for_torch
-from jdistill.progress import setup_logging
+from jdistill.export.command import export, quantized, quantized_for_torch
+from jdistill.export.onnx import runtime as onnx_encoder
 
 
 def seconds(encode, texts: list[str], batch: int) -> float:
@@ -44,7 +45,7 @@ def forms(model: jdistill.Encoder, folder: Path, texts: list[str]) -> dict[str, 
     export(model, folder, onnx=True)
     found: dict[str, dict[str, tuple[object, int]]] = {
         "ONNX Runtime": {"float32": (onnx_encoder.load(str(folder)), (folder / "onnx" / "model.onnx").stat().st_size)},
-        "torch": {"float32": (torch_encoder.load(str(folder)), (folder / "model.safetensors").stat().st_size)},
+        "torch": {"float32": (torch_backend.load(str(folder)), (folder / "model.safetensors").stat().st_size)},
     }
     for kind in ("int8", "int8-calibrated"):
         calibration = texts if kind == "int8-calibrated" else []
@@ -56,7 +57,7 @@ def forms(model: jdistill.Encoder, folder: Path, texts: list[str]) -> dict[str, 
         try:
             path = quantized_for_torch(model, folder, kind, calibration)
             size = (path / "int8.safetensors").stat().st_size
-            found["torch"][kind] = torch_encoder.load(str(path), trust_remote_code=True), size
+            found["torch"][kind] = torch_backend.load(str(path), trust_remote_code=True), size
         except UserError as error:
             print(error)
     return found

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
-from jdistill.compile_cache import keep_compiled_programs
-from jdistill.data.labelled_pairs import read_pairs
-from jdistill.export import write_files, write_weights
-from jdistill.judge import load_judge
+from jdistill.core.compile_cache import keep_compiled_programs
+from jdistill.data.sets.pairs import read_pairs
+from jdistill.export.command import write_files, write_weights
+from jdistill.teachers.judge import load_judge
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import jax
 import numpy as np
 
-from jdistill.checkpoint import Checkpoints
+from jdistill.train.checkpoint import Checkpoints
 
 
 def final_state(workdir: Path) -> list[np.ndarray]:

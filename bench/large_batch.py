@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
@@ -27,12 +27,12 @@ import numpy as np
 
 import jdistill
 from configs import ibkd as config_file
-from jdistill import sharding
-from jdistill.data.batches import TokenTable
+from jdistill.core import sharding
+from jdistill.data.batching.batches import TokenTable
+from jdistill.feeds.stage import Start
 from jdistill.methods import ibkd
-from jdistill.methods.contract import Start
-from jdistill.optimizer import make_optimizer
-from jdistill.step import init_state, jit_step, make_step
+from jdistill.train.optimizer import make_optimizer
+from jdistill.train.step import init_state, jit_step, make_step
 
 SIZES = ((256, 0, 0), (1024, 256, 256), (8192, 256, 256), (8192, 256, 1024))
 

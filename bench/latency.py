@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 import jdistill
-from jdistill import onnx_graph
-from jdistill.export import write_files, write_weights
+from jdistill.export.command import write_files, write_weights
+from jdistill.export.onnx import graph
 
 
 def read(path: Path, limit: int) -> list[str]:
@@ -33,10 +33,10 @@ def encoders(model: jdistill.Encoder, folder: Path) -> dict[str, Callable[[str],
     """framework -> a function that embeds one text, tokenising included."""
     write_files(model, folder)
     write_weights(model, folder)
-    session = onnx_graph.session(onnx_graph.save(folder))
+    session = graph.session(graph.save(folder))
 
     def onnx(text: str) -> object:
-        return onnx_graph.run(
+        return graph.run(
             session, dict(model.tokenizer([text], truncation=True, max_length=model.max_length, return_tensors="np"))
         )
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
@@ -31,12 +31,12 @@ import numpy as np
 
 import jdistill
 from configs import distilface as config_file
-from jdistill import sharding
-from jdistill.data.batches import TokenTable
+from jdistill.core import sharding
+from jdistill.data.batching.batches import TokenTable
+from jdistill.feeds.stage import Start
 from jdistill.methods import METHODS
-from jdistill.methods.contract import Start
-from jdistill.optimizer import make_optimizer
-from jdistill.step import init_state, jit_step, make_step
+from jdistill.train.optimizer import make_optimizer
+from jdistill.train.step import init_state, jit_step, make_step
 
 
 def measure(

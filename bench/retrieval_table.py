@@ -21,20 +21,25 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 
 import jdistill
-from jdistill.data.beir import FILES, collections, read_collection, write_collection
-from jdistill.data.candidates import in_turn
-from jdistill.data.mining import bm25_search
-from jdistill.data.sentence_split import split_sentences
-from jdistill.data.sources import read_texts
+from jdistill.core.progress import setup_logging
+from jdistill.data.sets.beir import (
+    FILES,
+    collections,
+    read_collection,
+    write_collection,
+)
+from jdistill.data.sets.candidates import in_turn
+from jdistill.data.text.sentences import split_sentences
+from jdistill.data.text.sources import read_texts
 from jdistill.evals.retrieval import DEPTH, evaluate_retrieval, measures
-from jdistill.progress import setup_logging
+from jdistill.retrieval.mining import bm25_search
 
 MEASURES = ("ndcg@10", "mrr@10", "recall@10", "recall@100")
 HELD_OUT, NEGATIVES = 1000, 8

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
@@ -32,12 +32,13 @@ from transformers import ElectraConfig, ElectraModel
 
 import jdistill
 from configs import simtde as config_file
-from jdistill import convert, sharding
-from jdistill.data.batches import TokenTable
+from jdistill.core import sharding
+from jdistill.data.batching.batches import TokenTable
+from jdistill.encoder.formats import hf
+from jdistill.feeds.stage import Start
 from jdistill.methods import simtde
-from jdistill.methods.contract import Start
-from jdistill.optimizer import make_optimizer
-from jdistill.step import init_state, jit_step, make_step
+from jdistill.train.optimizer import make_optimizer
+from jdistill.train.step import init_state, jit_step, make_step
 
 
 def batch_of(rng: np.random.Generator, size: int, length: int) -> dict[str, np.ndarray]:
@@ -56,10 +57,10 @@ def torch_step(method, start, cfg, dtype: str, device: str):
     c = method.student.config
     model = ElectraModel(
         ElectraConfig(
-            **{k: v for k, v in convert.write_config(c).items() if k not in ("architectures", "model_type", "dtype")}
+            **{k: v for k, v in hf.write_config(c).items() if k not in ("architectures", "model_type", "dtype")}
         )
     )
-    tensors = {k: torch.tensor(v) for k, v in convert.to_hf(c, method.params["student"]["model"]).items()}
+    tensors = {k: torch.tensor(v) for k, v in hf.to_hf(c, method.params["student"]["model"]).items()}
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     assert not unexpected and all("position_ids" in m for m in missing), (missing, unexpected)
     model.to(device).train()

@@ -24,12 +24,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 import jdistill
-from jdistill.cache import default_folder
-from jdistill.data.holdout import split_held_out
-from jdistill.data.sources import read_texts, resolve
-from jdistill.evals.every_set import evaluate
-from jdistill.progress import setup_logging
-from jdistill.teacher import open_teacher
+from jdistill.core.progress import setup_logging
+from jdistill.data.text.holdout import split_held_out
+from jdistill.data.text.sources import read_texts, resolve
+from jdistill.evals.suite import evaluate
+from jdistill.teachers.cache import default_folder
+from jdistill.teachers.embeddings import open_teacher
 
 
 def train_theirs(flags: argparse.Namespace, texts: list[str], vectors: np.ndarray) -> tuple[Path, float]:

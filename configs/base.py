@@ -5,7 +5,7 @@ The type and range of each are in jdistill/config_keys.py, which every run is ch
 
 from ml_collections import ConfigDict
 
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
 
 
 def get_config() -> ConfigDict:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jdistill.encoder import Encoder
-    from jdistill.loading import load
+    from jdistill.encoder.encoder import Encoder
+    from jdistill.encoder.loading import load
 
 __all__ = ["Encoder", "load"]
 __version__ = "0.1.0"
@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """Imports JAX with the first use, so that a command can first settle what must be settled before it (host_memory)."""
     if name in __all__:
-        from jdistill import loading
+        from jdistill.encoder import loading
 
         return getattr(loading, name)
     raise AttributeError(f"module 'jdistill' has no attribute {name!r}")

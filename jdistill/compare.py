@@ -8,7 +8,7 @@ Writes OUT/compare.html, OUT/report/*.png and OUT/compare.json; models that are 
 
 from __future__ import annotations
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
@@ -23,19 +23,27 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from jdistill import loading
-from jdistill.compile_cache import keep_compiled_programs
-from jdistill.data.sources import read_texts
-from jdistill.digest import digest
-from jdistill.encoder import Encoder
-from jdistill.errors import UserError, exits_cleanly, leave
+from jdistill.core.compile_cache import keep_compiled_programs
+from jdistill.core.digest import digest
+from jdistill.core.errors import UserError, exits_cleanly, leave
+from jdistill.core.files import (
+    TEMPORARY,
+    clear_left_over,
+    damage,
+    naming,
+    read_seal,
+    seal,
+    write_json,
+)
+from jdistill.core.folders import own_folder
+from jdistill.core.locks import only_one
+from jdistill.core.progress import log, setup_logging
+from jdistill.data.text.sources import read_texts
+from jdistill.encoder import loading
+from jdistill.encoder.encoder import Encoder
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
-from jdistill.files import TEMPORARY, clear_left_over, damage, naming, read_seal, seal, write_json
-from jdistill.folders import own_folder
-from jdistill.locks import only_one
-from jdistill.progress import log, setup_logging
-from jdistill.report_page import BLUE, Page, num
+from jdistill.report.page import BLUE, Page, num
 
 KIND = "comparison"  # of its folder's seal
 SHOWN = 16  # dimensions of a covariance matrix that are drawn, as in the paper's figure 4

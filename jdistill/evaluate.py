@@ -6,7 +6,7 @@ python -m jdistill.evaluate --model SOURCE --senteval DIR --beir SOURCE --pairs 
 
 from __future__ import annotations
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
@@ -16,24 +16,25 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from jdistill import loading, onnx_encoder, torch_encoder
-from jdistill.collapse import check_vectors
-from jdistill.compile_cache import keep_compiled_programs
-from jdistill.data.retrieval_sets import query_texts
-from jdistill.data.tasks import read_task
-from jdistill.encoder import Encoder, TextEncoder
-from jdistill.errors import UserError, exits_cleanly, leave
-from jdistill.evals.every_set import SETS, evaluate, table
+from jdistill.core.compile_cache import keep_compiled_programs
+from jdistill.core.errors import UserError, exits_cleanly, leave
+from jdistill.core.folders import check_out_file, write_out
+from jdistill.core.progress import log, setup_logging
+from jdistill.data.sets.collections import query_texts
+from jdistill.data.sets.tasks import read_task
+from jdistill.encoder import loading, torch_backend
+from jdistill.encoder.encoder import Encoder, TextEncoder
+from jdistill.encoder.pair_scorer import load_pair_scorer
+from jdistill.evals.collapse import check_vectors
 from jdistill.evals.labelled_source import read_labelled
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.evals.sts import evaluate_sts
+from jdistill.evals.suite import SETS, evaluate, table
 from jdistill.evals.transfer import evaluate_transfer
-from jdistill.folders import check_out_file, write_out
-from jdistill.index import EXACT
+from jdistill.export.onnx import runtime
+from jdistill.export.probe_texts import PROBE_TEXTS
 from jdistill.models.pma import BRANCHES
-from jdistill.pair_scorer import load_pair_scorer
-from jdistill.probe_texts import PROBE_TEXTS
-from jdistill.progress import log, setup_logging
+from jdistill.retrieval.index import EXACT
 
 MADE_BY = "jdistill.evaluate"
 
@@ -140,8 +141,8 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(f"--rescore={args.rescore}: a number of documents or all, and --backend=flax")
     backends: dict[str, Callable[[str], TextEncoder]] = {
         "flax": loading.load,
-        "torch": partial(torch_encoder.load, trust_remote_code=args.trust_remote_code),
-        "onnx": partial(onnx_encoder.load, file=args.onnx_file),
+        "torch": partial(torch_backend.load, trust_remote_code=args.trust_remote_code),
+        "onnx": partial(runtime.load, file=args.onnx_file),
     }
     load = backends[args.backend]
     scorer = load_pair_scorer(args.model) if args.backend == "flax" else None

@@ -5,7 +5,7 @@ Trains, exports, evaluates, reports; the same command again resumes where it sto
 
 from __future__ import annotations
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
@@ -18,18 +18,28 @@ from pathlib import Path
 from absl import app, flags
 from ml_collections import ConfigDict
 
-from jdistill import sharding
-from jdistill.compile_cache import keep_compiled_programs
-from jdistill.completeness import lacking
-from jdistill.config_keys import check_config
-from jdistill.errors import UserError, exits_cleanly, keep_crashes_in, leave
-from jdistill.files import naming
-from jdistill.finish import finish
-from jdistill.progress import log, setup_logging
-from jdistill.run import plans, prepare, stages_of, train_stages
-from jdistill.run_flags import CONFIG, WORKDIR, parse
-from jdistill.train import Interrupted
-from jdistill.workdir import clear_temporary, only_run, settle_config
+from jdistill.config.flags import CONFIG, WORKDIR, parse
+from jdistill.config.keys import check_config
+from jdistill.core import sharding
+from jdistill.core.compile_cache import keep_compiled_programs
+from jdistill.core.errors import (
+    UserError,
+    exits_cleanly,
+    keep_crashes_in,
+    leave,
+)
+from jdistill.core.files import naming
+from jdistill.core.progress import log, setup_logging
+from jdistill.run.completeness import lacking
+from jdistill.run.finish import finish
+from jdistill.run.stages import (
+    plans,
+    prepare,
+    stages_of,
+    train_stages,
+)
+from jdistill.run.workdir import clear_temporary, only_run, settle_config
+from jdistill.train.loop import Interrupted
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "print the plan (parameters, steps, memory, disk, time) and stop")
 COORDINATOR = flags.DEFINE_string(

@@ -6,7 +6,7 @@ python -m jdistill.mine --pairs pairs.jsonl --by TEACHER --corpus sentences.txt 
 
 from __future__ import annotations
 
-from jdistill.host_memory import keep_freed_memory
+from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
@@ -17,15 +17,21 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill import index, loading
-from jdistill.compile_cache import keep_compiled_programs
-from jdistill.data.mining import Rules, Search, bm25_search, mine
-from jdistill.data.sources import read_texts
-from jdistill.data.triplets import read_triplets
-from jdistill.encoder import Encoder
-from jdistill.errors import exits_cleanly, leave
-from jdistill.folders import check_out_file
-from jdistill.progress import log, setup_logging
+from jdistill.core.compile_cache import keep_compiled_programs
+from jdistill.core.errors import exits_cleanly, leave
+from jdistill.core.folders import check_out_file
+from jdistill.core.progress import log, setup_logging
+from jdistill.data.sets.triplets import read_triplets
+from jdistill.data.text.sources import read_texts
+from jdistill.encoder import loading
+from jdistill.encoder.encoder import Encoder
+from jdistill.retrieval import index
+from jdistill.retrieval.mining import (
+    Rules,
+    Search,
+    bm25_search,
+    mine,
+)
 
 
 def dense_search(

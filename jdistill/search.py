@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill import index
-from jdistill.compile_cache import keep_compiled_programs
-from jdistill.errors import UserError, exits_cleanly, leave
-from jdistill.pair_scorer import load_pair_scorer
-from jdistill.printable import printable
-from jdistill.progress import setup_logging
+from jdistill.core.compile_cache import keep_compiled_programs
+from jdistill.core.errors import UserError, exits_cleanly, leave
+from jdistill.core.printable import printable
+from jdistill.core.progress import setup_logging
+from jdistill.encoder.pair_scorer import load_pair_scorer
+from jdistill.retrieval import index
 
 PROPOSED = 100  # texts that the index proposes for an interaction module to rank
 

@@ -17,9 +17,9 @@ from unittest import mock
 from absl import flags
 
 from jdistill import main
-from jdistill.errors import UserError
-from jdistill.progress import log
-from jdistill.run_flags import define_config
+from jdistill.config.flags import define_config
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
 
 ROOT = Path(__file__).parents[1]
 HANG = (

@@ -7,13 +7,13 @@ from conftest import random_params, tiny_decoder_config
 from simtde_setting import random_tokens, start
 
 from configs import d2llm as config_file
-from jdistill.data.batches import TokenTable
-from jdistill.data.packed_rows import PackedRows
-from jdistill.data.triplets import TripletTokens
-from jdistill.encoder import Encoder
-from jdistill.imitation import cosines
+from jdistill.data.batching.batches import TokenTable
+from jdistill.data.batching.packed_rows import PackedRows
+from jdistill.data.sets.triplets import TripletTokens
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.stage import Method
+from jdistill.losses.imitation import cosines
 from jdistill.methods import METHODS
-from jdistill.methods.contract import Method
 
 COUNTS = (2, 3, 2)  # positives, hard and easy negatives
 

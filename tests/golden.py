@@ -67,7 +67,7 @@ def measure(name: str, inputs: Path, slot: Path) -> dict[str, Any]:
 
 
 def stage(folder: Path) -> dict[str, Any]:
-    from jdistill.checkpoint import Checkpoints
+    from jdistill.train.checkpoint import Checkpoints
 
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     losses = {str(row["step"]): row["loss"] for row in rows if row["step"] in (1, STEPS) and "loss" in row}
@@ -85,7 +85,7 @@ def stage(folder: Path) -> dict[str, Any]:
 
 def encoding(export: Path) -> list[list[float]]:
     """What the exported student gives for three texts, float32 as the shortest decimals that read back the same."""
-    from jdistill import loading
+    from jdistill.encoder import loading
 
     vectors = loading.load(str(export)).encode(sentences(3))
     return [[float(str(value)) for value in row] for row in vectors.astype(np.float32)]

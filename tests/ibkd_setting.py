@@ -6,10 +6,10 @@ import numpy as np
 from simtde_setting import LOSSES, random_tokens, small_teacher, start
 
 from configs import ibkd as config_file
-from jdistill.corpus import other_rows
-from jdistill.data.triplets import TripletTokens
+from jdistill.data.sets.triplets import TripletTokens
+from jdistill.feeds.corpus import other_rows
+from jdistill.feeds.stage import Method, Start
 from jdistill.methods import METHODS
-from jdistill.methods.contract import Method, Start
 
 NEGATIVES = 2
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from jdistill import sharding  # noqa: E402
+from jdistill.core import sharding  # noqa: E402
 
 if len(sys.argv) > 2:
     sharding.connect(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
@@ -30,7 +30,12 @@ from ibkd_setting import setting as ibkd_setting  # noqa: E402
 from jax.sharding import Mesh  # noqa: E402
 from simtde_setting import LOSSES, setting  # noqa: E402
 
-from jdistill.step import init_state, jit_step, make_gradient, make_step  # noqa: E402
+from jdistill.train.step import (  # noqa: E402
+    init_state,
+    jit_step,
+    make_gradient,
+    make_step,
+)
 
 BATCH = 64
 

@@ -6,10 +6,10 @@ import numpy as np
 from conftest import random_params, tiny_config
 
 from configs import simtde as config_file
-from jdistill.data.batches import TokenTable
-from jdistill.encoder import Encoder
+from jdistill.data.batching.batches import TokenTable
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.stage import Method, Start
 from jdistill.methods import simtde
-from jdistill.methods.contract import Method, Start
 
 VARIANTS = [
     "",

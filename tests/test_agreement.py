@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
 from jdistill.evals.agreement import agreement, nearest
 from jdistill.evals.speed import compare, latency_ms
 

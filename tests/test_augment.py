@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from jdistill.data.augment import find_wordnet, read_wordnet, substituted, variants
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.data.text.augment import (
+    find_wordnet,
+    read_wordnet,
+    substituted,
+    variants,
+)
 
 LICENCE = "  1 This software and database is being provided to you under a license.  \n"
 # part -> senses, each its words, the first being the index's lemma with its attested senses

@@ -8,8 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jdistill.data.batches import Batches, TokenTable, choose_buckets, tokenize_once
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.data.batching.batches import (
+    Batches,
+    TokenTable,
+    choose_buckets,
+    tokenize_once,
+)
 
 
 def padding(lengths: np.ndarray, widths: tuple[int, ...]) -> int:

@@ -19,18 +19,18 @@ from test_export import in_a_process_without_jdistill
 
 import jdistill
 from configs import bilstm_sra as config_file
-from jdistill.bilstm_start import make_bilstm, make_tokenizer
-from jdistill.data.glove import read_glove
-from jdistill.encoder import Encoder
-from jdistill.errors import UserError
-from jdistill.export import export
-from jdistill.finish import unknown_tokens
+from jdistill.core.errors import UserError
+from jdistill.data.text.glove import read_glove
+from jdistill.encoder.encoder import Encoder
+from jdistill.export.command import export
+from jdistill.feeds.stage import Start
 from jdistill.methods import METHODS
-from jdistill.methods.contract import Start
 from jdistill.models.bilstm import DIRECTIONS, Bilstm, BilstmConfig, _by_scan, flat_weights
-from jdistill.models.model import hidden_states
 from jdistill.models.pooling import pool
-from jdistill.step import make_gradient
+from jdistill.models.registry import hidden_states
+from jdistill.run.finish import unknown_tokens
+from jdistill.students.bilstm import make_bilstm, make_tokenizer
+from jdistill.train.step import make_gradient
 
 E, H, L = 10, 7, 9
 CONFIG = BilstmConfig(50, E, H)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jdistill.cache import AnswerCache, DamagedRows, whole
-from jdistill.errors import UserError
-from jdistill.shared_answers import ask
+from jdistill.core.errors import UserError
+from jdistill.teachers.cache import AnswerCache, DamagedRows, whole
+from jdistill.teachers.fill import ask
 
 
 class Counting:

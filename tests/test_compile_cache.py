@@ -9,7 +9,7 @@ from pathlib import Path
 
 CODE = (
     "import jax, jax.numpy as jnp\n"
-    "from jdistill.compile_cache import keep_compiled_programs\n"
+    "from jdistill.core.compile_cache import keep_compiled_programs\n"
     "keep_compiled_programs()\n"
     "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)\n"
     "print(float(jax.jit(lambda x: jnp.sin(x) @ x.T)(jnp.ones((3, 3))).sum()))\n"

@@ -19,13 +19,26 @@ from ml_collections import ConfigDict
 from optuna.distributions import CategoricalDistribution
 
 from configs import base, bilstm_sra, bilstm_sra_task, d2llm, ibkd, simtde
-from jdistill.config_keys import OF_ALL, OF_METHODS, check_config, rule_of
-from jdistill.config_rules import FLOAT32_LARGEST, above, at_least, between, share, whole, zero_or_whole
-from jdistill.errors import UserError
-from jdistill.files import flat
+from jdistill.config.keys import (
+    OF_ALL,
+    OF_METHODS,
+    check_config,
+    rule_of,
+)
+from jdistill.config.rules import (
+    FLOAT32_LARGEST,
+    above,
+    at_least,
+    between,
+    share,
+    whole,
+    zero_or_whole,
+)
+from jdistill.core.errors import UserError
+from jdistill.core.files import flat
 from jdistill.methods import METHODS
 from jdistill.methods.needs import NEEDS
-from jdistill.sweep_space import check_space
+from jdistill.sweep.space import check_space
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("base", "__init__"))

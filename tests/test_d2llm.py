@@ -18,22 +18,32 @@ from conftest import make_decoder, make_encoder, save_encoder, sentences
 from d2llm_setting import COUNTS, config, setting
 from parity import assert_close
 
-from jdistill import imitation
-from jdistill.data.beir import collections, read_collection, write_collection
-from jdistill.data.candidates import by_query, candidates, in_turn, passages_of
-from jdistill.data.labelled_pairs import Pairs, read_pairs, train_and_test, without
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.data.sets.beir import collections, read_collection, write_collection
+from jdistill.data.sets.candidates import (
+    by_query,
+    candidates,
+    in_turn,
+    passages_of,
+)
+from jdistill.data.sets.pairs import (
+    Pairs,
+    read_pairs,
+    train_and_test,
+    without,
+)
+from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer, save_interaction
 from jdistill.evals.retrieval import evaluate_retrieval, search
-from jdistill.export import main as export_command
+from jdistill.export.command import main as export_command
+from jdistill.losses import imitation
 from jdistill.methods import METHODS
 from jdistill.methods.d2llm import POOLINGS, interaction_of
 from jdistill.models import lora
-from jdistill.models.model import hidden_states
 from jdistill.models.pma import iem, pma, random_iem, random_pma
 from jdistill.models.pooling import pool, pool_each
-from jdistill.pair_scorer import PairScorer, load_pair_scorer, save_interaction
+from jdistill.models.registry import hidden_states
 from jdistill.search import answer
-from jdistill.step import make_gradient
+from jdistill.train.step import make_gradient
 
 P, K, I = COUNTS
 SUMS = (64, 2 * 6)  # feed-forward width; layers, pooler and head of a tiny decoder, both sides in float32
@@ -365,7 +375,7 @@ def test_a_datasets_classes_count_by_their_names(monkeypatch: pytest.MonkeyPatch
     )
     rows = {"question": ["a", "b", "c"], "sentence": ["x", "y", "z"], "label": [0, 1, -1]}
     table = datasets.Dataset.from_dict(rows, features)
-    monkeypatch.setattr("jdistill.data.records.dataset_splits", lambda source, key: {"train": table})
+    monkeypatch.setattr("jdistill.data.text.records.dataset_splits", lambda source, key: {"train": table})
     found = read_pairs("owner/glue:qnli", "config.asymmetric")
     assert found.positive == [True, False] and found.skipped["without a label"] == 1
 
@@ -436,7 +446,7 @@ def test_a_module_that_torch_computes_otherwise_is_not_left_in_the_folder(
 ) -> None:
     scorer = PairScorer(make_decoder(), random_iem(32, np.random.default_rng(0), 8))
     save_encoder(scorer.encoder, tmp_path / "student")
-    monkeypatch.setattr("jdistill.pair_scorer.TOLERANCE", -1.0)  # which no difference is within
+    monkeypatch.setattr("jdistill.encoder.pair_scorer.TOLERANCE", -1.0)  # which no difference is within
     with pytest.raises(UserError, match="differ from Flax's by"):
         save_interaction(scorer, tmp_path / "student")
     assert load_pair_scorer(str(tmp_path / "student")).interaction == "cosine"

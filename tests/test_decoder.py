@@ -11,11 +11,11 @@ import pytest
 from conftest import random_params, tiny_decoder_config
 from parity import assert_close
 
-from jdistill import convert
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.encoder.formats import hf as convert
 from jdistill.models import decoder
 from jdistill.models.decoder import DecoderConfig
-from jdistill.models.model import hidden_states
+from jdistill.models.registry import hidden_states
 
 LLAMA3 = {
     "rope_type": "llama3",

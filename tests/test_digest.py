@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jdistill.corpus import Corpus
-from jdistill.data.batches import tokenize_once
-from jdistill.digest import digest
+from jdistill.core.digest import digest
+from jdistill.data.batching.batches import tokenize_once
+from jdistill.feeds.corpus import Corpus
 
 APART = [
     [["a\nb"], ["a", "b"], ["a", "", "b"], ["ab"], ["a"], [], [""], ["", ""], ["a\n", "b"], ["a", "\nb"], ["b", "a"]],

@@ -16,14 +16,14 @@ from test_losses import naive_info_nce
 
 import jdistill
 from configs import distilface as config_file
-from jdistill import export as exporter
-from jdistill import onnx_encoder
-from jdistill.errors import UserError
-from jdistill.index import unit_rows
-from jdistill.methods.contract import Method
+from jdistill.core.errors import UserError
+from jdistill.export import command as exporter
+from jdistill.export.onnx import runtime
+from jdistill.feeds.stage import Method
 from jdistill.methods.distilface import stages
-from jdistill.step import make_gradient
-from jdistill.student import make_student
+from jdistill.retrieval.index import unit_rows
+from jdistill.students.transformer import make_student
+from jdistill.train.step import make_gradient
 
 
 def setting(rows: int = 6, **changes: object) -> tuple[Method, dict[str, np.ndarray]]:
@@ -145,5 +145,5 @@ def test_a_run_from_a_raw_decoder_ends_by_patience(tmp_path: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, plain.params, model.params)
     card = (tmp_path / "plain" / "README.md").read_text()
     assert "the run measured pooler max_first_last, which this is not" in card and "Agreement" not in card
-    int8 = onnx_encoder.load(str(tmp_path / "plain"), "onnx/model_int8.onnx").encode(sentences(20))
+    int8 = runtime.load(str(tmp_path / "plain"), "onnx/model_int8.onnx").encode(sentences(20))
     assert (unit_rows(int8) * unit_rows(plain.encode(sentences(20)))).sum(1).mean() > 0.99

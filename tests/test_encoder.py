@@ -10,9 +10,9 @@ import pytest
 from conftest import make_encoder, real_teacher_folder, save_encoder, sentences
 
 import jdistill
-from jdistill.errors import UserError
-from jdistill.probe_texts import PROBE_TEXTS
-from jdistill.teacher import open_teacher
+from jdistill.core.errors import UserError
+from jdistill.export.probe_texts import PROBE_TEXTS
+from jdistill.teachers.embeddings import open_teacher
 
 
 def test_the_real_teacher_equals_sentence_transformers() -> None:

@@ -14,16 +14,17 @@ import pytest
 from commands import ROOT, environment
 from conftest import make_encoder, save_encoder
 
-from jdistill import errors, search
-from jdistill.cache import AnswerCache
-from jdistill.collapse import check_tokens, check_vectors, effective_rank
-from jdistill.data.mining import Rules
-from jdistill.errors import UserError, exits_cleanly
-from jdistill.export import export
-from jdistill.files import naming
-from jdistill.loading import load
-from jdistill.model_card import code_span, plain
-from jdistill.printable import printable
+from jdistill import search
+from jdistill.core import errors
+from jdistill.core.errors import UserError, exits_cleanly
+from jdistill.core.files import naming
+from jdistill.core.printable import printable
+from jdistill.encoder.loading import load
+from jdistill.evals.collapse import check_tokens, check_vectors, effective_rank
+from jdistill.export.card import code_span, plain
+from jdistill.export.command import export
+from jdistill.retrieval.mining import Rules
+from jdistill.teachers.cache import AnswerCache
 
 
 def ends(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -124,7 +125,7 @@ def test_a_defect_of_ours_is_kept_whole(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
-    code = "from jdistill.errors import exits_cleanly\n@exits_cleanly\ndef run():\n  for i in range(10**6): print(i)\nraise SystemExit(run())"
+    code = "from jdistill.core.errors import exits_cleanly\n@exits_cleanly\ndef run():\n  for i in range(10**6): print(i)\nraise SystemExit(run())"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
@@ -165,7 +166,7 @@ def test_names_in_a_card_are_shown_letter_by_letter() -> None:
 
 
 def test_the_card_of_a_folder_with_an_odd_name(tmp_path: Path) -> None:
-    from jdistill.model_card import write_card
+    from jdistill.export.card import write_card
 
     workdir = tmp_path / 'a"<b>`c`\x1b'
     workdir.mkdir()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
 from jdistill.evals import entity
 from jdistill.evals.entity import evaluate_entity, read_entities
 

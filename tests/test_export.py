@@ -14,10 +14,10 @@ from commands import HANG
 from conftest import make_encoder, sentences
 
 import jdistill
-from jdistill import export as exporter
-from jdistill.errors import UserError
-from jdistill.export import export
-from jdistill.probe_texts import PROBE_TEXTS
+from jdistill.core.errors import UserError
+from jdistill.export import command as exporter
+from jdistill.export.command import export
+from jdistill.export.probe_texts import PROBE_TEXTS
 
 
 def student(**changes: object):

@@ -15,9 +15,12 @@ import pytest
 from commands import run_inside
 from conftest import make_encoder, save_encoder, sentences
 
-from jdistill import export, files, loading, preflight
-from jdistill.checkpoint import Checkpoints
-from jdistill.workdir import only_run
+from jdistill.core import files
+from jdistill.encoder import loading
+from jdistill.export import command as export
+from jdistill.run import preflight
+from jdistill.run.workdir import only_run
+from jdistill.train.checkpoint import Checkpoints
 
 SAME = (
     "export/model.safetensors",
@@ -269,7 +272,7 @@ def test_a_teacher_that_tells_no_texts_apart_is_refused(place: Path) -> None:
 def test_a_checkpoint_is_one_device_s_copy(tmp_path: Path) -> None:
     """Copies that each device computes for itself may differ in their last bits; what is saved is one of them, as its digest says."""
     code = (
-        "import jax, numpy as np; from pathlib import Path; from jdistill import sharding; from jdistill.checkpoint import Checkpoints\n"
+        "import jax, numpy as np; from pathlib import Path; from jdistill.core import sharding; from jdistill.train.checkpoint import Checkpoints\n"
         "mesh = sharding.global_mesh(); one = np.arange(64, dtype=np.float32)\n"
         "copies = [jax.device_put(one + i, device) for i, device in enumerate(mesh.devices.flat)]\n"
         "x = jax.make_array_from_single_device_arrays((64,), sharding.replicated(mesh), copies)\n"

@@ -18,7 +18,7 @@ sys.path.insert(0, str(BENCH))
 import fuzz  # noqa: E402
 from fuzz_kinds import KINDS, Kind  # noqa: E402
 
-from jdistill.errors import UserError  # noqa: E402
+from jdistill.core.errors import UserError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # of readers that touch no JAX
 

@@ -10,7 +10,7 @@ import pytest
 from conftest import make_encoder, save_encoder, sentences
 
 from jdistill import compare
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
 from jdistill.evals import geometry
 
 

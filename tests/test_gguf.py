@@ -14,13 +14,13 @@ import pytest
 from parity import excess
 
 import jdistill
-from jdistill import convert
-from jdistill.encoder import Encoder
-from jdistill.errors import UserError
-from jdistill.gguf_file import read_gguf
+from jdistill.core.errors import UserError
+from jdistill.data.batching.padding import pad
+from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.formats import hf
+from jdistill.encoder.formats.gguf import read_gguf
 from jdistill.models import decoder
-from jdistill.models.model import hidden_states
-from jdistill.padding import pad
+from jdistill.models.registry import hidden_states
 
 gguf = pytest.importorskip("gguf", reason="reading GGUF needs the extra [gguf]")
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -88,7 +88,7 @@ def test_smollm2_equals_transformers(folder: Path, smollm2: SmolLM2) -> None:
 
     model = smollm2.model
     assert model.num_params == 134_515_008 and model.config.num_layers == 30
-    tensors = convert.to_hf(model.config, model.params)
+    tensors = hf.to_hf(model.config, model.params)
     for name, tensor in smollm2.theirs.model.state_dict().items():  # float32 within float64
         np.testing.assert_array_equal(tensors.pop(name), tensor.numpy())
     assert not tensors

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 from conftest import make_encoder, sentences
 
-from jdistill.data.candidates import Candidates
-from jdistill.data.labelled_pairs import Pairs
-from jdistill.evals.held_out_questions import evaluate_questions, held_out_collection
-from jdistill.judged import Judged, JudgedSet
+from jdistill.data.sets.candidates import Candidates
+from jdistill.data.sets.pairs import Pairs
+from jdistill.encoder.pair_scorer import PairScorer
+from jdistill.feeds.held_out_questions import evaluate_questions, held_out_collection
+from jdistill.feeds.judged import Judged, JudgedSet
 from jdistill.models.pma import BRANCHES, random_iem
-from jdistill.pair_scorer import PairScorer
 
 
 def test_held_out_questions_look_among_all_passages() -> None:

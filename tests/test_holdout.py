@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jdistill.data.holdout import remove_evaluation_texts, split_held_out
+from jdistill.data.text.holdout import remove_evaluation_texts, split_held_out
 
 TEXTS = [f"Sentence number {i}." for i in range(2000)]
 

@@ -15,9 +15,9 @@ from conftest import make_decoder, make_encoder, save_encoder
 from safetensors.numpy import load_file, save_file
 
 import jdistill
-from jdistill.errors import UserError
-from jdistill.interaction_files import remove_interaction
-from jdistill.pair_scorer import load_pair_scorer
+from jdistill.core.errors import UserError
+from jdistill.encoder.formats.interaction import remove_interaction
+from jdistill.encoder.pair_scorer import load_pair_scorer
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import jdistill
-from jdistill.data.beir import read_collection
-from jdistill.data.glove import read_glove
-from jdistill.data.labelled_pairs import read_pairs
-from jdistill.data.sources import read_texts
-from jdistill.data.sts_files import read_scored_pairs
-from jdistill.data.tasks import read_task
-from jdistill.data.triplets import read_triplets
-from jdistill.data.vectors import read_vectors
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.data.sets.beir import read_collection
+from jdistill.data.sets.pairs import read_pairs
+from jdistill.data.sets.sts import read_scored_pairs
+from jdistill.data.sets.tasks import read_task
+from jdistill.data.sets.triplets import read_triplets
+from jdistill.data.text.glove import read_glove
+from jdistill.data.text.sources import read_texts
+from jdistill.data.text.vectors import read_vectors
 from jdistill.evals.entity import read_entities
 
 READERS: dict[str, Callable[[Path], object]] = {

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from parity import assert_close
 
-from jdistill.hsic import ESTIMATORS, KERNELS, hsic, median_distance
+from jdistill.losses.hsic import (
+    ESTIMATORS,
+    KERNELS,
+    hsic,
+    median_distance,
+)
 
 GAMMA = 0.5
 

@@ -14,12 +14,12 @@ import pytest
 from conftest import make_decoder, save_encoder
 
 from jdistill import evaluate
-from jdistill.data.labelled_pairs import read_pairs, train_and_test
-from jdistill.data.retrieval_sets import query_texts, read_collections
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.data.sets.collections import query_texts, read_collections
+from jdistill.data.sets.pairs import read_pairs, train_and_test
+from jdistill.encoder.pair_scorer import PairScorer, save_interaction
 from jdistill.evals.labelled_source import evaluate_labelled, read_labelled
 from jdistill.models.pma import random_iem
-from jdistill.pair_scorer import PairScorer, save_interaction
 
 DOCUMENTS = [("d1", "the river ends in the sea"), ("d2", "a stone is hard"), ("d3", "birds fly south")]
 QUERIES = [("q1", "where does the river end"), ("q2", "what is hard"), ("q3", "who asks this")]
@@ -55,7 +55,7 @@ def chinese(hub: Path, judged_split: str = "dev") -> None:
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
     """A folder whose owner/name is what that id loads, by datasets' own loading code."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", request.param)
-    monkeypatch.setattr("jdistill.data.hub.hub_answers", lambda: True)
+    monkeypatch.setattr("jdistill.data.text.hub.hub_answers", lambda: True)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     load, subsets = datasets.load_dataset, datasets.get_dataset_config_names
     monkeypatch.setattr(datasets, "load_dataset", lambda name, *more: load(str(tmp_path / "hub" / name), *more))

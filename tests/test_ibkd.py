@@ -12,11 +12,11 @@ from test_hsic import naive_hsic
 from test_losses import naive_info_nce
 
 from configs import ibkd as config_file
-from jdistill.corpus import other_rows
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.feeds.corpus import other_rows
+from jdistill.feeds.stage import Method
 from jdistill.methods import METHODS
-from jdistill.methods.contract import Method
-from jdistill.step import make_gradient
+from jdistill.train.step import make_gradient
 
 
 def evaluate(method: Method, batch: dict, params=None) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jdistill.imitation import (
+from jdistill.losses.imitation import (
     FORMS,
     contrastive_imitation,
     cosines,

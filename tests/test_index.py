@@ -11,13 +11,15 @@ import pytest
 from conftest import make_decoder, make_encoder, real_teacher_folder, save_encoder, sentences
 from test_sts import write_stsb
 
-from jdistill import evaluate, index, loading, search
-from jdistill.errors import UserError
+from jdistill import evaluate, search
+from jdistill.core.errors import UserError
+from jdistill.core.files import SEAL
+from jdistill.encoder import loading
+from jdistill.encoder.formats.interaction import add_interaction
+from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.sts import evaluate_sts
-from jdistill.files import SEAL
-from jdistill.interaction_files import add_interaction
 from jdistill.models.pma import random_iem
-from jdistill.pair_scorer import PairScorer
+from jdistill.retrieval import index
 
 RNG = np.random.default_rng(0)
 VECTORS = RNG.normal(size=(50, 8)).astype(np.float32)

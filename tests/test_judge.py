@@ -11,12 +11,17 @@ from conftest import make_decoder, make_encoder, sentences
 from parity import assert_close, excess, rounding
 
 from configs import d2llm
-from jdistill.encoder import Encoder
-from jdistill.errors import UserError
-from jdistill.export import write_files, write_weights
-from jdistill.judge import ASYMMETRIC, SYMMETRIC, Judge, load_judge
-from jdistill.judge_scores import Scores
-from jdistill.packing import pack
+from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
+from jdistill.export.command import write_files, write_weights
+from jdistill.teachers.judge import (
+    ASYMMETRIC,
+    SYMMETRIC,
+    Judge,
+    load_judge,
+)
+from jdistill.teachers.judge_scores import Scores
+from jdistill.teachers.prefix_packing import pack
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<answer>{% endif %}"
 
@@ -62,7 +67,7 @@ def test_pairs_of_a_query_share_its_beginning_and_nothing_else(monkeypatch: pyte
     halves = judge._halves(queries, passages)
     assert len(pack(*halves)) == 3
     for longest in (512, 150):
-        monkeypatch.setattr("jdistill.packing.LONGEST", longest)
+        monkeypatch.setattr("jdistill.teachers.prefix_packing.LONGEST", longest)
         sequences = pack(*halves)
         assert sorted(row for packed in sequences for row in packed.prompts) == list(range(23))
         assert all(len(packed.tokens) <= longest or len(packed.ends) == 1 for packed in sequences)
@@ -174,7 +179,7 @@ def test_a_separator_within_a_query_is_no_separator(tmp_path: Path) -> None:
 
 
 def test_a_killed_scoring_run_loses_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jdistill.judge_scores.CHUNK", 12)
+    monkeypatch.setattr("jdistill.teachers.judge_scores.CHUNK", 12)
     judge = Judge(decoder(), query_tokens=16, passage_tokens=16)
     queries, passages = sentences(24, seed=1), sentences(24, seed=2)
     by_batch = Judge.by_batch

@@ -13,15 +13,22 @@ from test_d2llm import write_pairs
 from test_judge import LOGIT, SUMS
 
 from configs import d2llm
-from jdistill.data.candidates import Queries
-from jdistill.data.labelled_pairs import Pairs, drawn
-from jdistill.encoder import Encoder
-from jdistill.evals.judged_pairs import evaluate_judged
+from jdistill.data.sets.candidates import Queries
+from jdistill.data.sets.pairs import Pairs, drawn
+from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import pair_scores
-from jdistill.judge import Judge
-from jdistill.judged import Judged, candidate_data, judgement_data, other_words, pairs_to_judge, read_judged
-from jdistill.judged_negatives import mined
-from jdistill.pair_scorer import PairScorer
+from jdistill.feeds.judged import (
+    Judged,
+    candidate_data,
+    judgement_data,
+    other_words,
+    pairs_to_judge,
+    read_judged,
+)
+from jdistill.feeds.judged_pairs import evaluate_judged
+from jdistill.feeds.negatives import mined
+from jdistill.teachers.judge import Judge
 
 P, K, I = 1, 3, 2
 

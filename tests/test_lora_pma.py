@@ -13,11 +13,11 @@ from conftest import random_params, tiny_decoder_config
 from parity import assert_close
 from safetensors.numpy import load_file, save_file
 
-from jdistill.convert import names_of
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.encoder.formats.hf import names_of
 from jdistill.models import lora
-from jdistill.models.model import hidden_states
 from jdistill.models.pma import BRANCHES, heads_for, iem, iem_matrix, pma, random_iem, random_pma
+from jdistill.models.registry import hidden_states
 
 CONFIG = tiny_decoder_config(vocab_size=90, tied=False)
 ATTENTION = r"attention/(query|key|value|out)/kernel$"

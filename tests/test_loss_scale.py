@@ -15,15 +15,21 @@ from simtde_setting import start as small_start
 
 import jdistill
 from configs import distilface as config_file
-from jdistill import loss_scale, sharding
-from jdistill.data.batches import Batches, TokenTable
-from jdistill.data.python_docs import python_docs
-from jdistill.errors import UserError
-from jdistill.methods.contract import Start
+from jdistill.core import sharding
+from jdistill.core.errors import UserError
+from jdistill.data.batching.batches import Batches, TokenTable
+from jdistill.data.text.python_docs import python_docs
+from jdistill.feeds.stage import Start
 from jdistill.methods.distilface import build
-from jdistill.optimizer import make_optimizer
-from jdistill.step import init_state, jit_step, make_gradient, make_step
-from jdistill.train import Data, train
+from jdistill.train import loss_scale
+from jdistill.train.loop import Data, train
+from jdistill.train.optimizer import make_optimizer
+from jdistill.train.step import (
+    init_state,
+    jit_step,
+    make_gradient,
+    make_step,
+)
 
 
 def trained(start: Start, batch: dict[str, np.ndarray], steps: int, **changes: object) -> tuple[Any, Any, list[float]]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from parity import assert_close, rounding
 
-from jdistill import losses
+from jdistill.losses import embedding
 
 RNG = np.random.default_rng(0)
 LOSS = 4 * rounding(14, 2)  # similarities, then a sum over at most 14 candidates
@@ -21,9 +21,9 @@ def test_masked_mse_is_the_mean_over_the_marked_elements() -> None:
     mask = np.arange(5)[None] < np.array([[5], [2], [0]])
     wanted = [(a[i, j, k] - b[i, j, k]) ** 2 for i in range(3) for j in range(5) for k in range(4) if mask[i, j]]
     assert math.isclose(
-        losses.masked_mse(jnp.array(a), jnp.array(b), jnp.array(mask)), sum(wanted) / len(wanted), rel_tol=1e-6
+        embedding.masked_mse(jnp.array(a), jnp.array(b), jnp.array(mask)), sum(wanted) / len(wanted), rel_tol=1e-6
     )
-    assert losses.masked_mse(jnp.array(a), jnp.array(b), jnp.zeros((3, 5), bool)) == 0.0
+    assert embedding.masked_mse(jnp.array(a), jnp.array(b), jnp.zeros((3, 5), bool)) == 0.0
 
 
 def test_kl_divergence_against_a_loop() -> None:
@@ -33,12 +33,12 @@ def test_kl_divergence_against_a_loop() -> None:
         p = [math.exp(x) / sum(map(math.exp, t[i])) for x in t[i]]
         q = [math.exp(x) / sum(map(math.exp, s[i])) for x in s[i]]
         total += sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
-    assert math.isclose(losses.kl_divergence(jnp.array(s), jnp.array(t)), total / 4, rel_tol=1e-5)
+    assert math.isclose(embedding.kl_divergence(jnp.array(s), jnp.array(t)), total / 4, rel_tol=1e-5)
 
 
 def test_pair_cosines_against_a_loop() -> None:
     x = RNG.normal(size=(5, 7))
-    c = np.asarray(losses.pair_cosines(jnp.array(x)))
+    c = np.asarray(embedding.pair_cosines(jnp.array(x)))
     for i in range(5):
         for j in range(5):
             wanted = sum(a * b for a, b in zip(x[i], x[j], strict=True)) / math.sqrt(
@@ -48,10 +48,10 @@ def test_pair_cosines_against_a_loop() -> None:
 
 
 def test_unit_has_a_finite_gradient_at_zero_and_survives_huge_and_bfloat16_rows() -> None:
-    gradient = jax.grad(lambda x: losses.unit(x).sum())(jnp.zeros((2, 3)))
+    gradient = jax.grad(lambda x: embedding.unit(x).sum())(jnp.zeros((2, 3)))
     assert np.isfinite(gradient).all()
-    assert np.allclose(np.linalg.norm(losses.unit(jnp.full((1, 4), 1e15)), axis=-1), 1.0)
-    assert losses.unit(jnp.ones((1, 4), jnp.bfloat16)).dtype == jnp.float32
+    assert np.allclose(np.linalg.norm(embedding.unit(jnp.full((1, 4), 1e15)), axis=-1), 1.0)
+    assert embedding.unit(jnp.ones((1, 4), jnp.bfloat16)).dtype == jnp.float32
 
 
 def naive_info_nce(
@@ -80,9 +80,9 @@ def test_info_nce_against_loops(cosine, block):
     anchors, candidates, own = (rng.standard_normal(s).astype(np.float32) for s in ((6, 5), (11, 5), (6, 3, 5)))
     mask, own_mask = np.arange(11) != 8, rng.random((6, 3)) < 0.7
     keys = {"cosine": cosine, "block": block}
-    plain = losses.info_nce(anchors, candidates[:6], 0.5, **keys)
+    plain = embedding.info_nce(anchors, candidates[:6], 0.5, **keys)
     assert float(plain) == pytest.approx(naive_info_nce(anchors, candidates[:6], 0.5, cosine=cosine), rel=LOSS)
-    full = losses.info_nce(
+    full = embedding.info_nce(
         anchors,
         candidates,
         0.5,
@@ -102,21 +102,21 @@ def test_info_nce_leaves_out_what_shares_a_key_but_never_the_target(block):
     keys[:6] = anchor_keys
     shared = (anchor_keys[:, None] == keys).any(-1)
     assert 6 < shared.sum() < 40
-    found = losses.info_nce(
+    found = embedding.info_nce(
         anchors, candidates, 0.5, anchor_keys_nxG=anchor_keys, candidate_keys_mxG=jnp.asarray(keys), block=block
     )
     naive = naive_info_nce(anchors, candidates, 0.5, no_negative=lambda i, j: shared[i, j])
     assert float(found) == pytest.approx(naive, rel=LOSS)
     same = jnp.zeros((6, 1), int)
-    alone = losses.info_nce(anchors, candidates[:6], 0.5, anchor_keys_nxG=same, candidate_keys_mxG=same, block=block)
+    alone = embedding.info_nce(anchors, candidates[:6], 0.5, anchor_keys_nxG=same, candidate_keys_mxG=same, block=block)
     assert float(alone) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_info_nce_gradient_in_blocks_and_against_finite_differences():
     rng = np.random.default_rng(1)
     anchors, candidates = (rng.standard_normal((6, 4)).astype(np.float32) for _ in range(2))
-    plain = jax.grad(lambda a, c: losses.info_nce(a, c, 0.1), argnums=(0, 1))(anchors, candidates)
-    blocked = jax.grad(lambda a, c: losses.info_nce(a, c, 0.1, block=2), argnums=(0, 1))(anchors, candidates)
+    plain = jax.grad(lambda a, c: embedding.info_nce(a, c, 0.1), argnums=(0, 1))(anchors, candidates)
+    blocked = jax.grad(lambda a, c: embedding.info_nce(a, c, 0.1, block=2), argnums=(0, 1))(anchors, candidates)
     for one, other in zip(plain, blocked, strict=True):
         assert_close(one, other, 6, 2 * 2)
     a = anchors.astype(np.float64)
@@ -132,6 +132,6 @@ def test_info_nce_gradient_in_blocks_and_against_finite_differences():
 
 def test_info_nce_of_one_text_is_zero_and_of_equal_texts_log_n():
     x = np.ones((5, 3), np.float32)
-    assert float(losses.info_nce(x[:1], x[:1], 0.05)) == pytest.approx(0.0, abs=1e-6)
-    assert float(losses.info_nce(x, x, 0.05)) == pytest.approx(np.log(5), abs=1e-5)
-    assert np.isfinite(jax.grad(lambda x: losses.info_nce(x, x * 0, 0.05))(x * 1e30)).all()
+    assert float(embedding.info_nce(x[:1], x[:1], 0.05)) == pytest.approx(0.0, abs=1e-6)
+    assert float(embedding.info_nce(x, x, 0.05)) == pytest.approx(np.log(5), abs=1e-5)
+    assert np.isfinite(jax.grad(lambda x: embedding.info_nce(x, x * 0, 0.05))(x * 1e30)).all()

@@ -11,11 +11,18 @@ import numpy as np
 import pytest
 from commands import HANG
 
-from jdistill.data import mining
-from jdistill.data.mining import Rules, bm25_search, mine, pick, read_mined, scored_by
-from jdistill.data.triplets import read_triplets
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.data.sets.triplets import read_triplets
 from jdistill.mine import main
+from jdistill.retrieval import mining
+from jdistill.retrieval.mining import (
+    Rules,
+    bm25_search,
+    mine,
+    pick,
+    read_mined,
+    scored_by,
+)
 
 PASSAGES = ["the right answer", "near", "far", "The right answer .", "what is it", "near", "farther"]
 SCORES = np.array([0.9, 0.8, 0.7, 0.65, 0.6, 0.5, 0.4])

@@ -15,8 +15,8 @@ from parity import assert_close, excess
 from safetensors.numpy import load_file, save_file
 
 import jdistill
-from jdistill import convert
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.encoder.formats import hf
 from jdistill.models.bert import Bert
 from jdistill.models.matmul import Dense, matmul
 
@@ -44,8 +44,8 @@ def test_every_hidden_state_equals_transformers(kind: str, tmp_path: Path) -> No
     model = torch_model(kind, tmp_path)
     import torch
 
-    config = convert.read_config(tmp_path)
-    params = convert.from_hf(config, convert.read_tensors(tmp_path), kind)
+    config = hf.read_config(tmp_path)
+    params = hf.from_hf(config, hf.read_tensors(tmp_path), kind)
     rng = np.random.default_rng(1)
     ids, mask = rng.integers(3, 120, (5, 17)), np.ones((5, 17), int)
     for row, length in enumerate((17, 9, 1, 16, 4)):
@@ -92,10 +92,10 @@ def test_weights_go_to_hugging_face_and_back_exactly(kind: str) -> None:
         type_vocab_size=0 if kind == "distilbert" else 2,
     )
     params = random_params(config)
-    again = convert.from_hf(config, convert.to_hf(config, params), "memory")
-    flat = {"/".join(map(str, k)): v for k, v in convert.flatten_dict(params).items()}
-    assert flat.keys() == convert.parameter_shapes(config).keys()
-    for key, value in convert.flatten_dict(again, sep="/").items():
+    again = hf.from_hf(config, hf.to_hf(config, params), "memory")
+    flat = {"/".join(map(str, k)): v for k, v in hf.flatten_dict(params).items()}
+    assert flat.keys() == hf.parameter_shapes(config).keys()
+    for key, value in hf.flatten_dict(again, sep="/").items():
         np.testing.assert_array_equal(value, flat[key])
 
 
@@ -166,7 +166,7 @@ def test_sizes_of_the_paper(embedding: int, layers: int, hidden: int, stated: fl
         num_heads=hidden // 32,
         max_positions=512,
     )
-    count = convert.count_parameters(config, pooler=True)
+    count = hf.count_parameters(config, pooler=True)
     assert count == stated if stated == 9_493_632 else round(count / 1e6, 1) == stated / 1e6
 
 

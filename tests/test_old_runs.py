@@ -12,7 +12,7 @@ import pytest
 from commands import ROOT, command, run_inside
 from golden import GOLDEN
 
-from jdistill import loading
+from jdistill.encoder import loading
 
 
 @pytest.fixture

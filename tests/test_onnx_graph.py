@@ -13,8 +13,8 @@ import pytest
 from parity import assert_close
 from safetensors.numpy import load_file, save_file
 
-from jdistill import onnx_graph
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.export.onnx import graph
 
 SENTENCES = [
     "A man is playing a guitar.",
@@ -66,7 +66,7 @@ def batch(pad: int, length: int = 13) -> dict[str, np.ndarray]:
 
 def outputs(folder: Path, tokens: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Token vectors and sentence vectors of the saved graph."""
-    runtime = onnx_graph.session(onnx_graph.save(folder))
+    runtime = graph.session(graph.save(folder))
     feed = {item.name: tokens[item.name] for item in runtime.get_inputs()}
     token_vectors, sentence_vectors = runtime.run(["token_embeddings", "sentence_embedding"], feed)
     return token_vectors, sentence_vectors
@@ -137,8 +137,8 @@ def test_padding_changes_nothing(tmp_path: Path) -> None:
     tiny(tmp_path, "roberta", type_vocab_size=1)
     tokens = batch(1)
     short = {name: value[1:2, :5] for name, value in tokens.items()}
-    runtime = onnx_graph.session(onnx_graph.save(tmp_path))
-    assert_close(onnx_graph.run(runtime, tokens)[1], onnx_graph.run(runtime, short)[0], 48, 2 * 2)
+    runtime = graph.session(graph.save(tmp_path))
+    assert_close(graph.run(runtime, tokens)[1], graph.run(runtime, short)[0], 48, 2 * 2)
 
 
 def test_real_minilm_equals_sentence_transformers(tmp_path: Path) -> None:
@@ -151,10 +151,10 @@ def test_real_minilm_equals_sentence_transformers(tmp_path: Path) -> None:
     model = st.SentenceTransformer(str(source), device="cpu").double()
     want = model.encode(SENTENCES, batch_size=len(SENTENCES), convert_to_numpy=True)
     tokens = model.tokenizer(SENTENCES, padding=True, return_tensors="np")
-    path = onnx_graph.save(folder)
+    path = graph.save(folder)
     assert path == folder / "onnx" / "model.onnx"
     assert [item.name for item in path.parent.iterdir()] == ["model.onnx"], "nothing half-written is left"
-    got = onnx_graph.run(path, tokens)
+    got = graph.run(path, tokens)
     assert got.dtype == np.float32
     assert_close(got, want, 1536, 6)  # MiniLM's feed-forward width and layers
     proto = onnx.load(path)
@@ -198,7 +198,7 @@ def test_pooling_dense_and_normalize_equal_sentence_transformers(tmp_path: Path,
     with torch.no_grad():
         for module in stack:
             features = module.double()(features)
-    got = onnx_graph.run(onnx_graph.save(tmp_path), tokens)
+    got = graph.run(graph.save(tmp_path), tokens)
     assert got.shape == (4, 8)
     assert_close(got, features["sentence_embedding"].numpy(), 48, 4)  # two layers and two of Dense
 
@@ -224,7 +224,7 @@ def test_unsupported_and_damaged_folders_say_what_to_do(tmp_path: Path) -> None:
     def refused(words: str, **changes: Any) -> None:
         config.write_text(json.dumps({**good, **changes}))
         with pytest.raises(UserError, match=words):
-            onnx_graph.save(tmp_path)
+            graph.save(tmp_path)
         assert not (tmp_path / "onnx").exists()
 
     refused("'gpt2'.*bert, roberta, distilbert, electra", model_type="gpt2")
@@ -240,7 +240,7 @@ def test_unsupported_and_damaged_folders_say_what_to_do(tmp_path: Path) -> None:
     refused("model.safetensors is missing")
     config.write_text("{")
     with pytest.raises(UserError, match="config.json is missing or not valid JSON"):
-        onnx_graph.build(tmp_path)
+        graph.build(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -269,4 +269,4 @@ def test_unsupported_modules_are_named(tmp_path: Path, module: str, text: str, w
         (tmp_path / kind).mkdir()
         (tmp_path / kind / "config.json").write_text(text if kind == module else '{"pooling_mode": "mean"}')
     with pytest.raises(UserError, match=words):
-        onnx_graph.build(tmp_path)
+        graph.build(tmp_path)

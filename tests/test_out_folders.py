@@ -11,10 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from jdistill import files, folders
-from jdistill.errors import UserError
-from jdistill.folders import check_out, check_out_file, own_folder, replacing
-from jdistill.locks import only_one
+from jdistill.core import files, folders
+from jdistill.core.errors import UserError
+from jdistill.core.folders import (
+    check_out,
+    check_out_file,
+    own_folder,
+    replacing,
+)
+from jdistill.core.locks import only_one
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -173,7 +178,7 @@ def test_two_at_once_one_ends_and_the_other_is_told_who(tmp_path: Path) -> None:
 
 def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from jdistill.locks import only_one\n"
+        "import sys, time; from pathlib import Path; from jdistill.core.locks import only_one\n"
         "with only_one(Path(sys.argv[1]), Path('there'), 'a run'): print('held', flush=True); time.sleep(100)\n"
     )
     path = tmp_path / "lock"

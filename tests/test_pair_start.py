@@ -9,9 +9,14 @@ import pytest
 from conftest import make_decoder
 from simtde_setting import random_tokens
 
-from jdistill.encoder import Encoder
+from jdistill.encoder.encoder import Encoder
 from jdistill.models.pma import BRANCHES, iem, pma
-from jdistill.pair_start import mean_pma, similarity_iem, start_modules, usable_spread
+from jdistill.students.pma import (
+    mean_pma,
+    similarity_iem,
+    start_modules,
+    usable_spread,
+)
 
 D = 96
 

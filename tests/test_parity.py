@@ -11,8 +11,8 @@ from conftest import real_teacher_folder
 from parity import assert_close, excess, rounding
 
 import jdistill
-from jdistill.encoder import Encoder
-from jdistill.models.model import hidden_states
+from jdistill.encoder.encoder import Encoder
+from jdistill.models.registry import hidden_states
 
 TEXTS = ["A man is playing a guitar.", "Short", "The quick brown fox jumps over the lazy dog near the river bank."]
 

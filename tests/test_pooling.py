@@ -19,15 +19,15 @@ from transformers import PreTrainedTokenizerFast
 
 import jdistill
 from configs import distilface
-from jdistill import onnx_graph
-from jdistill.encoder import Encoder
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
 from jdistill.evals.poolers import EveryPooler, pooler_names
-from jdistill.export import export
-from jdistill.model_card import write_card
+from jdistill.export.card import write_card
+from jdistill.export.command import export
+from jdistill.export.onnx import graph
 from jdistill.models.pma import random_pma
 from jdistill.models.pooling import DISTILFACE, POOLERS, pool
-from jdistill.student import make_student
+from jdistill.students.transformer import make_student
 
 # DistilFACE's definitions: which hidden states (0: the embedding layer's output), joined how
 BY_HAND: dict[str, tuple[list[int] | slice, str]] = {
@@ -198,7 +198,7 @@ def test_an_empty_text_of_a_tokenizer_that_adds_nothing(name: str, tmp_path: Pat
     theirs = st.SentenceTransformer(str(tmp_path / "out"), device="cpu", trust_remote_code=name == "pma")
     assert_close(theirs.encode(["", "one"]), one, *sums)
     tokens = model.tokenizer(["", "one"], padding=True, return_tensors="np")
-    assert_close(onnx_graph.run(tmp_path / "out" / "onnx" / "model.onnx", tokens), one, *sums)
+    assert_close(graph.run(tmp_path / "out" / "onnx" / "model.onnx", tokens), one, *sums)
 
 
 def test_code_in_a_folder_needs_trust_and_weights_that_differ_are_refused(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jdistill.data.docstring_prose import prose_sentences
-from jdistill.data.python_docs import python_docs
+from jdistill.data.text.docstring_prose import prose_sentences
+from jdistill.data.text.python_docs import python_docs
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def test_they_read_like_sentences(sentences: list[str]) -> None:
 def test_the_same_in_another_process(sentences: list[str]) -> None:
     # With the log as commands have it, which puts a function of ours into the sys module, where this process may have none.
     code = (
-        "from jdistill.progress import setup_logging; setup_logging()\n"
-        "from jdistill.data.python_docs import python_docs; print(*python_docs(), sep='\\n')"
+        "from jdistill.core.progress import setup_logging; setup_logging()\n"
+        "from jdistill.data.text.python_docs import python_docs; print(*python_docs(), sep='\\n')"
     )
     env = {**os.environ, "PYTHONHASHSEED": "12345", "PYTHONIOENCODING": "utf-8"}
     ran = subprocess.run(

@@ -13,13 +13,20 @@ from parity import assert_close
 from test_export import in_a_process_without_jdistill
 
 import jdistill
-from jdistill import export as exporter
-from jdistill import onnx_encoder, torch_encoder, torch_int8
-from jdistill.data.sources import read_texts
-from jdistill.errors import UserError
-from jdistill.export import export, quantized, quantized_for_torch, write_files
-from jdistill.index import unit_rows
-from jdistill.torch_int8 import quantized_rows, smoothed
+from jdistill.core.errors import UserError
+from jdistill.data.text.sources import read_texts
+from jdistill.encoder import torch_backend
+from jdistill.export import command as exporter
+from jdistill.export import torch_int8
+from jdistill.export.command import (
+    export,
+    quantized,
+    quantized_for_torch,
+    write_files,
+)
+from jdistill.export.onnx import runtime
+from jdistill.export.torch_int8 import quantized_rows, smoothed
+from jdistill.retrieval.index import unit_rows
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +45,7 @@ TEXTS = ["A man is playing a guitar.", "Someone plays the guitar.", "The stock m
 
 def test_int8_is_a_quarter_as_large_and_close(minilm: Path) -> None:
     assert [path.name for path in (minilm / "onnx").iterdir()] == ["model_int8.onnx"]
-    model, int8 = jdistill.load(str(minilm)), onnx_encoder.load(str(minilm), "onnx/model_int8.onnx")
+    model, int8 = jdistill.load(str(minilm)), runtime.load(str(minilm), "onnx/model_int8.onnx")
     assert int8.num_bytes < 0.3 * (minilm / "model.safetensors").stat().st_size and int8.dim == 384
     ours, theirs = model.encode(TEXTS), int8.encode(TEXTS, batch_size=16)
     assert (unit_rows(ours) * unit_rows(theirs)).sum(1).mean() > 0.985
@@ -68,7 +75,7 @@ def test_int8_for_torch_in_a_process_without_jdistill(minilm: Path) -> None:
         assert (ours * theirs).sum(1).mean() > 0.985
         assert theirs[0] @ theirs[1] > 0.6 > theirs[0] @ theirs[2]
     with pytest.raises(UserError, match="carries code .int8_transformer.py., run only by"):
-        torch_encoder.load(str(dynamic))
+        torch_backend.load(str(dynamic))
 
 
 def test_rows_of_int8_are_within_half_a_step_and_smoothing_changes_no_product() -> None:
@@ -108,10 +115,10 @@ def test_the_float_graph_by_the_onnx_backend_equals_flax(tmp_path: Path) -> None
     export(model, tmp_path / "out", onnx=True)
     texts = sentences(30)
     np.testing.assert_allclose(
-        onnx_encoder.load(str(tmp_path / "out")).encode(texts, batch_size=7), model.encode(texts), atol=1e-5
+        runtime.load(str(tmp_path / "out")).encode(texts, batch_size=7), model.encode(texts), atol=1e-5
     )
     with pytest.raises(UserError, match="has no onnx/model_int8.onnx; python -m jdistill.export"):
-        onnx_encoder.load(str(tmp_path / "out"), "onnx/model_int8.onnx")
+        runtime.load(str(tmp_path / "out"), "onnx/model_int8.onnx")
 
 
 def test_a_calibrated_graph_and_one_that_strays(
@@ -123,7 +130,7 @@ def test_a_calibrated_graph_and_one_that_strays(
     path = quantized(model, tmp_path / "out", "int8-calibrated", sentences(64))
     assert path.name == "model_int8_calibrated.onnx"
     assert sorted(p.name for p in path.parent.iterdir()) == ["model.onnx", path.name]
-    found = onnx_encoder.load(str(tmp_path / "out"), f"onnx/{path.name}").encode(sentences(20))
+    found = runtime.load(str(tmp_path / "out"), f"onnx/{path.name}").encode(sentences(20))
     assert (unit_rows(found) * unit_rows(model.encode(sentences(20)))).sum(1).mean() > 0.9
     monkeypatch.setattr(exporter, "LEAST_COSINE", 1.01)
     with pytest.raises(UserError, match="mean cosine of 0.9.* below 1.01; nothing was written"):

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jdistill.data.readers import MAX_CHARS, rows_of
-from jdistill.data.sources import read_texts
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.data.text.readers import MAX_CHARS, rows_of
+from jdistill.data.text.sources import read_texts
 
 TEXTS = ["The cat sat.", "Ein Käse, bitte.", "猫が座った。"]
 

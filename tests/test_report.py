@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jdistill.errors import UserError
-from jdistill.report import main, read_metrics, write_report
-from jdistill.report_page import best_point, retention, smooth
+from jdistill.core.errors import UserError
+from jdistill.report.command import main, read_metrics, write_report
+from jdistill.report.page import best_point, retention, smooth
 
 PNG = b"\x89PNG\r\n\x1a\n"
 CONFIG = {"method": "simtde", "teacher": "pkg:some teacher/model", "batch_size": 64, "loss": {"alpha": 0.5}}

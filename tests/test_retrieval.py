@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jdistill import loading, torch_encoder
-from jdistill.data.beir import beir_queries, read_collection, write_collection
-from jdistill.data.python_docs import python_docs
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
+from jdistill.data.sets.beir import beir_queries, read_collection, write_collection
+from jdistill.data.text.python_docs import python_docs
+from jdistill.encoder import loading, torch_backend
 from jdistill.evals.retrieval import evaluate_retrieval, measures, search
-from jdistill.progress import log
 
 DOCUMENTS = [("d1", "T", "10"), ("d2", "", "20"), ("d3", "T", "30"), ("d4", "T", "40")] + [
     (f"far{i}", "T", str(100 + i)) for i in range(12)
@@ -179,7 +179,7 @@ def documentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_torch_and_flax_rank_alike(documentation: Path, real_teacher: str) -> None:
     pytest.importorskip("sentence_transformers")
     found = read_collection(documentation)
-    flax, torch = loading.load(real_teacher), torch_encoder.load(real_teacher)
+    flax, torch = loading.load(real_teacher), torch_backend.load(real_teacher)
     ours, theirs = search(flax, found, flax).ranking, search(torch, found, torch).ranking
     assert flax.dim == torch.dim and flax.num_params <= torch.num_params  # torch's has the pooler too
     assert len(found.queries) == 30

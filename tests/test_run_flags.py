@@ -9,7 +9,7 @@ import pytest
 from absl import flags
 from commands import ROOT, run
 
-from jdistill.run_flags import define_config, parse
+from jdistill.config.flags import define_config, parse
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from commands import HANG, free_port
 from ibkd_setting import IN_TWO_PROCESSES, of_devices
 from simtde_setting import setting
 
-from jdistill.step import make_gradient
+from jdistill.train.step import make_gradient
 
 SCRIPT = Path(__file__).with_name("sharded_gradients.py")
 

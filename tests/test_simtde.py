@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from simtde_setting import VARIANTS, config, random_tokens, setting, small_teacher, start
 
-from jdistill.compact_start import block_output, compact_start
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.feeds.stage import Method
 from jdistill.methods import simtde
-from jdistill.methods.contract import Method
-from jdistill.step import make_gradient
+from jdistill.students.compact import block_output, compact_start
+from jdistill.train.step import make_gradient
 
 
 def loss_of(method: Method, batch: dict, params=None) -> tuple[float, dict]:

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 from commands import HANG
 
-from jdistill.data import sources
-from jdistill.data.sources import read_texts, resolve
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.data.text import sources
+from jdistill.data.text.sources import read_texts, resolve
 
 
 def write(path: Path, content: str | bytes) -> str:

@@ -19,11 +19,11 @@ from ml_collections import ConfigDict
 
 import jdistill
 from configs import ibkd as config_file
-from jdistill.checkpoint import Checkpoints
-from jdistill.data.triplets import read_triplets
-from jdistill.export import load_student
-from jdistill.methods.contract import Method, Start
-from jdistill.run import open_stage, prepare
+from jdistill.data.sets.triplets import read_triplets
+from jdistill.export.command import load_student
+from jdistill.feeds.stage import Method, Start
+from jdistill.run.stages import open_stage, prepare
+from jdistill.train.checkpoint import Checkpoints
 
 
 def command(folder: Path, workdir: str, *more: str) -> list[str]:

@@ -13,12 +13,12 @@ from commands import command, run_inside
 from conftest import make_decoder, make_encoder, save_encoder
 from ml_collections import ConfigDict
 
-from jdistill.encoder import Encoder
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.stage import check_start
 from jdistill.methods import METHODS
-from jdistill.methods.contract import check_start
 from jdistill.models.pma import random_pma
-from jdistill.student import make_student
+from jdistill.students.transformer import make_student
 
 
 def config(name: str, changes: dict[str, object]) -> ConfigDict:

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import jdistill
-from jdistill.data.sts_files import read_scored_pairs, sts_sentences, sts_tasks
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
+from jdistill.data.sets.sts import read_scored_pairs, sts_sentences, sts_tasks
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts, spearman
-from jdistill.progress import log
 
 MINILM = {"STS-B": 82.03, "SICK-R": 77.15}
 

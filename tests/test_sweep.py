@@ -13,12 +13,12 @@ from jax.experimental.compilation_cache import compilation_cache
 from ml_collections import ConfigDict
 
 from configs import distilface as config_file
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
 from jdistill.models.pooling import DISTILFACE
-from jdistill.sweep import sweep
-from jdistill.sweep_page import best_by_value, over_seeds
-from jdistill.sweep_space import parse_space
-from jdistill.train import Diverged
+from jdistill.report.sweep import best_by_value, over_seeds
+from jdistill.sweep.command import sweep
+from jdistill.sweep.space import parse_space
+from jdistill.train.loop import Diverged
 
 
 @pytest.mark.parametrize(

@@ -17,20 +17,20 @@ from safetensors.numpy import load_file
 from simtde_setting import random_tokens
 
 from configs import bilstm_sra_task
-from jdistill import export as exporter
-from jdistill.bilstm_start import make_bilstm, make_tokenizer
-from jdistill.classifier import Classifier, load_classifier, save_head
-from jdistill.data.sentence_split import split_sentences
-from jdistill.data.task_augment import WordsByTag, task_variants, variant
-from jdistill.data.tasks import Split, Task, read_task
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.data.sets.task_augment import WordsByTag, task_variants, variant
+from jdistill.data.sets.tasks import Split, Task, read_task
+from jdistill.data.text.sentences import split_sentences
+from jdistill.encoder.classifier import Classifier, load_classifier, save_head
 from jdistill.evals.classify import classification_scores
-from jdistill.export import export
-from jdistill.labelled import read_labelled, task_results
+from jdistill.export import command as exporter
+from jdistill.export.command import export
+from jdistill.feeds.stage import Start
+from jdistill.feeds.task import read_labelled, task_results
 from jdistill.methods import METHODS
-from jdistill.methods.contract import Start
 from jdistill.models import classifier_head
 from jdistill.models.classifier_head import random_head
+from jdistill.students.bilstm import make_bilstm, make_tokenizer
 
 
 def senteval(folder: Path) -> Path:

@@ -16,8 +16,8 @@ import pytest
 from commands import ROOT, environment, run, run_inside, wait_for_step
 from conftest import make_encoder, save_encoder, sentences
 
-from jdistill.checkpoint import Checkpoints
-from jdistill.export import load_student
+from jdistill.export.command import load_student
+from jdistill.train.checkpoint import Checkpoints
 
 
 def command(folder: Path, teacher: Path, workdir: str = "run", **keys: object) -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 from simtde_setting import setting
 
 from configs import simtde as config_file
-from jdistill.data.batches import Batches
-from jdistill.train import Data, train
+from jdistill.data.batching.batches import Batches
+from jdistill.train.loop import Data, train
 
 
 def test_the_teachers_answers_are_no_part_of_the_training_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import f1_score, precision_score, recall_score
 from test_tasks import flavour
 
-from jdistill.data.tasks import read_task
+from jdistill.data.sets.tasks import read_task
 from jdistill.evals.pair_labels import best_threshold, pair_scores
 from jdistill.evals.transfer import evaluate_transfer
 from jdistill.evaluate import main

@@ -10,9 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jdistill.data.batches import TokenTable
-from jdistill.data.triplets import TripletTokens, passage_columns, read_triplets, remove_evaluation_rows, same_texts
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.data.batching.batches import TokenTable
+from jdistill.data.sets.triplets import (
+    TripletTokens,
+    passage_columns,
+    read_triplets,
+    remove_evaluation_rows,
+    same_texts,
+)
 
 
 def write(path: Path, rows: list[dict]) -> str:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jdistill.data.vectors import read_vectors
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.data.text.vectors import read_vectors
 
 TEXTS = ["one", "zwei Käse", "三"]
 VECTORS = np.arange(1, 13, dtype=np.float32).reshape(3, 4)

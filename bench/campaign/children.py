@@ -211,7 +211,7 @@ def _child(launch: Launch, process: int, port: int, guarded: Path, part: Path) -
         code = _command(launch.module)
     if launch.learnt:
         _learn(launch.learnt)
-    if not code:  # after an error a command leaves at once (jdistill.errors.leave)
+    if not code:  # after an error a command leaves at once (jdistill.core.errors.leave)
         threading._shutdown()
         atexit._run_exitfuncs()
     told["calls"], told["failed"] = faults.disarm()

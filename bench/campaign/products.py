@@ -114,7 +114,7 @@ def _state(folder: Path, step: int) -> str:
     import jax
     import numpy as np
 
-    from jdistill.checkpoint import Checkpoints
+    from jdistill.train.checkpoint import Checkpoints
 
     try:
         checkpoints = Checkpoints(folder, 1000)

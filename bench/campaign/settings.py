@@ -121,8 +121,8 @@ def write_inputs(folder: Path) -> Callable[[], object]:
         from test_sts import write_stsb
         from test_tasks import flavour
 
-        from jdistill.classifier import Classifier, save_head
-        from jdistill.export import export
+        from jdistill.encoder.classifier import Classifier, save_head
+        from jdistill.export.command import export
         from jdistill.models.classifier_head import random_head
 
         folder.mkdir(parents=True)
@@ -159,7 +159,7 @@ def make_bilstm_student() -> object:
     from simtde_setting import random_tokens
 
     from configs import bilstm_sra
-    from jdistill.bilstm_start import make_bilstm, make_tokenizer
+    from jdistill.students.bilstm import make_bilstm, make_tokenizer
 
     cfg, start = bilstm_sra.get_config(), make_encoder(num_layers=1)
     cfg.update_from_flattened_dict(OF_BILSTM)

@@ -1,0 +1,1 @@
+"""Evaluations: from an encoder and data to numbers."""

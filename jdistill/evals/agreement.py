@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from jdistill.core.progress import log
 from jdistill.evals.sts import spearman
-from jdistill.index import unit_rows
-from jdistill.progress import log
+from jdistill.retrieval.index import unit_rows
 
 NEIGHBOURS = 10
 NEAR_PAIRS = 3  # of each text; as many random pairs are drawn

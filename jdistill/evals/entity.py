@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill.data.readers import regular
-from jdistill.encoder import TextEncoder
-from jdistill.errors import UserError
-from jdistill.index import unit_rows
-from jdistill.progress import log
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
+from jdistill.data.text.readers import regular
+from jdistill.encoder.encoder import TextEncoder
+from jdistill.retrieval.index import unit_rows
 
 COLUMNS = ("query", "entity", "label")
 TIE = 1e-6  # cosines nearer than this are equal: the same text varies by as much with the batch it is encoded in

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill.data.sts_files import sts_tasks
-from jdistill.encoder import TextEncoder
-from jdistill.errors import UserError
-from jdistill.index import unit_rows
+from jdistill.core.errors import UserError
+from jdistill.data.sets.sts import sts_tasks
+from jdistill.encoder.encoder import TextEncoder
+from jdistill.retrieval.index import unit_rows
 
 POSITIVE = 4.0  # pairs of STS-B (0 to 5) with a score from here on mean the same
 SAMPLE = 10_000  # texts of the covariance, as in the paper

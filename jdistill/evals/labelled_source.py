@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill.data.hub import dataset_splits
-from jdistill.data.labelled_pairs import Pairs, read_pairs
-from jdistill.data.sources import local_path
-from jdistill.encoder import TextEncoder
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
+from jdistill.data.sets.pairs import Pairs, read_pairs
+from jdistill.data.text.hub import dataset_splits
+from jdistill.data.text.sources import local_path
+from jdistill.encoder.encoder import TextEncoder
+from jdistill.encoder.pair_scorer import PairScorer, pair_vectors
 from jdistill.evals.pair_labels import average_precision, pair_scores
-from jdistill.index import row_cosines
 from jdistill.models.pma import BRANCHES
-from jdistill.pair_scorer import PairScorer, pair_vectors
-from jdistill.progress import log
+from jdistill.retrieval.index import row_cosines
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jdistill.encoder import Encoder, TextEncoder
-from jdistill.errors import UserError
-from jdistill.models.model import ModelConfig, hidden_states
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log, progress
+from jdistill.data.batching.padding import batches_by_length
+from jdistill.encoder.encoder import Encoder, TextEncoder
 from jdistill.models.pooling import DISTILFACE, POOLERS, known, pool
-from jdistill.padding import batches_by_length
-from jdistill.progress import log, progress
+from jdistill.models.registry import ModelConfig, hidden_states
 
 BATCH = 64
 

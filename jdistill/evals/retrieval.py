@@ -10,11 +10,11 @@ from typing import Protocol
 import numpy as np
 import pytrec_eval
 
-from jdistill import index
-from jdistill.data.collection import Collection
-from jdistill.data.retrieval_sets import read_collections
-from jdistill.encoder import TextEncoder
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.data.sets.collection import Collection
+from jdistill.data.sets.collections import read_collections
+from jdistill.encoder.encoder import TextEncoder
+from jdistill.retrieval import index
 
 DEPTH = 1000  # the deepest cut of a measure
 QUERIES_AT_ONCE = 64  # whose proposed documents a scorer ranks in one call

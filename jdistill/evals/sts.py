@@ -9,11 +9,16 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.stats import spearmanr
 
-from jdistill.data.sts_files import USUAL_PAIRS, Task, read_scored_pairs, sts_tasks
-from jdistill.encoder import TextEncoder
-from jdistill.errors import UserError
-from jdistill.index import row_cosines
-from jdistill.progress import log
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
+from jdistill.data.sets.sts import (
+    USUAL_PAIRS,
+    Task,
+    read_scored_pairs,
+    sts_tasks,
+)
+from jdistill.encoder.encoder import TextEncoder
+from jdistill.retrieval.index import row_cosines
 
 
 class Scorer(Protocol):

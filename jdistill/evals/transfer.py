@@ -11,11 +11,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from jdistill.data.tasks import Split, Task
-from jdistill.encoder import TextEncoder
+from jdistill.data.sets.tasks import Split, Task
+from jdistill.encoder.encoder import TextEncoder
 from jdistill.evals.classify import classification_scores
 from jdistill.evals.pair_labels import pair_scores
-from jdistill.index import unit_rows
+from jdistill.retrieval.index import unit_rows
 
 PENALTIES = (0.25, 1.0, 4.0, 16.0, 64.0)  # C, chosen on dev
 

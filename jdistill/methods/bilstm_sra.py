@@ -9,12 +9,18 @@ from __future__ import annotations
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from jdistill.bilstm_start import check_bilstm, make_bilstm, make_tokenizer
-from jdistill.encoder import Encoder
-from jdistill.errors import UserError
-from jdistill.losses import mse, pair_cosines, unit
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree
-from jdistill.student import representer
+from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.stage import (
+    Array,
+    Method,
+    Stage,
+    Start,
+    Tree,
+)
+from jdistill.losses.embedding import mse, pair_cosines, unit
+from jdistill.students.bilstm import check_bilstm, make_bilstm, make_tokenizer
+from jdistill.students.transformer import representer
 
 OVER_TIME = ("max", "final")
 TARGETS = ("vectors", "pairs")

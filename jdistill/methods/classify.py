@@ -13,15 +13,22 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-from jdistill.bilstm_start import check_bilstm, make_bilstm, make_tokenizer
-from jdistill.encoder import Encoder
-from jdistill.errors import UserError
-from jdistill.losses import mse
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
+from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.stage import (
+    Array,
+    Method,
+    Stage,
+    Start,
+    Tree,
+    scalars,
+)
+from jdistill.losses.embedding import mse
 from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.classifier_head import logits, random_head
-from jdistill.student import representer
-from jdistill.student_shape import check_pooler
+from jdistill.students.bilstm import check_bilstm, make_bilstm, make_tokenizer
+from jdistill.students.shape import check_pooler
+from jdistill.students.transformer import representer
 
 SCRATCH = "scratch"
 

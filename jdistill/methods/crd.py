@@ -12,11 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill.errors import UserError
-from jdistill.losses import HIGHEST, unit
+from jdistill.core.errors import UserError
+from jdistill.feeds.stage import (
+    Array,
+    Method,
+    Stage,
+    Start,
+    Tree,
+    scalars,
+)
+from jdistill.losses.embedding import HIGHEST, unit
 from jdistill.methods import finetune
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
-from jdistill.student import make_student, representer
+from jdistill.students.transformer import make_student, representer
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:

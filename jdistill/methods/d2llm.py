@@ -1,6 +1,6 @@
 """D2LLM: Decomposed and Distilled Large Language Models for Semantic Search (Liao et al., ACL 2024).
 
-A language model judges pairs (jdistill.judge), and a bi-encoder on the same model learns its scores: low-rank adapters, pooling by
+A language model judges pairs (jdistill.teachers.judge), and a bi-encoder on the same model learns its scores: low-rank adapters, pooling by
 multihead attention (PMA, eq. 4 and 5) and an interaction module (IEM, eq. 6) in the place of the judge's attention between the texts.
 First, if asked for, the judge itself is tuned on labelled pairs (Appendix D).
 """
@@ -15,9 +15,18 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-from jdistill.encoder import Encoder
-from jdistill.errors import UserError
-from jdistill.imitation import (
+from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.stage import (
+    Array,
+    Method,
+    Stage,
+    Start,
+    Tree,
+    scalars,
+)
+from jdistill.losses.embedding import over_row_blocks, unit
+from jdistill.losses.imitation import (
     FORMS,
     WEIGHTS,
     contrastive_imitation,
@@ -26,15 +35,13 @@ from jdistill.imitation import (
     rank_imitation,
     score_imitation,
 )
-from jdistill.losses import over_row_blocks, unit
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
 from jdistill.models import lora
-from jdistill.models.model import hidden_states
 from jdistill.models.pma import BRANCHES, iem, iem_matrix
 from jdistill.models.pooling import last_token_pool, pool_each
-from jdistill.pair_start import STARTS, start_modules
-from jdistill.student import make_student
-from jdistill.student_shape import check_student
+from jdistill.models.registry import hidden_states
+from jdistill.students.pma import STARTS, start_modules
+from jdistill.students.shape import check_student
+from jdistill.students.transformer import make_student
 
 INTERACTIONS = ("dual", "single", "cosine")
 POOLINGS = ("pma", "mean", "lasttoken")

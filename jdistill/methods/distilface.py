@@ -11,13 +11,20 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill import losses
-from jdistill.encoder import Encoder
-from jdistill.errors import UserError
-from jdistill.losses import HIGHEST, info_nce
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
-from jdistill.student import make_student, representer, to_teacher
-from jdistill.student_shape import check_student
+from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.stage import (
+    Array,
+    Method,
+    Stage,
+    Start,
+    Tree,
+    scalars,
+)
+from jdistill.losses import embedding
+from jdistill.losses.embedding import HIGHEST, info_nce
+from jdistill.students.shape import check_student
+from jdistill.students.transformer import make_student, representer, to_teacher
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
@@ -70,8 +77,8 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         metrics = {"info_nce": contrast}
         total = contrast
         if loss.distil:
-            mine_nxT = losses.unit(jnp.dot(first_nxD, params["W"], precision=HIGHEST))
-            metrics["distil_loss"] = (1.0 - (mine_nxT * losses.unit(batch["teacher"])).sum(-1)).mean()
+            mine_nxT = embedding.unit(jnp.dot(first_nxD, params["W"], precision=HIGHEST))
+            metrics["distil_loss"] = (1.0 - (mine_nxT * embedding.unit(batch["teacher"])).sum(-1)).mean()
             total = total + frozen["distil"] * metrics["distil_loss"]
         return total, metrics | {"loss": total}
 

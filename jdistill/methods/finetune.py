@@ -13,14 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill.encoder import Encoder
-from jdistill.errors import UserError
-from jdistill.losses import info_nce
+from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.stage import (
+    Array,
+    Method,
+    Stage,
+    Start,
+    Tree,
+    scalars,
+)
+from jdistill.losses.embedding import info_nce
 from jdistill.methods import information
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
 from jdistill.models.pooling import POOLERS
-from jdistill.student import representer
-from jdistill.student_shape import check_student
+from jdistill.students.shape import check_student
+from jdistill.students.transformer import representer
 
 PROJECTION_STARTS = ("pca", "random")
 SAMPLE_TEXTS = 4096  # texts that the PCA start is fitted to

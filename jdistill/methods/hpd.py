@@ -11,13 +11,19 @@ import dataclasses
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill import losses
-from jdistill.encoder import Encoder
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.stage import (
+    Array,
+    Method,
+    Stage,
+    Start,
+    Tree,
+)
+from jdistill.losses import embedding
 from jdistill.methods import finetune
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree
-from jdistill.student import make_student, representer
-from jdistill.student_shape import check_student
+from jdistill.students.shape import check_student
+from jdistill.students.transformer import make_student, representer
 
 SAMPLE_TEXTS = 20_000  # texts whose teacher vectors the PCA is fitted to
 
@@ -61,7 +67,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
     ) -> tuple[Array, dict[str, Array]]:
-        loss = losses.mse(reps["output"], batch["teacher"] @ frozen["axes"])
+        loss = embedding.mse(reps["output"], batch["teacher"] @ frozen["axes"])
         return loss, {"loss": loss}
 
     return Method({"student": student.weights()}, student, frozen, representer(student, cfg.dtype), objective)

@@ -11,11 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill.errors import UserError
-from jdistill.losses import HIGHEST, info_nce
+from jdistill.core.errors import UserError
+from jdistill.feeds.stage import (
+    Array,
+    Method,
+    Stage,
+    Start,
+    Tree,
+    scalars,
+)
+from jdistill.losses.embedding import HIGHEST, info_nce
 from jdistill.methods import finetune, information
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
-from jdistill.student import make_student, representer, to_teacher
+from jdistill.students.transformer import make_student, representer, to_teacher
 
 SIMILARITIES = ("cosine", "bilinear")
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import jax
 from ml_collections import ConfigDict
 
-from jdistill.errors import UserError
-from jdistill.hsic import ESTIMATORS, FEWEST_ROWS, KERNELS, hsic
+from jdistill.core.errors import UserError
+from jdistill.losses.hsic import (
+    ESTIMATORS,
+    FEWEST_ROWS,
+    KERNELS,
+    hsic,
+)
 
 Array = jax.Array
 

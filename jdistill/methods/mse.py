@@ -6,10 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill import losses
+from jdistill.feeds.stage import (
+    Array,
+    Method,
+    Stage,
+    Start,
+    Tree,
+)
+from jdistill.losses import embedding
 from jdistill.methods import finetune
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree
-from jdistill.student import make_student, representer, to_teacher
+from jdistill.students.transformer import make_student, representer, to_teacher
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
@@ -25,7 +31,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
     ) -> tuple[Array, dict[str, Array]]:
         Ws_nxT = jnp.dot(reps["sentence"].astype(jnp.float32), params["W"])
-        loss = losses.mse(Ws_nxT, batch["teacher"])
+        loss = embedding.mse(Ws_nxT, batch["teacher"])
         return loss, {"loss": loss}
 
     return Method({"student": student.weights(), "W": W_DxT}, student, {}, representer(student, cfg.dtype), objective)

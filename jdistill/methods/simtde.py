@@ -14,15 +14,22 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill import losses
-from jdistill.encoder import Encoder
-from jdistill.errors import UserError
-from jdistill.methods.contract import Array, Method, Stage, Start, Tree, scalars
+from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.stage import (
+    Array,
+    Method,
+    Stage,
+    Start,
+    Tree,
+    scalars,
+)
+from jdistill.losses import embedding
 from jdistill.models.bert import BertConfig, embedding_output
-from jdistill.models.model import hidden_states
 from jdistill.models.pooling import pool
-from jdistill.student import make_student
-from jdistill.student_shape import check_student
+from jdistill.models.registry import hidden_states
+from jdistill.students.shape import check_student
+from jdistill.students.transformer import make_student
 
 SENTENCE_LOSSES = ("mse", "kl", "pair_mse", "pair_mae")
 TOKEN_LOSSES = ("block", "table", "none")
@@ -90,7 +97,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
         if teacher_layers:
             targets = jax.lax.stop_gradient(hidden_states(whole, frozen["teacher"], batch["ids"], batch["mask"], dtype))
             terms = [
-                losses.masked_mse(reps[f"hidden_{k}"], targets[layer], batch["mask"])
+                embedding.masked_mse(reps[f"hidden_{k}"], targets[layer], batch["mask"])
                 for k, layer in enumerate(teacher_layers)
             ]
             metrics["hidden_loss"] = jnp.stack(terms).mean()
@@ -100,14 +107,14 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     def _token_loss(params: Tree, teacher: Tree, reps: dict[str, Array], batch: dict[str, Array]) -> Array:
         if loss.token == "block":
             target = _teacher_block(teacher, batch["ids"], whole)
-            return losses.masked_mse(reps["tokens"], target, batch["mask"])
+            return embedding.masked_mse(reps["tokens"], target, batch["mask"])
         # The whole table: every entry of the vocabulary at the first position, through both blocks (eq. 1 with I =
         # the vocabulary).
         every_Vx1 = jnp.arange(config.vocab_size)[:, None]
         compact = embedding_output(config, params["student"]["model"]["embeddings"], every_Vx1, dtype)
         project = params["student"]["model"].get("project")
         mine = compact if project is None else compact @ project["kernel"].astype(dtype) + project["bias"].astype(dtype)
-        return losses.mse(mine, _teacher_block(teacher, every_Vx1, whole))
+        return embedding.mse(mine, _teacher_block(teacher, every_Vx1, whole))
 
     return Method(params, encoder, frozen, represent, objective)
 
@@ -175,10 +182,10 @@ def _sentence_loss(student_BxD: Array, teacher_BxD: Array, loss: ConfigDict) -> 
     if loss.normalize:
         # Of length sqrt(D), so that an element is of order one and alpha weighs terms of like size.
         length = student_BxD.shape[-1] ** 0.5
-        student_BxD, teacher_BxD = length * losses.unit(student_BxD), length * losses.unit(teacher_BxD)
+        student_BxD, teacher_BxD = length * embedding.unit(student_BxD), length * embedding.unit(teacher_BxD)
     if loss.sentence == "mse":
-        return losses.mse(student_BxD, teacher_BxD)
+        return embedding.mse(student_BxD, teacher_BxD)
     if loss.sentence == "kl":
-        return losses.kl_divergence(student_BxD, teacher_BxD)
-    difference_BxB = losses.pair_cosines(student_BxD) - losses.pair_cosines(teacher_BxD)
+        return embedding.kl_divergence(student_BxD, teacher_BxD)
+    difference_BxB = embedding.pair_cosines(student_BxD) - embedding.pair_cosines(teacher_BxD)
     return jnp.square(difference_BxB).mean() if loss.sentence == "pair_mse" else jnp.abs(difference_BxB).mean()

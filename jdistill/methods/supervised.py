@@ -6,10 +6,10 @@ import dataclasses
 
 from ml_collections import ConfigDict
 
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
+from jdistill.feeds.stage import Method, Stage, Start
 from jdistill.methods import finetune
-from jdistill.methods.contract import Method, Stage, Start
-from jdistill.student import make_student
+from jdistill.students.transformer import make_student
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:

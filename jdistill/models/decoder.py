@@ -161,7 +161,7 @@ class Decoder(nn.Module):
 
         ids_BxL: int32 token ids; padding may stand on either side. mask_BxL: bool or int, true for tokens. With
         `deterministic=False` dropout draws from the rng stream "dropout". packed: segments and positions, int32 [B, L] each, of
-        several texts in one row: a token sees its own segment and segment 0, the beginning that they share (jdistill.packing) or,
+        several texts in one row: a token sees its own segment and segment 0, the beginning that they share (jdistill.teachers.prefix_packing) or,
         masked, padding alone (data.packed_rows).
         """
         c = self.config

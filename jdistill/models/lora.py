@@ -17,9 +17,9 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import save_file
 
-from jdistill.errors import UserError
-from jdistill.json_files import read_settings
-from jdistill.tensor_files import float_tensor, load_tensors
+from jdistill.core.errors import UserError
+from jdistill.core.json_files import read_settings
+from jdistill.encoder.formats.tensors import float_tensor, load_tensors
 
 Array = jax.Array
 Tree = Any

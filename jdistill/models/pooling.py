@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jdistill.errors import UserError
+from jdistill.core.errors import UserError
 from jdistill.models.pma import heads_for, pma, pma_of_each
 
 Array = jax.Array

@@ -1,0 +1,1 @@
+"""The config file, its keys with their ranges, and the command line."""

@@ -1,0 +1,128 @@
+"""A config file as --config names it: read, its variant applied, the keys of the command line held against it.
+
+ml_collections does the same, but tells of a file that is not there when its first key is read, and of an unknown key only its name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from absl import flags
+from ml_collections import ConfigDict
+
+from jdistill.core.errors import UserError
+from jdistill.core.files import flat
+
+EXAMPLE = "--config configs/NAME.py or configs/NAME.py:VARIANT"
+
+
+class ConfigFile(flags.ArgumentParser):
+    """The parser of the flag --config; every fault is a UserError that names the file or key."""
+
+    def parse(self, path: str) -> ConfigDict:
+        """The locked config of FILE or FILE:VARIANT, if it has all keys that the command line sets."""
+        config = read_config(path)
+        config.lock()
+        # sys.argv, as ml_collections' own flag, which then sets the keys.
+        check_keys(config, flags.FLAGS.read_flags_from_files(sys.argv, force_gnu=False))
+        return config
+
+    def flag_type(self) -> str:
+        return "config file"
+
+
+def read_config(source: str) -> ConfigDict:
+    """The config of FILE or FILE:VARIANT.
+
+    Raises UserError for a file that is not there, is no Python, fails, or gives no ConfigDict, and for an unknown variant.
+    """
+    name, colon, variant = source.partition(":")
+    path = Path(name)
+    if not name or not path.is_file():
+        raise UserError(
+            f"--config={source}: {_not_there(path) if name else 'no file is named'}; give {EXAMPLE}{_others(path)}"
+        )
+    module = _within(path, lambda: _run(path))
+    get_config = getattr(module, "get_config", None)
+    if not callable(get_config):
+        raise UserError(f"--config={source}: {path} has no function get_config(), which is to return a ConfigDict")
+    arguments = [variant] if colon else []
+    try:
+        inspect.signature(get_config).bind(*arguments)
+    except TypeError:
+        what = f"has no variants; leave :{variant} away" if colon else f"needs a variant: --config={path}:VARIANT"
+        raise UserError(f"--config={source}: {path} {what}") from None
+    config = _within(path, lambda: get_config(*arguments))
+    if not isinstance(config, ConfigDict):
+        raise UserError(f"--config={source}: get_config() of {path} returns {type(config).__name__}, not a ConfigDict")
+    return config
+
+
+def _run(path: Path) -> ModuleType:
+    """The file as a module. Not by import, whose compiled copy would stand for a file that was changed in the same second."""
+    module = sys.modules["config_file"] = ModuleType("config_file")
+    module.__file__ = str(path)
+    exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+    return module
+
+
+def _within(path: Path, run: Callable[[], object]) -> object:
+    """What a config's own code gives; whatever it raises is the user's to mend."""
+    try:
+        return run()
+    except UserError:
+        raise
+    except SyntaxError as error:
+        raise UserError(f"{error.filename or path}, line {error.lineno or 1}: this is no Python: {error.msg}") from None
+    except Exception as error:
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+        line = f", line {own[-1].lineno}" if own else ""
+        raise UserError(f"{path}{line}: {type(error).__name__}: {' '.join(str(error).split())}") from None
+
+
+def _not_there(path: Path) -> str:
+    if path.is_dir():
+        return "this is a folder, not a config file"
+    return "this is no file" if path.exists() else "there is no such file"
+
+
+def _others(path: Path) -> str:
+    """The configs in the folder configs, those of a like name if there are any."""
+    names = [str(one) for one in sorted(Path("configs").glob("*.py")) if one.stem not in ("base", "__init__")]
+    near = [one for one in names if difflib.get_close_matches(Path(one).stem, [path.stem], cutoff=0.5)]
+    return f"; there are {', '.join(near or names)}" if names else ""
+
+
+def check_keys(config: ConfigDict, argv: list[str]) -> None:
+    """Raises UserError for a key that the command line sets and the config has not, and for a block of keys set as a whole."""
+    keys = list(flat(config.to_dict()))
+    for argument in argv:
+        found = re.match(r"--?(?:no)?config\.([^=]+)(=?)(.*)", argument, re.DOTALL)
+        if found is None or (key := found[1]) in keys:
+            continue
+        within = [one for one in keys if one.startswith(f"{key}.")]
+        if within and not found[3].startswith("{"):
+            raise UserError(
+                f"--config.{key} is a block of keys; set one of them: {', '.join(f'--config.{one}' for one in within)}"
+            )
+        if not within:
+            near = near_keys(key, keys)
+            hint = f"near it: {', '.join(f'--config.{one}' for one in near)}" if near else "its file lists those it has"
+            raise UserError(f"--config.{key}: this config has no such key; {hint}")
+
+
+def near_keys(key: str, keys: list[str]) -> list[str]:
+    """At most three of the keys that one may have meant: alike as a whole, or by the last of their names."""
+    of_last: dict[str, list[str]] = {}
+    for one in sorted(keys, key=lambda key: key.count(".")):
+        of_last.setdefault(one.rpartition(".")[2], []).append(one)
+    last = difflib.get_close_matches(key.rpartition(".")[2], of_last, n=3)
+    whole_keys = difflib.get_close_matches(key, keys, n=3)
+    return list(dict.fromkeys([*(one for name in last for one in of_last[name]), *whole_keys]))[:3]

@@ -1,0 +1,241 @@
+"""The type and range of every key of every config, and the check that all commands make of them before anything else.
+
+A method of your own may have keys that stand in neither table; they are left alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from jdistill.config.rules import (
+    Rule,
+    above,
+    at_least,
+    below,
+    between,
+    flag,
+    named,
+    one_of,
+    pattern,
+    share,
+    size_or_own,
+    template,
+    text,
+    whole,
+    zero_or_whole,
+)
+from jdistill.core.errors import UserError
+from jdistill.core.files import flat
+from jdistill.losses.hsic import ESTIMATORS, KERNELS
+from jdistill.losses.imitation import FORMS, WEIGHTS
+from jdistill.methods import METHODS
+from jdistill.methods.bilstm_sra import OVER_TIME, TARGETS
+from jdistill.methods.d2llm import INTERACTIONS, TASKS
+from jdistill.methods.finetune import PROJECTION_STARTS
+from jdistill.methods.ibkd import SIMILARITIES
+from jdistill.methods.needs import NEEDS
+from jdistill.methods.simtde import SENTENCE_LOSSES, TOKEN_LOSSES
+from jdistill.models.pooling import POOLERS
+from jdistill.students.pma import STARTS
+from jdistill.students.shape import ATTENTIONS, BLOCK_STARTS, COPIED
+from jdistill.teachers.judge import PASSAGE, QUERY
+from jdistill.train.optimizer import DTYPES, SCHEDULES
+
+FEWEST_TOKENS = (
+    3  # of a text: one of its own between those that a BERT puts around it; fewer, and all vectors are equal
+)
+
+# Of every config, in the order of configs/base.py, which explains them.
+OF_ALL: dict[str, Rule] = {
+    "method": one_of(METHODS),
+    "teacher": text(),
+    "teacher_dtype": one_of(("float32", "bfloat16")),
+    "teacher_pooling": one_of(POOLERS, or_empty=True),
+    "start": text(),
+    "pooling": one_of(POOLERS, or_empty=True),
+    "text": text(),
+    "text_column": text(),
+    "split_sentences": flag(),
+    "max_texts": whole(0),
+    "augment": text(),
+    "held_out": whole(0),
+    "max_length": zero_or_whole(FEWEST_TOKENS),
+    "query_prompt": text(),
+    "document_prompt": text(),
+    "cache_dir": text(),
+    # Evaluation.
+    "senteval": text(),
+    "beir": text(),
+    "dev_pairs": text(),
+    "evaluate_teacher": flag(),
+    "latency_texts": whole(0),
+    # Optimisation.
+    "epochs": at_least(0),
+    "max_steps": whole(0),
+    "batch_size": whole(1),
+    "chunk_size": whole(0),
+    "learning_rate": above(0),
+    "block_size": whole(0),
+    "schedule": one_of(SCHEDULES),
+    "warmup": between(0, 1),
+    "weight_decay": at_least(0),
+    "adam_b1": below(0, 1),
+    "adam_b2": below(0, 1),
+    "adam_eps": above(0),
+    "clip_norm": at_least(0),
+    "shard_frozen": flag(),
+    "dtype": one_of(DTYPES),
+    "seed": whole(0, 2**32 - 1),
+    # Batches.
+    "length_buckets": whole(1),
+    "length_multiple": whole(1),
+    # The run.
+    "log_every": whole(1),
+    "checkpoint_every": whole(1),
+    "patience": whole(0),
+    "keep_last": whole(1),
+    "onnx": flag(),
+    "index_texts": whole(0),
+    "index": named(),
+    "index_effort": text(),
+}
+
+# Of some methods. What a method allows beyond it or less of it, its stages() and the fit to the start refuse.
+OF_METHODS: dict[str, Rule] = {
+    # The student: a block of keys, or, of classify, where a trained one lies.
+    "student": named(),
+    "student.embedding_size": size_or_own(),
+    "student.layers": whole(0),
+    "student.hidden_size": whole(0),
+    "student.start": one_of(BLOCK_STARTS),
+    "student.copy_layers": one_of(COPIED),
+    "student.dropout": below(0, 1),
+    "student.attention": one_of(ATTENTIONS),
+    "student.lstm_size": whole(1),
+    "student.over_time": one_of(OVER_TIME),
+    "student.glove": text(),
+    "scratch.embedding_size": whole(1),
+    "scratch.lstm_size": whole(1),
+    "scratch.over_time": one_of(OVER_TIME),
+    "scratch.glove": text(),
+    "scratch.dropout": below(0, 1),
+    # Losses.
+    "loss.alpha": at_least(0),
+    "loss.beta": at_least(0),
+    "loss.gamma": at_least(0),
+    "loss.delta": at_least(0),
+    "loss.temperature": above(0),
+    "loss.token": one_of(TOKEN_LOSSES),
+    "loss.sentence": one_of(SENTENCE_LOSSES),
+    "loss.normalize": flag(),
+    "loss.hidden": at_least(0),
+    "loss.similarity": one_of(SIMILARITIES),
+    "loss.own_negatives": flag(),
+    "loss.buffer_per_text": whole(1),
+    "loss.critic_dim": whole(1),
+    "loss.distil": at_least(0),
+    "loss.target": one_of(TARGETS),
+    "loss.hard": between(0, 1),
+    "loss.form": one_of(FORMS),
+    "loss.imitate": flag(),
+    "loss.random_negatives": one_of(TASKS),
+    "loss.hard_over_easy": one_of(WEIGHTS),
+    "kernel": one_of(KERNELS),
+    "hsic.gamma": at_least(0),
+    "hsic.estimator": one_of(ESTIMATORS),
+    "hsic.unit_rows": flag(),
+    "hsic.stop_input": flag(),
+    # Triplets.
+    "triplets": text(),
+    "negatives": whole(0),
+    "query_length": zero_or_whole(FEWEST_TOKENS),
+    "document_length": zero_or_whole(FEWEST_TOKENS),
+    "output_dim": whole(0),
+    "projection_start": one_of(PROJECTION_STARTS),
+    # A task.
+    "task": named(),
+    "task_dir": text(),
+    "label_fraction": share(),
+    "split_seed": whole(0, 2**32 - 1),
+    "kd": text(),
+    "head_size": whole(1),
+    # Judged pairs.
+    "symmetric": text(),
+    "asymmetric": text(),
+    "train_split": text(),
+    "test_split": text(),
+    "held_out_queries": whole(0),
+    "dev_queries": whole(0),
+    "test_pairs": whole(0),
+    "rescore": whole(0),
+    "threshold_pairs": whole(0),
+    "max_queries": whole(0),
+    "positives": whole(1),
+    "hard_negatives": whole(0),
+    "easy_negatives": whole(0),
+    "judge.symmetric": template(QUERY, PASSAGE),
+    "judge.asymmetric": template(QUERY, PASSAGE),
+    "judge.yes": named(),
+    "judge.no": named(),
+    "judge.adapter": text(),
+    "judge.query_tokens": whole(1),
+    "judge.passage_tokens": whole(1),
+    "mining.encoder": text(),
+    "mining.first": whole(0),
+    "mining.last": whole(1),
+    "mining.relative_margin": between(0, 1),
+    "tune.lora.rank": whole(1),  # a judge without adapters would have nothing to tune
+    "interaction": one_of(INTERACTIONS),
+    "iem_size": whole(1),
+    "heads_start": one_of(STARTS),
+    "lora.paths": pattern(),
+    "lora.rank": whole(0),
+    "lora.alpha": above(0),
+    "remat": flag(),
+}
+STAGES = ("finetune", "tune")  # blocks of keys that take the place of the run's own in a stage, and have their rules
+
+
+def rule_of(key: str) -> Rule | None:
+    """The rule of a dotted key; None for a key that is none of ours."""
+    rules = OF_ALL | OF_METHODS
+    block, _, rest = key.partition(".")
+    return rules.get(key) or (rules.get(rest) if block in STAGES else None)
+
+
+def check_config(cfg: ConfigDict) -> None:
+    """Raises one UserError that lists every key whose value has the wrong type or lies out of its range, those that only together are
+    wrong, and those that the config's method reads and the config lacks."""
+    values = flat(cfg.to_dict())
+    faults = [
+        f"--config.{key}={value if isinstance(value, str) and value.isidentifier() else repr(value)}: {fault}"
+        for key, value in values.items()
+        if (rule := rule_of(key)) is not None and (fault := rule.fault(value))
+    ]
+    missing = [key for key in (*OF_ALL, *NEEDS.get(str(values.get("method")), ())) if key not in values]
+    if missing:
+        faults.append(
+            f"--config.method={values.get('method')}: this config lacks {', '.join(missing)}, which the method reads; begin with "
+            "the file of configs/ that is made for it"
+        )
+    if not faults:
+        faults = _together(values)
+    if faults:
+        raise UserError("; ".join(faults))
+
+
+def _together(values: dict[str, Any]) -> list[str]:
+    """Faults of keys that are each in their range."""
+    faults = []
+    for block in ("", *(["finetune."] if values.get("triplets") else [])):  # tune.epochs=0: no tuning
+        epochs, max_steps = (values.get(block + name, values[name]) for name in ("epochs", "max_steps"))
+        if not epochs and not max_steps:
+            faults.append(
+                f"--config.{block}epochs=0: must be more than 0 where --config.{block}max_steps is 0: no step would be made"
+            )
+    first, last = values.get("mining.first", 0), values.get("mining.last", 1)
+    if first >= last:
+        faults.append(f"--config.mining.first={first}: must be less than --config.mining.last={last}")
+    return faults

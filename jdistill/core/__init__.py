@@ -1,0 +1,1 @@
+"""What every room needs: errors, progress, devices and processes, files, locks, digests."""

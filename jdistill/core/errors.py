@@ -1,0 +1,140 @@
+"""The one exception that means: the user's input, files or flags need a change, and here is which; and how a command ends."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from jdistill.core.printable import printable
+
+# What a disk or its owner refuses: the user mends it, whichever of our lines met it.
+FILE_SYSTEM = {
+    errno.ENOSPC: "make room and run the same command again",
+    errno.EDQUOT: "make room and run the same command again",
+    errno.EROFS: "choose a folder that can be written to",
+    errno.EACCES: "choose a place that you may use, or mend its permissions",
+    errno.EPERM: "choose a place that you may use, or mend its permissions",
+    errno.EIO: "the disk fails; choose another and run the same command again",
+    errno.ENOTDIR: "a file stands where a folder should be",
+    errno.EISDIR: "a folder stands where a file should be",
+    errno.EEXIST: "something else stands there",
+    errno.ENOENT: "it is not there, or was removed meanwhile",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EMFILE: "too many files are open; raise ulimit -n",
+    errno.ENOMEM: "there is too little memory",
+    errno.ESTALE: "the network file system lost it; run the same command again",
+    errno.ELOOP: "its links lead in a circle",
+}
+
+# What JAX says where another process of the run is gone.
+PEERS = re.compile(
+    r"gloo \w+ failed|nccl|coordination service|heartbeat timeout|closed by peer|reset by peer|barrier timed out",
+    re.IGNORECASE,
+)
+
+
+class UserError(Exception):
+    """A mistake the user can mend. The message names the key, file, line or row, what was found and what to do."""
+
+
+_crash_folder: Path | None = None
+
+
+def keep_crashes_in(folder: Path) -> None:
+    """Names the folder that crash.txt is written to if this command ends by a defect of ours."""
+    global _crash_folder
+    _crash_folder = folder
+
+
+def exits_cleanly(command: Callable[..., int | None]) -> Callable[..., int]:
+    """Wraps a command so that it ends with one line and a status, never with a traceback.
+
+    2: a UserError, or a file system that refuses. 130: Ctrl-C. 1: a defect of ours, whose traceback is whole in crash.txt, in the run's
+    folder or the system's one for temporary files.
+    """
+
+    @functools.wraps(command)
+    def run(*args, **kwargs) -> int:
+        try:
+            return command(*args, **kwargs) or 0
+        except UserError as error:
+            return _end(f"error: {error}", 2)
+        except KeyboardInterrupt:
+            return _end("stopped by Ctrl-C; the same command goes on where it stopped", 130)
+        except BrokenPipeError:  # such as of `| head`; what Python would still flush goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except MemoryError as error:
+            return _end(f"error: there is too little memory ({error}); lower batch_size, chunk_size or the texts", 2)
+        except Exception as error:
+            if (refusal := _of_file_system(error)) is not None:
+                return _end(f"error: {refusal}", 2)
+            if PEERS.search(str(error)):
+                lost = first_line(error)[:200]
+                return _end(f"error: another process of this run has ended ({lost}); start all of them again", 2)
+            return _end(_crash(error), 1)
+
+    return run
+
+
+def leave(status: int | str | None) -> NoReturn:
+    """Ends the process with a command's status. After an error at once: a thread of a library that waits for a write that never came would
+    hold it for ever."""
+    if status:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else 1)
+    raise SystemExit(0)
+
+
+def _end(line: str, status: int) -> int:
+    print(printable(line, keep="\n"), file=sys.stderr)
+    return status
+
+
+def _of_file_system(error: BaseException | None) -> str | None:
+    """An OSError, or one behind another library's exception, as a line; None where there is none that the user can mend."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in FILE_SYSTEM:
+            where = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+            return f"{where or 'a file'}: {os.strerror(error.errno)}; {FILE_SYSTEM[error.errno]}"
+        if (number := number_of(error)) in FILE_SYSTEM:
+            return f"{first_line(error)[:300]}; {FILE_SYSTEM[number]}"
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def number_of(error: BaseException) -> int:
+    """The operating system's number in what a library of another language says ("No space left on device (os error 28)"); -1 for none."""
+    text = str(error)
+    if found := re.search(r"\(os error (\d+)\)", text):
+        return int(found.group(1))
+    return next((number for number in FILE_SYSTEM if os.strerror(number) in text), -1)
+
+
+def _crash(error: Exception) -> str:
+    """Keeps the traceback and says where."""
+    text = "".join(traceback.format_exception(error))
+    places = [Path(tempfile.gettempdir()) / f"jdistill-crash-{os.getpid()}.txt"]
+    if _crash_folder is not None and _crash_folder.is_dir():
+        places.insert(0, _crash_folder / "crash.txt")
+    for path in places:
+        try:
+            path.write_text(f"{' '.join(sys.argv)}\n\n{text}")
+        except OSError:
+            continue
+        return f"error: a defect in jdistill ({type(error).__name__}): see {path}, and report it with that file"
+    return f"error: a defect in jdistill, and no place to keep its traceback:\n{text}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says, or its kind where it says nothing: a library's message within one of ours."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,0 +1,179 @@
+"""Files and folders that are whole or not there, and a seal that tells ours from a user's and whole ones from damaged ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from jdistill.core.errors import number_of
+
+CHECKSUM = "checksum"  # of the rest of a seal
+SEAL = "jdistill.json"  # in a folder that we made: its kind, and a digest of each file
+TEMPORARY = ".jdistill-"  # begins the name of whatever is being written or taken away
+BLOCK = 1 << 22
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file beside its place, to disk, then renames it: it is whole or not there, and an older one stays until then."""
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY, suffix=f"-{path.name}"[-80:])
+    try:
+        with naming(path), open(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, 0o666 & ~_umask())
+        os.replace(beside, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Gives an OSError that names no file, as one of a write or of a library of another language, the name of what was being written."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        elif isinstance(error.filename, str) and os.sep not in error.filename:  # of a folder that was open, as rmtree's
+            error.filename = f"{path}: {error.filename}"
+        raise
+    except Exception as error:
+        if "(os error " in str(error):
+            raise OSError(number_of(error), str(error), str(path)) from error
+        raise
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes JSON as write_bytes does."""
+    write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def look_into(path: Path) -> Any:
+    """A JSON file's content; None where there is no file, or none that can be read."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def digest_of(path: Path) -> str:
+    """A hash of a file's bytes."""
+    found = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            found.update(block)
+    return found.hexdigest()
+
+
+def seal(folder: Path, kind: str, files: Iterable[str] | None = None, **about: Any) -> None:
+    """Writes the seal of a finished folder: what it is (`kind`, `about`) and a digest of each of its files.
+
+    files: paths in the folder that it vouches for; None: all there are.
+    """
+    names = sorted(files_in(folder) if files is None else files)
+    write_seal(folder, kind, {name: digest_of(folder / name) for name in names}, **about)
+
+
+def write_seal(folder: Path, kind: str, digests: Mapping[str, str], **about: Any) -> None:
+    """Writes a seal of these files, name -> digest_of, with a checksum of itself."""
+    content = {"made_by": "jdistill", "kind": kind, **about, "files": dict(digests)}
+    write_json(folder / SEAL, {**content, CHECKSUM: _checksum(content)})
+
+
+@contextmanager
+def adding_to(folder: Path, kind: str) -> Iterator[None]:
+    """Whatever is written into a sealed folder meanwhile is sealed too; of one that is not sealed nothing is."""
+    before = files_in(folder)
+    yield
+    found = read_seal(folder, kind)
+    if found is not None:
+        ours = found["files"].keys() | (files_in(folder) - before)
+        about = {name: value for name, value in found.items() if name not in ("made_by", "kind", "files")}
+        seal(folder, kind, [name for name in ours if (folder / name).is_file()], **about)
+
+
+def read_seal(folder: Path, kind: str) -> dict[str, Any] | None:
+    """The seal of a folder that we made as a `kind`; None where it has none, another's or a broken one."""
+    found = look_into(folder / SEAL)
+    if not isinstance(found, dict) or found.get("made_by") != "jdistill" or found.get("kind") != kind:
+        return None
+    return found if found.pop(CHECKSUM, None) == _checksum(found) else None
+
+
+def damage(folder: Path, kind: str) -> list[str]:
+    """What is wrong with a sealed folder, a phrase a file ("x.json is missing", "y.json has changed"); empty where it is whole."""
+    found = read_seal(folder, kind)
+    if found is None:
+        return [f"{SEAL} is missing or damaged"] if folder.is_dir() else [f"{folder.name} is missing"]
+    wrong = []
+    for name, digest in found["files"].items():
+        path = folder / name
+        if not path.is_file():
+            wrong.append(f"{name} is missing")
+        elif digest_of(path) != digest:
+            wrong.append(f"{name} has changed")
+    return wrong
+
+
+def foreign(folder: Path, kind: str, legacy: Iterable[str] = ()) -> list[str]:
+    """Names of the files in a folder that we did not put there as a `kind`: all of them where it is not sealed.
+
+    legacy: patterns of the names that we give; a folder that is not sealed, or no longer, is told by them.
+    """
+    there, found = files_in(folder), read_seal(folder, kind)
+    if found is not None:
+        return sorted(there - found["files"].keys())
+    return sorted(name for name in there if not any(fnmatch(name, pattern) for pattern in legacy))
+
+
+def files_in(folder: Path) -> set[str]:
+    """Paths of the files in a folder, links too, relative to it; its seal and what is being written are left out."""
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if (path.is_symlink() or not path.is_dir()) and path.name != SEAL and not path.name.startswith(TEMPORARY)
+    }
+
+
+def some_of(names: list[str]) -> str:
+    """The first three names, and how many more there are, for a message."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def clear_left_over(folder: Path) -> None:
+    """Takes away what killed processes were writing below a folder that this one alone works in."""
+    for path in [path for path in folder.rglob(f"{TEMPORARY}*") if not path.name.startswith(f"{TEMPORARY}lock")]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested dict as one of dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
+
+
+def _umask() -> int:
+    """The process's mask for new files, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

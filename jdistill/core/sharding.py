@@ -1,0 +1,137 @@
+"""The mesh: the only file that names devices, axes and processes.
+
+Data parallelism is global-view: one jitted program over one axis, "data". Arrays whose rows are texts are split over
+it by rows, parameters are replicated, and the compiler inserts the collectives, so that a gradient is that of the
+global batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jdistill.core.errors import UserError
+
+AXIS = "data"
+
+
+def connect(coordinator: str, num_processes: int, process_id: int) -> None:
+    """Joins the processes of one run; does nothing for a single process without a coordinator.
+
+    `coordinator` is HOST:PORT of process 0, or "auto" where the launcher's own variables tell (Slurm, Kubernetes, MPI).
+    """
+    if coordinator == "auto":
+        jax.distributed.initialize()
+    elif coordinator:
+        if num_processes < 1 or not 0 <= process_id < num_processes:
+            raise UserError(
+                f"--process_id={process_id} must lie in 0..num_processes-1, and --num_processes={num_processes} must be positive"
+            )
+        jax.distributed.initialize(coordinator, num_processes, process_id)
+
+
+def global_mesh() -> Mesh:
+    """All devices of all processes, as one axis."""
+    return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+
+
+def local_mesh() -> Mesh:
+    """This process's own devices: for encoding, where every process works alone."""
+    return Mesh(np.asarray(jax.local_devices()), (AXIS,))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def by_rows(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec(AXIS))
+
+
+def replicate(tree: Any, mesh: Mesh) -> Any:
+    """The same host arrays of every process as arrays that each device of the mesh holds whole."""
+    sharding = replicated(mesh)
+    return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, np.asarray(x), np.shape(x)), tree)
+
+
+def spread(tree: Any, mesh: Mesh) -> Any:
+    """The same host arrays of every process, each split over the devices by its longest axis that they divide, so that a model which no
+    device can hold whole is gathered where it is used; what does not divide, every device holds whole."""
+
+    def place(x: Any) -> jax.Array:
+        host = np.asarray(x)
+        axes = [axis for axis in range(host.ndim) if host.shape[axis] % mesh.size == 0]
+        longest = max(axes, key=lambda axis: host.shape[axis], default=None)
+        spec = PartitionSpec() if longest is None else PartitionSpec(*[None] * longest, AXIS)
+        return jax.make_array_from_callback(host.shape, NamedSharding(mesh, spec), lambda index: host[index])
+
+    return jax.tree.map(place, tree)
+
+
+def shard_rows(tree: Any, mesh: Mesh) -> Any:
+    """Host arrays that hold this process's rows of a global batch, as global arrays split by rows.
+
+    Where the rows do not divide by the devices (a small last batch on a local mesh) every device gets all of them.
+    """
+
+    def put(x: np.ndarray) -> jax.Array:
+        rows = x.shape[0] * processes_of(mesh)
+        sharding = by_rows(mesh) if rows % mesh.size == 0 else replicated(mesh)
+        return jax.make_array_from_process_local_data(sharding, x, (rows, *x.shape[1:]))
+
+    return jax.tree.map(put, tree)
+
+
+def compiler_options() -> dict[str, bool]:
+    """What jit is told on this kind of device: on CPU, run operations one after another, each on all cores.
+
+    Two matrix products at once, XLA's default, fight for the same cache, which costs a tenth of the step.
+    """
+    return {"xla_cpu_enable_concurrency_optimized_scheduler": False} if jax.default_backend() == "cpu" else {}
+
+
+def processes_of(mesh: Mesh) -> int:
+    return len({device.process_index for device in mesh.devices.flat})
+
+
+def process_index() -> int:
+    return jax.process_index()
+
+
+def process_count() -> int:
+    return jax.process_count()
+
+
+def is_first_process() -> bool:
+    """True for the one process that writes logs, reports and exports."""
+    return jax.process_index() == 0
+
+
+def from_first(tree: Any) -> Any:
+    """The first process's host arrays in every process, all of which call it, with trees of the same shapes and as many devices each.
+    What each computed by itself may differ in its last bits."""
+    return multihost_utils.broadcast_one_to_all(tree) if jax.process_count() > 1 else tree
+
+
+def wait_for_all(what: str) -> None:
+    """Blocks until every process has come here; `what` names the place in a timeout's message."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(what)
+
+
+def any_process(flag: bool) -> bool:
+    """True if `flag` is true in any process: how all agree to stop at the same step."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
+
+
+def describe(devices: Iterable[jax.Device] | None = None) -> str:
+    """The devices in words: "2 x cpu", "8 x NVIDIA H200"."""
+    kinds = [device.device_kind for device in (devices or jax.devices())]
+    return ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))

@@ -1,0 +1,235 @@
+"""Batches: texts tokenised once and kept, bucketed by length, in a seeded order whose position is just the step number."""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from jdistill.core.digest import digest
+from jdistill.core.errors import UserError
+from jdistill.core.files import TEMPORARY, write_bytes, write_json
+from jdistill.core.locks import only_one
+from jdistill.core.progress import log, progress
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """Token ids of N texts in one flat array: text i is ids[offsets[i]:offsets[i + 1]]."""
+
+    ids: np.ndarray  # uint16 or int32 [sum of lengths], memory-mapped
+    offsets: np.ndarray  # int64 [N + 1]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def lists(self, rows: np.ndarray) -> list[list[int]]:
+        """The token ids of these texts."""
+        return [self.ids[self.offsets[i] : self.offsets[i + 1]].tolist() for i in rows]
+
+    def some(self, count: int) -> TokenTable:
+        """`count` of these texts, evenly spaced, in memory; all of them where there are no more."""
+        rows = np.unique(np.linspace(0, len(self.lengths) - 1, min(count, len(self.lengths))).astype(np.int64))
+        chosen = self.lists(rows)
+        lengths = self.lengths[rows]
+        ids = np.fromiter((token for ids in chosen for token in ids), self.ids.dtype, int(lengths.sum()))
+        return TokenTable(ids, np.concatenate([[0], np.cumsum(lengths)]))
+
+    def joined(self, other: TokenTable) -> TokenTable:
+        """These texts and after them the other's, in memory."""
+        return TokenTable(
+            np.concatenate([self.ids, other.ids]), np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]])
+        )
+
+    def padded(self, rows: np.ndarray, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+        """The token ids of these texts, int32 [len(rows), width], and their mask, bool of the same shape."""
+        columns = np.arange(width)
+        mask = columns < (self.offsets[rows + 1] - self.offsets[rows])[:, None]
+        places = np.where(mask, self.offsets[rows][:, None] + columns, 0)
+        return np.where(mask, self.ids[places], pad_id).astype(np.int32), mask
+
+
+def check_rows(**counts: int) -> None:
+    """Raises ValueError where tables that meet row by row have different numbers of rows."""
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"tables of one stage differ in their rows: {counts}")
+
+
+def tokenize_once(
+    texts: Sequence[str],
+    tokenize: Callable[[list[str]], list[list[int]]],
+    fingerprint: str,
+    folder: Path,
+    chunk: int = 20_000,
+) -> TokenTable:
+    """The texts' token ids, from `folder` if the same texts were tokenised before.
+
+    fingerprint: names the tokenizer, prompt and maximum length. The files' name is a hash of it and of the texts.
+    """
+    name = digest(fingerprint, texts)
+    kept = _KeptTokens(folder / name)
+    if (found := kept.read(len(texts))) is not None:
+        return found
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_one(folder / f"{TEMPORARY}lock-{name}", folder, "tokenising", wait=True):
+        for left_over in folder.glob(f"{TEMPORARY}*-{name}.*"):  # of a killed process
+            left_over.unlink()
+        if (found := kept.read(len(texts), quiet=True)) is not None:  # another process made it meanwhile
+            return found
+        parts: list[np.ndarray] = [np.empty(0, np.int32)]
+        lengths: list[int] = []
+        with progress("tokenising", len(texts), "texts") as meter:
+            for start in range(0, len(texts), chunk):
+                rows = tokenize(list(texts[start : start + chunk]))
+                parts.append(np.fromiter((token for row in rows for token in row), np.int32))
+                lengths += [len(row) for row in rows]
+                meter.advance(len(rows))
+        if len(lengths) != len(texts):
+            raise ValueError(f"the tokenizer gave {len(lengths)} rows for {len(texts)} texts")
+        ids = np.concatenate(parts)
+        ids = ids.astype(np.uint16) if ids.max(initial=0) < 2**16 else ids
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        kept.write(ids, offsets)
+        log.info("tokenised %d texts: %.1f tokens a text", len(texts), len(ids) / max(len(texts), 1))
+        return kept.read(len(texts)) or TokenTable(ids, offsets)
+
+
+class _KeptTokens:
+    """A token table on disk: STEM.ids.npy, STEM.offsets.npy and, written last, STEM.json with the checksums of both."""
+
+    def __init__(self, stem: Path):
+        self.ids, self.offsets, self.about = (
+            stem.with_name(stem.name + end) for end in (".ids.npy", ".offsets.npy", ".json")
+        )
+
+    def read(self, rows: int, quiet: bool = False) -> TokenTable | None:
+        """The table, ids memory-mapped; None where it is not there or damaged, of which is warned unless `quiet`."""
+        if not self.about.exists():
+            return None
+        try:
+            sums = json.loads(self.about.read_text())
+            table = TokenTable(np.load(self.ids, mmap_mode="r"), np.load(self.offsets))
+            whole = sums == _checksums(table) and len(table.offsets) == rows + 1 and table.offsets[-1] == len(table.ids)
+        except (OSError, ValueError, EOFError, TypeError) as error:
+            if not quiet:
+                log.warning("%s: the kept tokens cannot be read (%s); tokenised again", self.about, error)
+            return None
+        if not whole and not quiet:
+            log.warning("%s: the kept tokens are damaged; tokenised again", self.about)
+        return table if whole else None
+
+    def write(self, ids: np.ndarray, offsets: np.ndarray) -> None:
+        """Processes that write the same at once write the same bytes, each file whole."""
+        for path, array in ((self.ids, ids), (self.offsets, offsets)):
+            buffer = io.BytesIO()
+            np.save(buffer, array)
+            write_bytes(path, buffer.getvalue())
+        write_json(self.about, _checksums(TokenTable(ids, offsets)))
+
+
+def _checksums(table: TokenTable) -> dict[str, int]:
+    arrays = {"ids": table.ids, "offsets": table.offsets}
+    return {name: zlib.crc32(np.ascontiguousarray(array).data) for name, array in arrays.items()}
+
+
+def choose_buckets(lengths: np.ndarray, count: int, multiple: int) -> tuple[int, ...]:
+    """At most `count` widths, each a multiple of `multiple`, that make the padding of these lengths smallest.
+
+    Exact, by dynamic programming over the histogram: cost(i, j) = padding when widths i+1..j all become j.
+    """
+    units = -(-lengths // multiple)
+    texts = np.bincount(units)
+    n = len(texts) - 1
+    count = min(count, n)
+    total = np.concatenate([[0], np.cumsum(texts)])  # total[j + 1] - total[i + 1]: texts of i < units <= j
+    weighted = np.concatenate([[0], np.cumsum(texts * np.arange(n + 1))])
+    best = np.full((count + 1, n + 1), np.inf)
+    best[0, 0] = 0
+    previous = np.zeros((count + 1, n + 1), int)
+    for k in range(1, count + 1):
+        for j in range(1, n + 1):
+            i = np.arange(j)
+            cost = best[k - 1, :j] + j * (total[j + 1] - total[i + 1]) - (weighted[j + 1] - weighted[i + 1])
+            previous[k, j] = int(np.argmin(cost))
+            best[k, j] = cost[previous[k, j]]
+    k, j, widths = int(np.argmin(best[:, n])), n, []
+    while j > 0:
+        widths.append(j * multiple)
+        k, j = k - 1, previous[k, j]
+    return tuple(reversed(widths))
+
+
+@dataclass
+class Batches:
+    """An endless, seeded, random-access sequence of batches: the step number is the whole position.
+
+    Every epoch shuffles anew and cuts full batches of one width each. Texts that do not fill a batch of their width
+    move up to the next; the last fewer than batch_size texts of an epoch sit it out (others the next time).
+    """
+
+    lengths: np.ndarray  # int [N], in tokens
+    batch_size: int
+    widths: tuple[int, ...]
+    seed: int
+    groups: np.ndarray | None = None  # int [N]: rows of different groups never share a batch
+    tokens: np.ndarray | None = None  # int [N]: of each row, where its length counts padding of its own
+
+    def __post_init__(self) -> None:
+        fullest = len(self.lengths) if self.groups is None else int(np.bincount(self.groups).max(initial=0))
+        if fullest < self.batch_size:
+            raise UserError(
+                f"{fullest} training texts do not fill one batch of batch_size={self.batch_size}; "
+                "lower --config.batch_size or bring more text"
+            )
+        self.bucket_of = np.searchsorted(np.asarray(self.widths), self.lengths)
+        self.group_of = np.zeros(len(self.lengths), int) if self.groups is None else self.groups
+        self._epoch = -1
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return int((np.bincount(self.group_of) // self.batch_size).sum())
+
+    @property
+    def padding(self) -> float:
+        """The share of a batch's places that hold padding, over an epoch."""
+        plan = self._plan_of(0)
+        places = sum(width * len(rows) for width, rows in plan)
+        return 1.0 - sum(int(self.real_tokens[rows].sum()) for _, rows in plan) / places
+
+    @property
+    def real_tokens(self) -> np.ndarray:
+        """Tokens of each row, int [N]."""
+        return self.lengths if self.tokens is None else self.tokens
+
+    def at(self, step: int) -> tuple[int, np.ndarray]:
+        """The batch of step 0, 1, …: its width in tokens and the rows of its texts, int64 [batch_size]."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._plan, self._epoch = self._plan_of(epoch), epoch
+        return self._plan[index]
+
+    def _plan_of(self, epoch: int) -> list[tuple[int, np.ndarray]]:
+        rng = np.random.default_rng([self.seed, epoch])
+        order = rng.permutation(len(self.lengths))
+        batches: list[tuple[int, np.ndarray]] = []
+        for group in np.unique(self.group_of):
+            members, left = order[self.group_of[order] == group], np.empty(0, np.int64)
+            for bucket, width in enumerate(self.widths):
+                rows = np.concatenate([members[self.bucket_of[members] == bucket], left])
+                full = len(rows) // self.batch_size * self.batch_size
+                batches += [(width, part) for part in rows[:full].reshape(-1, self.batch_size)]
+                left = rows[full:]
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def widths_used(self) -> Iterator[int]:
+        """The widths that some batch of the first epoch has, the commonest first: each is one compilation."""
+        counts: dict[int, int] = {}
+        for width, _ in self._plan_of(0):
+            counts[width] = counts.get(width, 0) + 1
+        return iter(sorted(counts, key=lambda width: -counts[width]))

@@ -1,0 +1,1 @@
+"""Labelled sets and evaluation sets."""

@@ -1,0 +1,109 @@
+"""Retrieval collections in BEIR layout: corpus.jsonl, queries.jsonl, qrels/test.tsv; read, checked, written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from jdistill.core.errors import UserError
+from jdistill.core.json_files import parse_json
+from jdistill.data.sets.collection import (
+    Collection,
+    Places,
+    by_id,
+    joined,
+    text_of,
+    title_and_text,
+)
+from jdistill.data.text.readers import reading
+
+FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
+
+
+def collections(folder: Path) -> list[Path]:
+    """The collection folders, by name: those in `folder` that hold corpus.jsonl, or `folder` itself where it does."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; it should hold folders with {', '.join(FILES)}")
+    inside = sorted(path for path in folder.iterdir() if (path / FILES[0]).is_file())
+    found = [folder.resolve()] if (folder / FILES[0]).is_file() else inside
+    if not found:
+        raise UserError(f"no collection in {folder}: none of its folders holds {FILES[0]}")
+    for path in found:
+        missing = [name for name in FILES if not (path / name).is_file()]
+        if missing:
+            raise UserError(f"the collection {path} lacks {', '.join(missing)}")
+    return found
+
+
+def beir_queries(folder: Path) -> Iterator[str]:
+    """The text of every query of every collection in a folder, those without judgements too."""
+    for path in collections(folder):
+        yield from _read_queries(path / FILES[1]).values()
+
+
+def read_collection(folder: Path) -> Collection:
+    """Reads a collection. Queries without a relevant document, judged queries and relevant documents that are not there,
+    and repeated ids (the first is kept) are counted in the log.
+
+    Raises UserError naming file and line of what is malformed, and where no query has a relevant document.
+    """
+    documents = _read_documents(folder / FILES[0])
+    queries = _read_queries(folder / FILES[1])
+    judged = _read_judgements(folder / FILES[2])
+    return joined(folder.name, documents, queries, judged, Places(str(folder), *FILES))
+
+
+def write_collection(
+    folder: Path, documents: Mapping[str, str], queries: Mapping[str, str], relevant: Mapping[str, Mapping[str, int]]
+) -> None:
+    """Writes texts by id and judgements as a collection that read_collection and BEIR's own tools read."""
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    for name, texts in ((FILES[0], documents), (FILES[1], queries)):
+        with (folder / name).open("w") as out:
+            out.writelines(json.dumps({"_id": i, "title": "", "text": text}) + "\n" for i, text in texts.items())
+    rows = [f"{query}\t{document}\t{grade}\n" for query, of in relevant.items() for document, grade in of.items()]
+    (folder / FILES[2]).write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+
+
+def _read_documents(path: Path) -> dict[str, str]:
+    rows = ((place, row["_id"], title_and_text(place, row)) for place, row in _rows(path, needed=("_id", "text")))
+    return by_id(str(path), "documents", rows)
+
+
+def _read_queries(path: Path) -> dict[str, str]:
+    rows = ((place, row["_id"], text_of(place, row, "text")) for place, row in _rows(path, needed=("_id", "text")))
+    return by_id(str(path), "queries", rows)
+
+
+def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, row) of each line."""
+    with reading(path), path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            row = parse_json(line, f"{path}, line {number}")
+            missing = [key for key in needed if not isinstance(row, dict) or key not in row]
+            if missing:
+                raise UserError(f"{path}, line {number}: {', '.join(missing)} missing")
+            yield f"{path}, line {number}", row
+
+
+def _read_judgements(path: Path) -> dict[str, dict[str, int]]:
+    """Query id -> document id -> grade, from lines query-id, corpus-id, score, with or without that header."""
+    found: dict[str, dict[str, int]] = {}
+    with reading(path), path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            cells = line.decode("utf-8", "replace").rstrip("\r\n").split("\t")
+            if not any(cells) or (number == 1 and cells[-1] == "score"):
+                continue
+            try:
+                query, document, grade = cells
+                found.setdefault(query, {})[document] = int(grade)
+            except ValueError:
+                raise UserError(
+                    f"{path}, line {number}: query-id, corpus-id and a whole number, with tabs between, "
+                    f"are needed; found is {cells[:5]}"
+                ) from None
+    return found

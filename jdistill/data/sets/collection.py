@@ -1,0 +1,89 @@
+"""A retrieval collection: documents, queries, and which documents are relevant; put together from its three tables and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
+from jdistill.data.text.readers import has_surrogate
+
+
+@dataclass(frozen=True)
+class Collection:
+    """documents: id -> title, a space, text. queries: id -> text, those with a relevant document. relevant: query id ->
+    document id -> grade."""
+
+    name: str
+    documents: dict[str, str]
+    queries: dict[str, str]
+    relevant: dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a collection's tables lie, as its messages name them."""
+
+    whole: str
+    documents: str
+    queries: str
+    judgements: str
+
+
+def joined(
+    name: str, documents: dict[str, str], queries: dict[str, str], judged: dict[str, dict[str, int]], places: Places
+) -> Collection:
+    """The collection of the queries that have a relevant document. Queries without one, judged queries and relevant documents
+    that are not there are counted in the log. Raises UserError where no query has a relevant document."""
+    relevant = {query: judged[query] for query in queries if max(judged.get(query, {}).values(), default=0) > 0}
+    if not relevant:
+        raise UserError(
+            f"{places.whole}: no query of {places.queries} has a relevant document in {places.judgements}; do their ids match?"
+        )
+    log.info("%s: %d documents, %d queries", name, len(documents), len(relevant))
+    lost = {document for grades in relevant.values() for document, grade in grades.items() if grade > 0}
+    for count, what in (
+        (len(queries) - len(relevant), "queries have no relevant document and are left out"),
+        (len(judged.keys() - queries.keys()), f"judged queries are not in {places.queries} and are left out"),
+        (
+            len(lost - documents.keys()),
+            f"relevant documents are not in {places.documents} and count as not found",
+        ),
+    ):
+        if count:
+            log.warning("%s: %d %s", name, count, what)
+    return Collection(name, documents, {query: queries[query] for query in relevant}, relevant)
+
+
+def by_id(table: str, what: str, rows: Iterable[tuple[str, Any, str]]) -> dict[str, str]:
+    """id -> text of rows (place, id, text); the first of a repeated id is kept, and they are counted in the log. what: documents or
+    queries, for messages. Raises UserError for an id that is no string, and where there is no row."""
+    found: dict[str, str] = {}
+    repeated = 0
+    for place, name, text in rows:
+        if not isinstance(name, str | int):
+            raise UserError(f"{place}: its id is {name!r}; a string is needed")
+        repeated += str(name) in found
+        found.setdefault(str(name), text)
+    if not found:
+        raise UserError(f"{table} holds no {what}")
+    if repeated:
+        log.warning("%s: %d %s repeat an id; the first of each is kept", table, repeated, what)
+    return found
+
+
+def title_and_text(place: str, row: dict[str, Any]) -> str:
+    """A document's title, a space and its text. Raises UserError for one that is no string."""
+    return f"{text_of(place, row, 'title')} {text_of(place, row, 'text')}".strip()
+
+
+def text_of(place: str, row: dict[str, Any], key: str) -> str:
+    """A row's text, empty where it has none. Raises UserError for what is no string."""
+    text = row.get(key) or ""
+    if not isinstance(text, str):
+        raise UserError(f"{place}: {key} is {type(text).__name__}, not a string")
+    if has_surrogate(text):
+        raise UserError(f"{place}: {key} holds a lone surrogate (broken Unicode)")
+    return text

@@ -1,0 +1,151 @@
+"""Rows of a labelled task from own files, .tsv or .jsonl, or by `datasets`: which columns hold the texts, and what does not fit."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from jdistill.core.errors import UserError
+from jdistill.core.json_files import parse_json
+from jdistill.core.progress import log
+from jdistill.data.text.readers import has_surrogate, reading
+
+Row = tuple[str, str | None, int]  # a text, the second of a pair, the label's place
+Record = tuple[str, dict[str, str]]  # where it stands, and its columns
+
+SPLITS = ("train", "dev", "test")
+OTHER_DEV = "dev_mismatched"  # MNLI's second dev split, of kinds of text that the training rows have none of
+FILES = {"dev": ("dev", "dev_matched")}  # what a split's file is called, where it may be called otherwise
+# Pairs first: GLUE's QNLI has a question and a sentence, which alone would be a task of single sentences.
+COLUMNS = (
+    ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"), ("question", "sentence"),
+    ("text1", "text2"), ("sentence", None), ("text", None), ("question", None),
+)  # fmt: skip
+LABEL = ("label", "gold_label")
+# Of two labels the one that f1 is of: the last, whatever the alphabet says.
+POSITIVE = ("1", "true", "yes", "equivalent", "duplicate", "is_duplicate", "paraphrase", "entailment")
+UNKNOWN = ("-", "-1")  # a label that annotators did not agree on, or that a benchmark keeps to itself
+CONFIGS = {"snli": "plain_text"}  # of datasets whose config is not called as the task
+
+
+def read_files(folder: Path) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
+    """(split -> rows, labels) of train, dev and perhaps test and OTHER_DEV. Raises UserError naming file and line."""
+    records: dict[str, list[Record]] = {}
+    for split in (*SPLITS, OTHER_DEV):
+        called = FILES.get(split, (split,))
+        path = next(
+            (p for name in called for p in (folder / f"{name}.tsv", folder / f"{name}.jsonl") if p.is_file()), None
+        )
+        if path is not None:
+            records[split] = list(_tsv(path) if path.suffix == ".tsv" else _jsonl(path))
+        elif split in ("train", "dev"):
+            raise UserError(f"{folder} holds no {' or '.join(called)} as .tsv or .jsonl")
+    return rows_of(records)
+
+
+def read_dataset(name: str, source: str) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
+    """The same of GLUE and what is laid out like it, without a test split; mnli with both its dev splits."""
+    from datasets import load_dataset
+
+    try:
+        found = load_dataset(source, CONFIGS.get(name, name))
+    except Exception as error:  # the library raises a dozen kinds, some of them its dependencies' own
+        raise UserError(
+            f"--config.task_dir={source}: no such folder, and the dataset {source} ({name}) cannot be loaded "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). Name a local folder"
+        ) from None
+    theirs = {"train": "train", "dev": "validation"}
+    if "validation_matched" in found:
+        theirs |= {"dev": "validation_matched", OTHER_DEV: "validation_mismatched"}
+    names = getattr(found["train"].features.get("label"), "names", None)
+    records: dict[str, list[Record]] = {}
+    for split, called in theirs.items():
+        if called not in found:
+            raise UserError(
+                f"--config.task_dir={source}: the dataset has no split {called!r}; it has {', '.join(found)}"
+            )
+        records[split] = [
+            (f"{source} ({name}), {called}, row {i}", {k: "" if v is None else str(v) for k, v in row.items()})
+            for i, row in enumerate(found[called])
+        ]
+    rows, labels = rows_of(records)
+    return rows, tuple(names[int(label)] for label in labels) if names else labels
+
+
+def rows_of(records: dict[str, list[Record]]) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
+    """Records as rows, by the columns of the first training record. A test split without labels is left out, and said."""
+    where, first = records["train"][0] if records["train"] else ("train", {})
+    pair = next(((a, b) for a, b in COLUMNS if a in first and (b is None or b in first)), None)
+    label = next((name for name in LABEL if name in first), None)
+    if pair is None or label is None:
+        raise UserError(
+            f"{where}: the columns sentence (or sentence1, sentence2) and label are needed; there are {sorted(first)}"
+        )
+    labels = _in_order({row[label] for _, row in records["train"] if row.get(label) and row[label] not in UNKNOWN})
+    if "test" in records and not any(row.get(label) and row[label] not in UNKNOWN for _, row in records["test"]):
+        log.info("the test split has no labels and is left out; dev stands in its place")
+        del records["test"]
+    found: dict[str, list[Row]] = {}
+    for split, those in records.items():
+        known = [(where, row) for where, row in those if row.get(label) not in UNKNOWN]
+        if len(known) < len(those):
+            log.info("%s: %d rows without a label are left out", split, len(those) - len(known))
+        found[split] = [_row(row, pair, label, labels, where) for where, row in known]
+    return found, labels
+
+
+def _in_order(labels: Iterable[str]) -> tuple[str, ...]:
+    found = sorted(labels)
+    return tuple(found[::-1] if len(found) == 2 and found[0].lower() in POSITIVE else found)
+
+
+def _row(row: dict[str, str], columns: tuple[str, str | None], label: str, labels: tuple[str, ...], where: str) -> Row:
+    first, second = columns
+    if not row.get(first, "").strip():
+        raise UserError(f"{where}: an empty sentence" if first in row else f"{where}: {first} is missing")
+    if second is not None and not row.get(second, "").strip():
+        raise UserError(f"{where}: the pair's {second} is missing")
+    for column in filter(None, columns):
+        if has_surrogate(row[column]):
+            raise UserError(f"{where}: {column} is a text with a lone surrogate; remove the row")
+    return row[first].strip(), row[second].strip() if second else None, label_of(row.get(label, ""), labels, where)
+
+
+def label_of(value: str, labels: tuple[str, ...], where: str) -> int:
+    """Its place among the labels. Raises UserError for one that is none of them."""
+    if value not in labels:
+        raise UserError(f"{where}: label {value!r} is not one of {', '.join(labels)}")
+    return labels.index(value)
+
+
+def _tsv(path: Path) -> Iterator[Record]:
+    before = csv.field_size_limit(2**31 - 1)
+    where = f"{path}, line 1"
+    try:
+        with reading(path), open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            for row in reader:
+                where = f"{path}, line {reader.line_num}"
+                if None in row:
+                    raise UserError(f"{where}: more columns than the header's {len(reader.fieldnames or ())}")
+                yield where, {key: value or "" for key, value in row.items()}
+    except csv.Error as error:
+        raise UserError(f"{where}: not valid TSV after this line ({error})") from None
+    finally:
+        csv.field_size_limit(before)
+
+
+def _jsonl(path: Path) -> Iterator[Record]:
+    with reading(path), open(path, encoding="utf-8-sig", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield f"{path}, line {number}", _strings(line, f"{path}, line {number}")
+
+
+def _strings(line: str, where: str) -> dict[str, str]:
+    row: Any = parse_json(line, where)
+    if not isinstance(row, dict):
+        raise UserError(f"{where} is no JSON object: {line.strip()[:60]}")
+    return {key: "" if value is None else str(value) for key, value in row.items()}

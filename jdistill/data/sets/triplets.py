@@ -1,0 +1,152 @@
+"""Labelled triplets: an anchor (or query), its positive and some negatives, from a file, a folder or a datasets id."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jdistill.core.errors import UserError
+from jdistill.data.batching.batches import TokenTable
+from jdistill.data.text.holdout import comparable
+from jdistill.data.text.records import records_of
+from jdistill.data.text.sources import flaw_of
+
+ANCHORS = ("anchor", "query")
+NEGATIVES = ("negative", "negatives")
+
+
+@dataclass
+class Triplets:
+    """N rows: anchors[i] goes with positives[i] and not with negatives[i]. skipped: what was left out, by reason."""
+
+    anchors: list[str] = field(default_factory=list)
+    positives: list[str] = field(default_factory=list)
+    negatives: list[list[str]] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+
+def read_triplets(source: str, key: str = "config.triplets") -> Triplets:
+    """Reads columns anchor or query, positive, and negative (a string) or negatives (a list), where there are any.
+
+    Files .jsonl, .csv, .tsv and .parquet, folders of those, datasets ids (owner/name or owner/name:subset, the train
+    split). A row whose anchor or positive is empty or broken is skipped, and so is, alone, such a negative and one that
+    equals the anchor or the positive. Raises UserError for a missing column, a value of another kind, a damaged file,
+    and where no row is left.
+    """
+    found = Triplets()
+    _add_all(found, records_of(source, key))
+    if not len(found):
+        raise UserError(
+            f"--{key}={source} holds no usable row; skipped: {dict(found.skipped) or 'nothing, it is empty'}"
+        )
+    return found
+
+
+def _add_all(found: Triplets, records: Iterable[tuple[str, Any]]) -> None:
+    for where, record in records:
+        if not isinstance(record, dict):
+            raise UserError(f"{where}: a row must be an object with anchor and positive, not {type(record).__name__}")
+        anchor_column = next((name for name in ANCHORS if name in record), None)
+        if anchor_column is None or "positive" not in record:
+            raise UserError(
+                f"{where}: the columns anchor (or query) and positive are needed; there are {sorted(map(str, record))}"
+            )
+        negatives: list[Any] = []
+        for name in NEGATIVES:
+            value = record.get(name)
+            negatives += value if isinstance(value, list) else [] if value is None else [value]
+        texts = [record[anchor_column], record["positive"], *negatives]
+        for value in texts:
+            if not isinstance(value, str | None):
+                raise UserError(f"{where}: holds {type(value).__name__} where a text belongs")
+        anchor, positive, *rest = [(text or "").strip() for text in texts]
+        if flaw := flaw_of(anchor):
+            found.skipped[f"anchor {flaw}"] += 1
+        elif flaw := flaw_of(positive):
+            found.skipped[f"positive {flaw}"] += 1
+        else:
+            kept: dict[str, None] = {}
+            for negative in rest:
+                flaw = flaw_of(negative) or ("that is the anchor or positive" if negative in (anchor, positive) else "")
+                flaw = flaw or ("repeated in its row" if negative in kept else "")
+                if flaw:
+                    found.skipped[f"negative {flaw}"] += 1
+                else:
+                    kept[negative] = None
+            found.anchors.append(anchor)
+            found.positives.append(positive)
+            found.negatives.append(list(kept))
+
+
+def remove_evaluation_rows(triplets: Triplets, evaluation: Iterable[str]) -> Triplets:
+    """Without the rows any text of which an evaluation sentence equals (data.holdout.comparable); they are counted."""
+    forbidden = {comparable(text) for text in evaluation}
+    kept = Triplets(skipped=Counter(triplets.skipped))
+    for anchor, positive, negatives in zip(triplets.anchors, triplets.positives, triplets.negatives, strict=True):
+        if forbidden and not forbidden.isdisjoint(map(comparable, (anchor, positive, *negatives))):
+            kept.skipped["evaluation text"] += 1
+            continue
+        kept.anchors.append(anchor)
+        kept.positives.append(positive)
+        kept.negatives.append(negatives)
+    return kept
+
+
+@dataclass(frozen=True)
+class TripletTokens:
+    """Tokens of N triplets with K negatives each: column 0 the anchor, 1 the positive, 2 … K+1 the negatives."""
+
+    anchors: TokenTable  # N texts, by the query prompt
+    passages: TokenTable  # positives and negatives, each text once, by the passage prompt
+    columns: np.ndarray  # int64 [N, K + 1], rows of `passages`; -1: this triplet has no such negative
+    same_anchor: np.ndarray  # int64 [N], equal for equal anchors
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The longest text of each triplet, in tokens: int64 [N]."""
+        of_passage = np.append(self.passages.lengths, 0)  # the last one for -1
+        return np.maximum(self.anchors.lengths, of_passage[self.columns].max(1))
+
+    def padded(self, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
+        """ids int32 and mask bool [n, K+2, width]; real bool [n, K+2], false for a negative that is not there; texts int32
+        [n, K+2]: numbers that are equal for equal anchors (column 0) and for equal passages (the others)."""
+        columns = self.columns[rows]
+        anchor_ids, anchor_mask = self.anchors.padded(rows, width, pad_id)
+        ids, mask = self.passages.padded(np.maximum(columns, 0).ravel(), width, pad_id)
+        ids, mask = ids.reshape(*columns.shape, width), mask.reshape(*columns.shape, width)
+        there = columns >= 0
+        return {
+            "ids": np.concatenate([anchor_ids[:, None], np.where(there[..., None], ids, pad_id)], axis=1),
+            "mask": np.concatenate([anchor_mask[:, None], mask & there[..., None]], axis=1),
+        } | self.which(rows)
+
+    def which(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """real and texts, as padded has them."""
+        columns = self.columns[rows]
+        return {
+            "real": np.concatenate([np.ones((len(rows), 1), bool), columns >= 0], axis=1),
+            "texts": np.concatenate([self.same_anchor[rows, None], columns], axis=1).astype(np.int32),
+        }
+
+
+def same_texts(texts: Sequence[str]) -> np.ndarray:
+    """A number for each text, int64 [N], equal for equal texts."""
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(text, i) for i, text in enumerate(texts)], np.int64)
+
+
+def passage_columns(triplets: Triplets, negatives: int) -> tuple[list[str], np.ndarray]:
+    """The distinct passages, and for each triplet the rows of its positive and first `negatives` negatives, -1 if fewer."""
+    row_of: dict[str, int] = {}
+    columns = np.full((len(triplets), negatives + 1), -1, np.int64)
+    for i, (positive, those) in enumerate(zip(triplets.positives, triplets.negatives, strict=True)):
+        for j, text in enumerate([positive, *those[:negatives]]):
+            columns[i, j] = row_of.setdefault(text, len(row_of))
+    return list(row_of), columns

@@ -1,0 +1,113 @@
+"""Augmented text (IBKD 4.3): words replaced by synonyms of an installed WordNet, or a column of paraphrases."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from jdistill.core.errors import UserError
+from jdistill.data.text.sources import read_columns
+
+SHARE = 0.3  # of the words that have a synonym
+WORD = re.compile(r"[A-Za-z]{4,}")
+# Function words that WordNet lists in some other, rare sense (over: a part of a cricket match).
+FUNCTION_WORDS = frozenset(
+    {"been", "does", "even", "have", "more", "most", "much", "only", "over", "such", "than", "that"}
+)
+FUNCTION_WORDS |= {"then", "there", "this", "unto", "very", "will"}
+PARTS = ("noun", "verb", "adj", "adv")
+
+
+def variants(texts: list[str], augment: str, source: str, column: str) -> list[str]:
+    """Further texts, one for each of `texts` at most, none of which is among them.
+
+    augment: "wordnet" (an installed one), "wordnet:FOLDER" (one with index.noun, data.noun, …), or "column:NAME", the column of
+    `source` that holds a paraphrase of `column`. Raises UserError for anything else, and where there is no WordNet.
+    """
+    if augment.startswith("column:"):
+        paraphrases = dict(read_columns(source, column, augment.removeprefix("column:"), key="config.augment"))
+        found = [paraphrases[text] for text in texts if paraphrases.get(text)]
+    elif augment == "wordnet" or augment.startswith("wordnet:"):
+        synonyms = read_wordnet(find_wordnet(augment.removeprefix("wordnet").removeprefix(":"))).get
+        found = [substituted(text, lambda word: synonyms(word, ())) for text in texts]
+    else:
+        raise UserError(f"--config.augment={augment!r}: it is wordnet, wordnet:FOLDER, column:NAME, or empty")
+    known = set(texts)
+    return [text for text in dict.fromkeys(found) if text not in known]
+
+
+def substituted(text: str, synonyms: Callable[[str], tuple[str, ...]]) -> str:
+    """The text with about a third of its words that have synonyms (of the lower-case word) replaced, at least one; the text
+    itself where no word has any. Which and by what depends on the text alone, so the teacher's answers stay good."""
+    draw = random.Random(hashlib.blake2b(text.encode(), digest_size=8).digest())
+    words = [
+        match
+        for match in WORD.finditer(text)
+        if match[0].lower() not in FUNCTION_WORDS
+        and (match[0].islower() or match.start() == 0)  # elsewhere a capital makes a name
+        and synonyms(match[0].lower())
+    ]
+    if not words:
+        return text
+    chosen = draw.sample(words, max(1, round(SHARE * len(words))))
+    for match in sorted(chosen, key=lambda found: -found.start()):
+        other = draw.choice(synonyms(match[0].lower()))
+        other = other[0].upper() + other[1:] if match[0][0].isupper() else other
+        text = text[: match.start()] + other + text[match.end() :]
+    return text
+
+
+def find_wordnet(folder: str) -> Path:
+    """The folder of WordNet's database files: the one given, or where WordNet, Debian's wordnet-base and NLTK put it."""
+    home = os.environ.get("WNHOME", "")
+    nltk = [Path(root) / "corpora" / "wordnet" for root in os.environ.get("NLTK_DATA", "").split(os.pathsep) if root]
+    usual = [
+        Path(os.environ.get("WNSEARCHDIR") or "/usr/share/wordnet"),
+        *([Path(home) / "dict"] if home else []),
+        *nltk,
+        Path.home() / "nltk_data" / "corpora" / "wordnet",
+        Path("/usr/share/nltk_data/corpora/wordnet"),
+    ]
+    places = [Path(folder).expanduser()] if folder else usual
+    for place in places:
+        if all((place / f"{kind}.{part}").is_file() for kind in ("index", "data") for part in PARTS):
+            return place
+    raise UserError(
+        f"--config.augment: there is no WordNet (index.noun, data.noun and so on) in {', '.join(map(str, places))}; install "
+        "Debian's wordnet-base, download NLTK's wordnet, or give its folder as wordnet:FOLDER"
+    )
+
+
+def read_wordnet(folder: Path) -> dict[str, tuple[str, ...]]:
+    """word -> the other words, names left out, of its most frequent sense, as the files order senses, in the part of speech in which most of
+    its senses are attested. Format: wndb(5WN). Raises UserError for a damaged line."""
+    best: dict[str, tuple[int, tuple[str, ...]]] = {}
+    for part in PARTS:
+        words_of: dict[str, list[str]] = {}
+        try:
+            for line in _lines(folder / f"data.{part}"):
+                offset, _, _, count, *rest = line.split(" ")
+                # adjectives carry their place as in "galore(ip)"
+                words_of[offset] = [word.partition("(")[0].replace("_", " ") for word in rest[: 2 * int(count, 16) : 2]]
+            for line in _lines(folder / f"index.{part}"):
+                lemma, _, senses, pointers, *rest = line.split()
+                attested, offsets = int(rest[int(pointers) + 1]), rest[int(pointers) + 2 :]
+                if len(offsets) != int(senses):
+                    raise ValueError(f"{senses} senses, {len(offsets)} offsets")
+                others = tuple(word for word in words_of[offsets[0]] if word != lemma and word.islower())
+                if others and "_" not in lemma and attested > best.get(lemma, (-1, ()))[0]:
+                    best[lemma] = (attested, others)
+        except (ValueError, KeyError, IndexError, OSError) as error:
+            raise UserError(
+                f"{folder}: data.{part} and index.{part} are damaged or do not belong together ({error})"
+            ) from None
+    return {lemma: others for lemma, (_, others) in best.items()}
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a database file without its licence, which is indented."""
+    return [line for line in path.read_text("latin-1").split("\n") if line and not line.startswith(" ")]

@@ -1,0 +1,240 @@
+"""Readers: the text of a .txt, .csv, .tsv, .jsonl or .parquet file as (row number, cell) pairs, in bounded memory."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import stat
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jdistill.core.errors import UserError, first_line
+from jdistill.core.printable import printable
+from jdistill.core.progress import progress
+
+MAX_CHARS = 100_000  # a longer text is a broken file, not a sentence
+TABLE_LINE_BYTES = 1 << 26  # a row of .csv or .jsonl may carry more than its text (an embedding, say)
+BLOCK_BYTES = 1 << 20
+KINDS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
+
+Row = tuple[int, str | bytes | None]  # number from 1; a string, bytes to be decoded, or None: too long to hold
+
+
+def kind(path: Path) -> str:
+    """The suffix that says how to read a file, without .gz: one of KINDS where it can be read."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def rows_of(path: Path, column: str, key: str) -> Iterator[Row]:
+    """The lines of a .txt, or the cells of a table's text column (column may be empty where one alone holds strings).
+
+    Cells are not checked here, but in .jsonl they must be strings or null. key: the config key of the source, for
+    messages. Raises UserError for a damaged file, a missing column, and a row that is not valid CSV or JSON.
+    """
+    match kind(path):
+        case ".txt":
+            return enumerate(_lines(path, 4 * MAX_CHARS), 1)
+        case ".csv" | ".tsv":
+            return _csv_rows(path, column, key)
+        case ".jsonl":
+            return _jsonl_rows(path, column, key)
+    return _parquet_rows(path, column, key)
+
+
+def pick_column(column: str, strings: list[str], present: list[str], where: str, key: str) -> str:
+    """The column to read: the one named, or the only one of strings. Raises UserError naming the columns there are."""
+    if column in present or (not column and len(strings) == 1):
+        return column or strings[0]
+    fault = f"there is no column {column!r}" if column else f"{len(strings)} columns hold text"
+    setting = key if "column" in key else f"{key}_column"
+    raise UserError(printable(f"{where}: {fault}; set --{setting} to one of: {', '.join(strings or present)}"))
+
+
+def string_columns(schema: pa.Schema) -> list[str]:
+    """The columns of an Arrow schema that hold strings."""
+    return [field.name for field in schema if _is_string(field.type)]
+
+
+def cells(columns: Iterable[pa.ChunkedArray | pa.Array]) -> Iterator[tuple[int, bytes | None]]:
+    """The cells of a string column in batches, as bytes: Arrow does not promise valid UTF-8. Null is empty."""
+    row = 0
+    for cut in columns:
+        if pa.types.is_dictionary(cut.type):
+            cut = cut.cast(cut.type.value_type)
+        for cell in cut.cast(pa.large_string()).cast(pa.large_binary()).to_pylist():
+            row += 1
+            yield row, cell or b""
+
+
+def _is_string(type_: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    return pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
+
+
+def regular(path: Path) -> Path:
+    """The path, if a file lies there that can be read. Raises UserError for a folder, a pipe or a device, which is never opened, and for
+    one that is missing or not to be read."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:  # ValueError: NUL in the name
+        raise UserError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if not stat.S_ISREG(mode):
+        what = "folder" if stat.S_ISDIR(mode) else "pipe, a device or a socket"
+        raise UserError(f"{path} is a {what}, where a file is needed")
+    return path
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """While a regular file is read: what the disk says, and bytes that are not UTF-8, become a UserError that names it."""
+    regular(path)
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not {error.encoding.upper()} ({error})") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
+
+
+def _lines(path: Path, limit: int) -> Iterator[bytes | None]:
+    """The lines of a file, without their ends; None for one of more than `limit` bytes, which is never held whole."""
+    rest, first = b"", True
+    regular(path)
+    try:
+        with path.open("rb") as raw, progress(f"reading {path.name}", path.stat().st_size >> 10, "KB") as meter:
+            file = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if path.suffix.lower() == ".gz" else raw
+            while block := file.read(BLOCK_BYTES):
+                meter.advance((raw.tell() >> 10) - meter.done)
+                if first:
+                    block, first = block.removeprefix(b"\xef\xbb\xbf"), False
+                *pieces, rest = (rest + block).split(b"\n")
+                rest = rest[: limit + 1]  # enough to know that it is too long
+                for piece in pieces:
+                    yield piece.removesuffix(b"\r") if len(piece) <= limit else None
+    except (EOFError, OSError, zlib.error) as error:
+        raise UserError(
+            f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; fetch it again"
+        ) from None
+    if rest:
+        yield rest.removesuffix(b"\r") if len(rest) <= limit else None
+
+
+def open_text(path: Path, errors: str = "strict") -> Iterator[str]:
+    """The lines of a file as text; errors: as bytes.decode takes it. Raises UserError for one that is not UTF-8 or is
+    longer than TABLE_LINE_BYTES."""
+    for number, line in enumerate(_lines(path, TABLE_LINE_BYTES), 1):
+        if line is None:
+            raise UserError(f"{path} line {number}: longer than {TABLE_LINE_BYTES >> 20} MB")
+        try:
+            yield line.decode(errors=errors) + "\n"
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} line {number}: not valid UTF-8 ({error})") from None
+
+
+def csv_dialect(path: Path) -> dict[str, Any]:
+    """How csv is to read a .csv (commas, quotes) or a .tsv (tabs, no quoting); its limit on a cell is set to ours."""
+    csv.field_size_limit(TABLE_LINE_BYTES)
+    return {"strict": True} if kind(path) == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+
+
+def csv_fault(path: Path, line: int, error: csv.Error) -> UserError:
+    return UserError(f"{path} line {line}: not valid CSV ({error}); a quote may stand open since an earlier line")
+
+
+def _csv_rows(path: Path, column: str, key: str) -> Iterator[Row]:
+    # Bytes that are not UTF-8 pass as surrogates: csv works on strings, and only the text's own cell matters.
+    reader = csv.reader(open_text(path, "surrogateescape"), **csv_dialect(path))
+    quoted = kind(path) == ".csv"
+    try:
+        header, first = next(reader, None), next(reader, None)
+        if header is None or first is None:
+            return
+        if quoted and len(header) == 1 and ("\t" in header[0] or ";" in header[0]):
+            raise UserError(
+                f"{path} line 1: no comma, but tabs or semicolons, between the columns; "
+                "name a tab-separated file .tsv, or separate the columns with commas"
+            )
+        words = [name for name, cell in zip(header, first, strict=False) if not is_number(cell)]
+        place = header.index(pick_column(column, words, header, str(path), key))
+        for row in chain([first], reader):
+            cell = row[place] if place < len(row) else ""
+            yield reader.line_num, cell if cell.isascii() else cell.encode("utf-8", "surrogateescape")
+    except csv.Error as error:
+        raise csv_fault(path, reader.line_num, error) from None
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell reads as a number."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _jsonl_rows(path: Path, column: str, key: str) -> Iterator[Row]:
+    name = ""
+    for row, line in enumerate(_lines(path, TABLE_LINE_BYTES), 1):
+        if line is None or not line.strip():
+            yield row, line
+            continue
+        try:
+            record = json.loads(line.decode())
+        except UnicodeDecodeError:
+            yield row, line
+            continue
+        except (ValueError, RecursionError) as error:
+            raise json_fault(path, row, error) from None
+        where = f"{path} line {row}"
+        if not isinstance(record, dict):
+            raise UserError(f'{where}: a row must be an object like {{"text": "…"}}, not {type(record).__name__}')
+        if not name or name not in record:
+            strings = [field for field, value in record.items() if isinstance(value, str)]
+            name = pick_column(name or column, strings, list(record), where, key)
+        if not isinstance(record[name], str | None):
+            raise UserError(f"{where}: {name!r} holds {type(record[name]).__name__}, not text")
+        yield row, record[name] or ""
+
+
+def has_surrogate(text: str) -> bool:
+    """Whether a text holds half of a character, as JSON's \\ud800 is one: it cannot be written in UTF-8, and no tokenizer takes it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def json_fault(path: Path, line: int, error: Exception) -> UserError:
+    what = "nested too deep" if isinstance(error, RecursionError) else error
+    return UserError(f"{path} line {line}: not valid JSON ({what})")
+
+
+def _parquet_rows(path: Path, column: str, key: str) -> Iterator[Row]:
+    try:
+        file = pq.ParquetFile(regular(path))
+        strings = string_columns(file.schema_arrow)
+        name = pick_column(column, strings, file.schema_arrow.names, str(path), key)
+        if name not in strings:
+            raise UserError(
+                f"{path}: column {name!r} holds {file.schema_arrow.field(name).type}, not text; "
+                f"set --{key}_column to one of: {', '.join(strings) or 'none does'}"
+            )
+        with progress(f"reading {path.name}", file.metadata.num_rows, "rows") as meter:
+            for number, cell in cells(batch.column(0) for batch in file.iter_batches(10_000, columns=[name])):
+                if number % 10_000 == 0:
+                    meter.advance(10_000)
+                yield number, cell
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's name
+        raise UserError(
+            f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; fetch it again"
+        ) from None

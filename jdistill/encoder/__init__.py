@@ -1,0 +1,1 @@
+"""A model with its tokenizer, pooling and prompts: from texts to vectors."""

@@ -1,0 +1,101 @@
+"""A classifier of texts or pairs: an encoder, a head on its vectors, and the labels. Saved beside the exported encoder.
+
+head.safetensors holds hidden.weight [256, in], hidden.bias, out.weight [C, 256], out.bias; head.json the labels, in order, and
+whether a row is a pair. With v the vector that the exported folder gives a text, and v' the other's:
+
+    logits = out.weight relu(hidden.weight f + hidden.bias) + out.bias,  f = v, or [v, v', |v - v'|, v * v']
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from safetensors.numpy import save_file
+
+from jdistill.core.errors import UserError
+from jdistill.core.files import write_json
+from jdistill.core.json_files import read_settings, said
+from jdistill.data.text.sources import resolve
+from jdistill.encoder import loading
+from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.formats.tensors import float_tensor, load_tensors
+from jdistill.models import classifier_head
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """head: models.classifier_head's parameters. pairs: whether it takes two texts."""
+
+    encoder: Encoder
+    head: dict[str, Any]
+    labels: tuple[str, ...]
+    pairs: bool
+
+    def logits(self, texts: Sequence[str], others: Sequence[str] | None = None, batch_size: int = 64) -> np.ndarray:
+        """float32 [N, C]. others: the second text of each pair. Raises UserError for one side too few or too many."""
+        if (others is not None) != self.pairs:
+            raise UserError(
+                "this classifier takes pairs of texts" if self.pairs else "this classifier takes single texts"
+            )
+        sides = [texts] if others is None else [texts, others]
+        if len(sides[-1]) != len(texts):
+            raise UserError(f"{len(texts)} texts and {len(sides[-1])} others are no pairs")
+        vectors = [self.encoder.encode(side, batch_size=batch_size) for side in sides]
+        return np.asarray(classifier_head.logits(self.head, jnp.asarray(np.stack(vectors, axis=1))))
+
+    def predict(self, texts: Sequence[str], others: Sequence[str] | None = None) -> list[str]:
+        """The likeliest label of each text or pair."""
+        return [self.labels[i] for i in self.logits(texts, others).argmax(1)]
+
+    def fingerprint(self) -> str:
+        """A hash of all that decides its logits."""
+        digest = hashlib.blake2b(self.encoder.fingerprint().encode(), digest_size=16)
+        digest.update(repr((self.labels, self.pairs)).encode())
+        for layer in ("hidden", "out"):
+            for part in ("kernel", "bias"):
+                digest.update(np.ascontiguousarray(self.head[layer][part]).tobytes())
+        return digest.hexdigest()
+
+
+def save_head(model: Classifier, folder: Path) -> None:
+    """head.safetensors and head.json, beside the files of the exported encoder."""
+    tensors = {}
+    for layer in ("hidden", "out"):
+        tensors[f"{layer}.weight"] = np.ascontiguousarray(np.asarray(model.head[layer]["kernel"], np.float32).T)
+        tensors[f"{layer}.bias"] = np.asarray(model.head[layer]["bias"], np.float32)
+    save_file(tensors, folder / "head.safetensors", metadata={"format": "pt"})
+    write_json(folder / "head.json", {"labels": model.labels, "pairs": model.pairs})
+
+
+def load_classifier(source: str, key: str = "model") -> Classifier:
+    """A classifier from an exported folder. Raises UserError where it has no head."""
+    folder = resolve(source, key)
+    path, about = folder / "head.safetensors", folder / "head.json"
+    if not path.is_file() or not about.is_file():
+        raise UserError(f"--{key}={source} holds no head.safetensors and head.json: it is no classifier")
+    settings = read_settings(about)
+    labels, pairs = settings.raw("labels"), settings.flag("pairs", False)
+    if not isinstance(labels, list) or len(labels) < 2 or not all(isinstance(label, str) for label in labels):
+        raise settings.fault("labels", f"is {said(labels)}; a list of two strings or more is needed")
+    encoder = loading.load(source, key=key)
+    return Classifier(encoder, _read_head(path, encoder.dim * (4 if pairs else 1), len(labels)), tuple(labels), pairs)
+
+
+def _read_head(path: Path, width: int, labels: int) -> dict[str, Any]:
+    """models.classifier_head's parameters. width: of its features."""
+    tensors = load_tensors(path)
+    hidden = float_tensor(tensors, "hidden.weight", [None, width], path)
+    out = float_tensor(tensors, "out.weight", [labels, len(hidden)], path)
+    return {
+        name: {
+            "kernel": np.ascontiguousarray(weight.T),
+            "bias": float_tensor(tensors, f"{name}.bias", [len(weight)], path),
+        }
+        for name, weight in (("hidden", hidden), ("out", out))
+    }

@@ -1,0 +1,240 @@
+"""Encoder: a text-embedding model with everything that decides its vectors, and the one way to run it.
+
+Teachers, students, evaluation and export all speak this contract: architecture, parameters, tokenizer, prompts, maximum
+length, pooling, dense projections and normalisation travel together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from transformers import PreTrainedTokenizerFast
+
+from jdistill.core import sharding
+from jdistill.core.errors import UserError
+from jdistill.core.progress import progress
+from jdistill.data.batching.padding import batches_by_length
+from jdistill.losses import embedding
+from jdistill.models.dense import apply_dense
+from jdistill.models.pooling import POOLERS, pool
+from jdistill.models.registry import ModelConfig, hidden_states
+
+# What models call the prompt of a text by its role in search, as sentence-transformers' encode_query and encode_document.
+ROLES = {"query": ("query",), "document": ("document", "passage", "corpus")}
+
+
+class TextEncoder(Protocol):
+    """What evaluation asks of a model: an Encoder, or another framework's behind the same three questions."""
+
+    @property
+    def num_params(self) -> int: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    def prompt_for(self, role: str) -> str | None: ...
+
+    def encode(
+        self, texts: Sequence[str], *, batch_size: int = 64, prompt: str | None = None, show_progress: bool = False
+    ) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A model that turns texts into vectors. Immutable; `replace` gives a changed copy.
+
+    params: Flax parameters of models.bert.Bert, models.decoder.Decoder or models.bilstm.Bilstm, float32. dense: projections
+    after pooling, each {"kernel" [in, out],
+    "bias" [out] (optional)} with its activation's name in dense_activations. pooler: parameters of a pooler that has some (models.pma).
+    normalize: unit length at the end.
+    prompts: name -> text put before the input. max_length: in tokens, special tokens included.
+    """
+
+    config: ModelConfig
+    params: dict[str, Any]
+    tokenizer: PreTrainedTokenizerFast
+    pooling: str = "mean"
+    normalize: bool = False
+    pooler: dict[str, Any] = field(default_factory=dict)
+    dense: tuple[dict[str, Any], ...] = ()
+    dense_activations: tuple[str, ...] = ()
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    max_length: int = 512
+    dtype: str = "float32"
+    source: str = ""
+
+    @property
+    def dim(self) -> int:
+        """Width of the vectors."""
+        return int(self.dense[-1]["kernel"].shape[1]) if self.dense else self.pooled_width
+
+    @property
+    def pooled_width(self) -> int:
+        """Width after pooling, before the dense projections."""
+        return POOLERS[self.pooling].width(self.config.hidden_size)
+
+    @property
+    def num_params(self) -> int:
+        return sum(int(np.prod(np.shape(x))) for x in jax.tree.leaves((self.params, self.pooler, self.dense)))
+
+    def prompt_for(self, role: str) -> str | None:
+        """The name of the prompt for a "query" or a "document"; None, which means the default, where there is none."""
+        return prompt_named(self.prompts, role)
+
+    def tokenize(self, texts: Sequence[str], prompt: str | None = None) -> list[list[int]]:
+        """Token ids of each text, special tokens included, cut at max_length.
+
+        prompt: a name in `prompts`, or None for the model's default. Raises UserError naming the row of a text that is
+        not a string or cannot be written in UTF-8.
+        """
+        name = self.default_prompt if prompt is None else prompt
+        if name is not None and name not in self.prompts:
+            raise UserError(
+                f"prompt {name!r} is not one of this model's prompts: {sorted(self.prompts) or 'it has none'}"
+            )
+        prefix = self.prompts[name] if name is not None else ""
+        for row, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise UserError(f"text {row} is {type(text).__name__}, not a string")
+            if not text.isascii():
+                try:
+                    text.encode()
+                except UnicodeEncodeError:
+                    raise UserError(f"text {row} holds a lone surrogate (broken Unicode): {text[:60]!r}") from None
+        if not len(texts):
+            return []
+        return self.tokenizer(
+            [prefix + text for text in texts],
+            truncation=True,
+            max_length=self.max_length,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )["input_ids"]
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        batch_size: int = 64,
+        prompt: str | None = None,
+        normalize: bool | None = None,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Embeds texts: float32 [N, dim], in the order given. normalize=False gives the vectors before Normalize."""
+        return self.encode_ids(
+            self.tokenize(texts, prompt), batch_size=batch_size, normalize=normalize, show_progress=show_progress
+        )
+
+    def encode_ids(
+        self,
+        ids: Sequence[Sequence[int]],
+        *,
+        batch_size: int = 64,
+        normalize: bool | None = None,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """As encode, from token ids. Texts of like length share a batch; lengths are padded to a few fixed buckets."""
+        out = np.empty((len(ids), self.dim), np.float32)
+        if not len(ids):
+            return out
+        mesh = sharding.local_mesh()
+        weights = (self.params, self.pooler, self.dense)
+        embed = partial(
+            _embed,
+            *(sharding.replicate(weights, mesh) if mesh.size > 1 else self.on_device()),
+            config=self.config,
+            pooling=self.pooling,
+            dtype=self.dtype,
+            activations=self.dense_activations,
+            normalize=self.normalize if normalize is None else normalize,
+        )
+        with progress("encoding", len(ids), "texts") if show_progress else nullcontext() as meter:
+            for rows, tokens, mask in batches_by_length(ids, self.config.pad_token_id, self.max_length, batch_size):
+                out[rows] = np.asarray(embed(*sharding.shard_rows((tokens, mask), mesh)))[: len(rows)]
+                if meter:
+                    meter.advance(len(rows))
+        return out
+
+    def on_device(self) -> tuple[Any, Any, Any]:
+        """(params, pooler, dense) on the one device there is."""
+        # Moved once and remembered: a copy of 90 MB per call would dwarf the encoding of one sentence.
+        if "_device" not in self.__dict__:
+            object.__setattr__(self, "_device", jax.device_put((self.params, self.pooler, self.dense)))
+        return self.__dict__["_device"]
+
+    def fingerprint(self, normalize: bool | None = None) -> str:
+        """A hash of everything that decides the vectors: weights, tokenizer, prompt, pooling, dense, normalisation, length."""
+        digest = hashlib.blake2b(digest_size=16)
+        prompt = self.prompts.get(self.default_prompt, "") if self.default_prompt else ""
+        normalized = self.normalize if normalize is None else normalize
+        digest.update(
+            repr(
+                (self.config, self.pooling, self.dense_activations, normalized, prompt, self.max_length, self.dtype)
+            ).encode()
+        )
+        digest.update(self.tokenizer_fingerprint().encode())
+        parts = (self.params, self.dense, self.pooler)
+        for path, leaf in sorted(jax.tree_util.tree_leaves_with_path(parts), key=lambda item: str(item[0])):
+            digest.update(jax.tree_util.keystr(path).encode())
+            digest.update(np.ascontiguousarray(leaf).tobytes())
+        return digest.hexdigest()
+
+    def tokenizer_fingerprint(self) -> str:
+        # Truncation and padding are left out: they are the state of the last call, not of the tokenizer.
+        state = json.loads(self.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+        return hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    def weights(self) -> dict[str, Any]:
+        """What training changes, as one tree: {"model": Flax parameters, "pooler": …, "dense": {"0": …}}, the latter two where there
+        are any. The inverse of with_weights."""
+        dense = {str(i): layer for i, layer in enumerate(self.dense)}
+        return (
+            {"model": self.params}
+            | ({"pooler": self.pooler} if self.pooler else {})
+            | ({"dense": dense} if dense else {})
+        )
+
+    def with_weights(self, weights: dict[str, Any]) -> Encoder:
+        """The same encoder with other weights, taken to the host."""
+        host = jax.tree.map(np.asarray, weights)
+        dense = host.get("dense", {})
+        return replace(
+            self,
+            params=host["model"],
+            pooler=host.get("pooler", {}),
+            dense=tuple(dense[str(i)] for i in range(len(dense))),
+        )
+
+
+def prompt_named(prompts: Mapping[str, str], role: str) -> str | None:
+    """The name under which `prompts` keeps the prompt for a "query" or a "document", or None."""
+    return next((name for name in ROLES[role] if prompts.get(name)), None)
+
+
+@partial(jax.jit, static_argnames=("config", "pooling", "dtype", "activations", "normalize"))
+def _embed(
+    params: Any,
+    pooler: Any,
+    dense: Any,
+    ids_BxL: jax.Array,
+    mask_BxL: jax.Array,
+    *,
+    config: ModelConfig,
+    pooling: str,
+    dtype: str,
+    activations: tuple[str, ...],
+    normalize: bool,
+) -> jax.Array:
+    states = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype))
+    x_BxD = apply_dense(pool(pooling, states, mask_BxL, pooler), dense, activations)
+    return embedding.unit(x_BxD) if normalize else x_BxD

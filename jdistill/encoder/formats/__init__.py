@@ -1,0 +1,1 @@
+"""What is read and written of models: Hugging Face, sentence-transformers, GGUF."""

@@ -1,0 +1,60 @@
+"""modules.json of a sentence-transformers folder: which modules there are, and where, never outside the folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from jdistill.core.errors import UserError
+from jdistill.core.json_files import Settings, read_json, said
+
+FILE = "modules.json"
+
+
+@dataclass(frozen=True)
+class Module:
+    """kind: the last part of its type. folder: where its files lie. row: as modules.json has it."""
+
+    kind: str
+    folder: Path
+    row: dict
+
+
+def read_modules(folder: Path) -> list[Module]:
+    """The modules in their order; of a folder without modules.json the transformer and, in the same place, mean pooling.
+
+    Raises UserError where it is no list of objects with a type and a path, and for a path that leads out of the folder.
+    """
+    path = folder / FILE
+    rows = read_json(path, None)
+    if rows is None:
+        return [Module(kind, folder, {}) for kind in ("Transformer", "Pooling")]
+    if not isinstance(rows, list) or not rows:
+        raise UserError(f"{path} holds {said(rows)}, not a list of modules")
+    return [_module(folder, path, i, row) for i, row in enumerate(rows)]
+
+
+def _module(folder: Path, path: Path, place: int, row: object) -> Module:
+    if not isinstance(row, dict):
+        raise UserError(f"{path}: module {place} is {said(row)}, not an object with type and path")
+    settings = Settings(row, path)
+    kind, inside = (settings.text(key) for key in ("type", "path"))
+    if inside and not _is_inside(folder, inside):
+        raise settings.fault(
+            "path", f"of module {place} is {inside[:80]!r}, which leads out of the folder, or nowhere; refused"
+        )
+    return Module(kind.rsplit(".", 1)[-1], folder / inside, row)
+
+
+def _is_inside(folder: Path, inside: str) -> bool:
+    """Whether a path leads to the folder or into it, links followed. In a folder of links, such as a cache's, the files that the links
+    lead to may lie elsewhere, but together: then what lies beside the file behind modules.json is inside too."""
+    if "\0" in inside or Path(inside).is_absolute() or ".." in Path(inside).parts:
+        return False
+    try:
+        target = (folder / inside).resolve()
+        target.exists()  # raises for a name that no file can have
+        homes = (folder.resolve(), (folder / FILE).resolve().parent)
+    except (OSError, RuntimeError):  # a link that leads to itself, a name too long
+        return False
+    return any(target.is_relative_to(home) for home in homes)

@@ -1,0 +1,71 @@
+"""PMA's and IEM's parameters by the names and in the orientation of their torch modules (st_modules), and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jdistill.core.json_files import read_settings
+from jdistill.encoder.formats.tensors import FILE, fitted_tree, load_tensors
+from jdistill.models.pma import BRANCHES, heads_for
+
+OUTPUT = {"score": "output"}  # what the module calls a layer by another name
+
+
+def to_torch(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """{"key": {"kernel" [in, out], "bias"}, "norm_1": {"scale", "bias"}, "query": array} to key.weight [out, in], norm_1.weight, query …"""
+    tensors: dict[str, np.ndarray] = {}
+    for name, layer in params.items():
+        name = OUTPUT.get(name, name)
+        if not isinstance(layer, Mapping):
+            tensors[name] = np.asarray(layer, np.float32)
+            continue
+        weight = layer["kernel"].T if "kernel" in layer else layer["scale"]
+        tensors[f"{name}.weight"] = np.ascontiguousarray(weight, np.float32)
+        tensors[f"{name}.bias"] = np.asarray(layer["bias"], np.float32)
+    return tensors
+
+
+def from_torch(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The inverse of to_torch."""
+    inner = {theirs: ours for ours, theirs in OUTPUT.items()}
+    params: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        layer, _, part = name.rpartition(".")
+        layer = inner.get(layer, layer)
+        if not layer:
+            params[name] = tensor
+        else:
+            kind = "bias" if part == "bias" else "kernel" if tensor.ndim == 2 else "scale"
+            of_layer = params.setdefault(layer, {})
+            if isinstance(of_layer, dict):  # else a tensor has the layer's own name, and the shapes will not fit
+                of_layer[kind] = np.ascontiguousarray(tensor.T)
+    return params
+
+
+def read_pma(folder: Path, width: int) -> dict[str, Any]:
+    """The parameters of a PmaPooling module over states [width], float32. Raises UserError where one is missing or of another shape."""
+    settings = read_settings(folder / "config.json")
+    if settings.integer("heads", 1) != heads_for(width):
+        raise settings.fault("heads", f"is {settings.raw('heads')}; of a width of {width} it is {heads_for(width)}")
+    norm = {"scale": (width,), "bias": (width,)}
+    shapes: dict[str, Any] = {name: _dense(width, width) for name in ("to_query", "key", "value", "out", "feed")}
+    shapes |= {"query": (width,), "norm_1": norm, "norm_2": norm}
+    return fitted_tree(from_torch(load_tensors(folder / FILE)), shapes, folder / FILE)
+
+
+def read_iem(folder: Path, kinds: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """(parameters, kind) of an Interaction module. kinds: that there are. Raises UserError where a tensor is missing or does not fit."""
+    settings = read_settings(folder / "config.json")
+    width, hidden = settings.integer("embedding_dimension", 1), settings.integer("hidden", 1)
+    kind = settings.text("interaction", among=kinds)
+    shapes = {name: _dense(hidden, hidden) for name in BRANCHES}
+    shapes |= {"first": _dense(2 * width, hidden), "score": _dense(hidden, 1)}
+    return fitted_tree(from_torch(load_tensors(folder / FILE)), shapes, folder / FILE), kind
+
+
+def _dense(rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+    return {"kernel": (rows, columns), "bias": (columns,)}

@@ -1,0 +1,153 @@
+"""The modules after a transformer in a sentence-transformers folder, each read and checked: the poolers, Dense, Normalize."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from jdistill.core.errors import UserError
+from jdistill.core.json_files import Settings, read_settings, said
+from jdistill.encoder.formats.modules import Module
+from jdistill.encoder.formats.tensors import FILE, float_tensor, load_tensors
+from jdistill.models.dense import ACTIVATIONS
+from jdistill.models.pooling import DISTILFACE, OVER_TOKENS
+from jdistill.models.registry import ModelConfig
+
+# What modules.json calls the model whose states are pooled; the second is ours, of a decoder that sees both ways.
+TRANSFORMERS = ("Transformer", "BidirectionalTransformer", "LSTM")
+POOLINGS = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"], ["PmaPooling"])
+WITHOUT_SETTINGS = {"FinalStates": "final", "PmaPooling": "pma"}
+
+
+def read_pooler(folder: Path, modules: list[Module], config: ModelConfig) -> tuple[str, list[Module]]:
+    """The pooler's name that the modules after the transformer stand for, and what follows it.
+
+    Raises UserError for modules that are not Pooling, WeightedLayerPooling and Pooling, or our LayerPooling, then Dense and
+    Normalize, and for settings that no pooler of ours has.
+    """
+    if (
+        modules[-1].kind == "Interaction"
+    ):  # scores pairs; a text's vector passes through it (jdistill.encoder.pair_scorer)
+        modules = modules[:-1]
+    kinds = [module.kind for module in modules]
+    count = 2 if kinds[1:2] == ["WeightedLayerPooling"] else 1
+    pooling, rest = kinds[1 : 1 + count], modules[1 + count :]
+    _check_order(folder, kinds, pooling)
+    first = modules[1].folder
+    if pooling[0] in WITHOUT_SETTINGS:
+        return WITHOUT_SETTINGS[pooling[0]], rest
+    layers: tuple[int, ...] = (config.num_layers,)
+    over_layers, over_tokens = "mean", "mean"
+    if pooling == ["LayerPooling"]:
+        layers, over_layers = _layer_pooling(first, config.num_layers)
+    else:
+        over_tokens = _pooling_mode(modules[count].folder)
+    if count == 2:
+        layers = _weighted_layers(first, config.num_layers)
+    if over_layers == "mean" and layers == (config.num_layers,):
+        return over_tokens, rest
+    for name, pooler in DISTILFACE.items():
+        if pooler.fewest_layers > config.num_layers:
+            continue
+        states = pooler.states(config.num_layers)
+        if (states, pooler.over_layers, pooler.over_tokens) == (layers, over_layers, over_tokens):
+            return name, rest
+    raise UserError(
+        f"{first} takes the hidden states {list(layers)} by {over_layers}, then {over_tokens} over tokens, as no pooler of "
+        f"jdistill's does: {', '.join(DISTILFACE)}"
+    )
+
+
+def _check_order(folder: Path, kinds: list[str], pooling: list[str]) -> None:
+    after = kinds[1 + len(pooling) :]
+    if not kinds or kinds[0] not in TRANSFORMERS or pooling not in POOLINGS or set(after) - {"Dense", "Normalize"}:
+        raise UserError(
+            f"{folder}/modules.json lists {kinds}; jdistill reads Transformer, Pooling (after WeightedLayerPooling, if "
+            "there is one), then Dense and Normalize. Any other model can teach through st:SOURCE (torch extra) or vectors:FILE"
+        )
+    if "Normalize" in kinds[:-1]:
+        raise UserError(
+            f"{folder}/modules.json puts Normalize before {kinds[-1]}; jdistill reads it only as the last module"
+        )
+
+
+def _layer_pooling(folder: Path, num_layers: int) -> tuple[tuple[int, ...], str]:
+    settings = read_settings(folder / "config.json")
+    layers = settings.raw("layers")
+    if not isinstance(layers, list) or not layers or not all(type(x) is int and 0 <= x <= num_layers for x in layers):
+        raise settings.fault("layers", f"is {said(layers)}; a list of whole numbers from 0 to {num_layers} is needed")
+    return tuple(layers), settings.text("over_layers")
+
+
+def _weighted_layers(folder: Path, num_layers: int) -> tuple[int, ...]:
+    """The hidden states to which a WeightedLayerPooling gives weight. Raises UserError where weights differ."""
+    start = read_settings(folder / "config.json").integer("layer_start", 0, num_layers, default=0)
+    weights = float_tensor(load_tensors(folder / FILE), "layer_weights", [None], folder / FILE)
+    if len({float(weight) for weight in weights if weight}) != 1:
+        raise UserError(
+            f"{folder}: its layers have different weights {weights.tolist()[:20]}; jdistill reads equal ones only"
+        )
+    return tuple(start + i for i, weight in enumerate(weights) if weight)
+
+
+def _pooling_mode(folder: Path) -> str:
+    settings = read_settings(folder / "config.json")
+    modes = settings.raw("pooling_mode", None)
+    if modes is None:
+        prefix = "pooling_mode_"
+        on = [key for key in settings.values if key.startswith(prefix) and settings.flag(key, False)]
+        modes = [key.removeprefix(prefix).removesuffix("_tokens").removesuffix("_token") for key in on]
+    modes = [modes] if isinstance(modes, str) else modes or ["mean"]
+    if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in list(OVER_TOKENS):
+        raise settings.fault("pooling_mode", f"asks for {modes}; supported is one of {sorted(OVER_TOKENS)}")
+    return modes[0]
+
+
+def read_activation(folder: Path) -> str:
+    """The name of a Dense module's activation, as in ACTIVATIONS; raises UserError for another."""
+    settings = read_settings(folder / "config.json")
+    activation = settings.text("activation_function", "torch.nn.modules.activation.Tanh").rsplit(".", 1)[-1]
+    if activation not in ACTIVATIONS:
+        raise UserError(f"{settings.path}: activation {activation} is not supported, only {sorted(ACTIVATIONS)}")
+    return activation
+
+
+def read_dense(folder: Path, width: int) -> dict[str, np.ndarray]:
+    """A Dense module's weights of vectors [width], float32: kernel [in, out] and, where it has one, bias [out]. Raises UserError for a
+    tensor that is missing or of another shape, and for a nested projection."""
+    path = folder / FILE
+    tensors = load_tensors(path)
+    kernel = float_tensor(tensors, "linear.weight", [None, width], path)
+    weights = {"kernel": np.ascontiguousarray(kernel.T)}
+    if "linear.bias" in tensors:
+        weights["bias"] = float_tensor(tensors, "linear.bias", [len(kernel)], path)
+    return weights
+
+
+def read_denses(modules: list[Module], width: int) -> dict[str, dict[str, np.ndarray]]:
+    """The weights of all Dense modules, "0", "1" and so on, the first of vectors [width], each other of the one before."""
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for module in modules:
+        if module.kind == "Dense":
+            found[str(len(found))] = weights = read_dense(module.folder, width)
+            width = weights["kernel"].shape[1]
+    return found
+
+
+def read_prompts(folder: Path) -> tuple[dict[str, str], str | None]:
+    """(name -> text of the prompts that have one, the default's name) of config_sentence_transformers.json, where there is one."""
+    settings = read_settings(folder / "config_sentence_transformers.json", optional=True)
+    listed = settings.part("prompts")
+    prompts = {name: text for name in listed.values if (text := listed.text(name, ""))}
+    default = settings.text("default_prompt_name", None)
+    if default is not None and default not in listed.values:
+        raise settings.fault(
+            "default_prompt_name", f"is {default[:60]!r}, which is none of the prompts {list(prompts)}"
+        )
+    return prompts, default if default in prompts else None
+
+
+def read_limit(settings: Settings, default: int | None = None) -> int | None:
+    """max_seq_length, in tokens; null, as missing, means the default."""
+    return settings.integer("max_seq_length", 1, 2**53, default=default)

@@ -1,0 +1,164 @@
+"""An Encoder's pooling, projections and normalisation as the modules that sentence-transformers loads."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from jdistill.core.files import write_json
+from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.formats import bilstm as bilstm_files
+from jdistill.encoder.formats.pma import to_torch
+from jdistill.models.bilstm import BilstmConfig
+from jdistill.models.decoder import DecoderConfig
+from jdistill.models.pma import heads_for
+from jdistill.models.pooling import POOLERS
+
+MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
+TORCH_ACTIVATIONS = {"Identity": "torch.nn.modules.linear.Identity", "Tanh": "torch.nn.modules.activation.Tanh"}
+BUILT_IN = "sentence_transformers.models."
+CUSTOM = Path(__file__).parent / "st_modules"  # modules of ours that sentence-transformers runs from the folder
+
+
+# Names of the files that an export may hold.
+WRITTEN = (
+    "*.safetensors", "*.py", "README.md", "config.json", "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json",
+    "*tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "*.jinja",
+    "head.json", "[0-9]_*/*.json", "[0-9]_*/vocab.txt", "[0-9]_*/merges.txt", "onnx/*.onnx", "torch_int8*/*",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Module:
+    """One row of modules.json: its type, the content of its config.json, and its tensors by torch's names."""
+
+    type: str
+    settings: dict[str, Any] | None = None
+    tensors: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return self.type.rsplit(".", 1)[-1]
+
+
+TRANSFORMER = "bidirectional_transformer.py"  # what a decoder that reads both ways carries
+
+
+def is_built_in(pooling: str) -> bool:
+    """Whether sentence-transformers computes this pooler without code of ours, and so without trust_remote_code."""
+    return POOLERS[pooling].over_layers == "mean" and POOLERS[pooling].over_tokens in MODES
+
+
+def nearest_built_in(pooling: str) -> str:
+    """The pooler itself if it is built in, else the mean over the same layers (or tokens), or an LSTM's maximum over time."""
+    if is_built_in(pooling):
+        return pooling
+    if pooling in ("final", "pma"):
+        return "max" if pooling == "final" else "mean"
+    return pooling.replace("max_", "avg_", 1).replace("concat_", "avg_", 1)
+
+
+def save_tokenizer(model: Encoder, folder: Path) -> None:
+    """The tokenizer's files, the same whatever it was used for before."""
+    tokenizer = model.tokenizer
+    tokenizer.backend_tokenizer.no_truncation()  # both are the state of the last call, such as one of the teacher's length
+    tokenizer.backend_tokenizer.no_padding()
+    longest = tokenizer.model_max_length
+    try:
+        tokenizer.model_max_length = min(longest, model.max_length)
+        tokenizer.save_pretrained(folder)
+    finally:
+        tokenizer.model_max_length = longest
+
+
+def custom_files(model: Encoder) -> list[str]:
+    """Names of the Python files that the export carries; with any, sentence-transformers asks for trust_remote_code."""
+    of_pooler = {"final": "final_states.py", "pma": "pma_pooling.py"}.get(model.pooling, "layer_pooling.py")
+    files = [] if is_built_in(model.pooling) else [of_pooler]
+    if isinstance(model.config, DecoderConfig) and not model.config.causal:
+        files.append(TRANSFORMER)
+    return files
+
+
+def needs_all_layers(pooling: str) -> bool:
+    """Whether it takes more than the last hidden state, so that config.json must ask for all of them."""
+    return POOLERS[pooling].layers != (-1,)
+
+
+def pooling_modules(pooling: str, num_layers: int, hidden_size: int, params: dict[str, Any]) -> list[Module]:
+    """Pooling alone, WeightedLayerPooling and Pooling, or, for what neither can express, a module of our own. params: the pooler's."""
+    pooler = POOLERS[pooling]
+    if pooling == "pma":
+        about = {"embedding_dimension": hidden_size, "heads": heads_for(hidden_size)}
+        return [Module("pma_pooling.PmaPooling", about, to_torch(params))]
+    layers = pooler.states(num_layers)
+    if pooling == "final":
+        return [Module("final_states.FinalStates", {"embedding_dimension": hidden_size})]
+    if not is_built_in(pooling):
+        settings = {"embedding_dimension": hidden_size, "layers": list(layers), "over_layers": pooler.over_layers}
+        return [Module("layer_pooling.LayerPooling", settings)]
+    flags = {f"pooling_mode_{name}": mode == pooler.over_tokens for mode, name in MODES.items()}
+    last = Module(f"{BUILT_IN}Pooling", {"word_embedding_dimension": hidden_size} | flags)
+    if not needs_all_layers(pooling):
+        return [last]
+    weights = np.zeros(num_layers + 1, np.float32)
+    weights[list(layers)] = 1.0
+    settings = {"word_embedding_dimension": hidden_size, "num_hidden_layers": num_layers, "layer_start": 0}
+    return [Module(f"{BUILT_IN}WeightedLayerPooling", settings, {"layer_weights": weights}), last]
+
+
+def modules_of(model: Encoder) -> list[Module]:
+    """Everything after the transformer, in order."""
+    modules = pooling_modules(model.pooling, model.config.num_layers, model.config.hidden_size, model.pooler)
+    width = model.pooled_width
+    for layer, activation in zip(model.dense, model.dense_activations, strict=True):
+        kernel = np.asarray(layer["kernel"], np.float32)
+        settings = {
+            "in_features": width,
+            "out_features": kernel.shape[1],
+            "bias": "bias" in layer,
+            "activation_function": TORCH_ACTIVATIONS[activation],
+        }
+        tensors = {"linear.weight": np.ascontiguousarray(kernel.T)}
+        if "bias" in layer:
+            tensors["linear.bias"] = np.asarray(layer["bias"], np.float32)
+        modules.append(Module(f"{BUILT_IN}Dense", settings, tensors))
+        width = kernel.shape[1]
+    return [*modules, Module(f"{BUILT_IN}Normalize")] if model.normalize else modules
+
+
+def write_modules(model: Encoder, folder: Path) -> None:
+    """modules.json and a folder for each module, weights excepted; of a transformer config.json and tokenizer are written apart."""
+    if isinstance(model.config, BilstmConfig):
+        first = bilstm_files.write_files(folder, model.config, model.max_length)
+        save_tokenizer(model, folder / first[0][1])
+        first = [(BUILT_IN + kind, path) for kind, path in first]
+    else:
+        seeing_all = isinstance(model.config, DecoderConfig) and not model.config.causal
+        kind = "bidirectional_transformer.BidirectionalTransformer" if seeing_all else f"{BUILT_IN}Transformer"
+        first = [(kind, "")]
+    rows = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (kind, path) in enumerate(first)]
+    for idx, module in enumerate(modules_of(model), len(rows)):
+        path = f"{idx}_{module.kind}"
+        rows.append({"idx": idx, "name": str(idx), "path": path, "type": module.type})
+        (folder / path).mkdir(exist_ok=True)
+        if module.settings is not None:
+            write_json(folder / path / "config.json", module.settings)
+        if module.kind == "WeightedLayerPooling":  # not trained: part of the contract, and so written with it
+            save_file(module.tensors, folder / path / "model.safetensors", metadata={"format": "pt"})
+    for name in custom_files(model):
+        shutil.copyfile(CUSTOM / name, folder / name)
+    write_json(folder / "modules.json", rows)
+
+
+def write_module_weights(model: Encoder, folder: Path) -> None:
+    """The tensors of every module that has some."""
+    for idx, module in enumerate(modules_of(model), 2 if isinstance(model.config, BilstmConfig) else 1):
+        if module.tensors:
+            path = folder / f"{idx}_{module.kind}" / "model.safetensors"
+            save_file(module.tensors, path, metadata={"format": "pt"})

@@ -1,0 +1,96 @@
+"""safetensors files that a stranger wrote: read whole, or refused with the file, the tensor and what was expected of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from jdistill.core.errors import UserError, first_line
+from jdistill.core.json_files import read_settings, said
+
+FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def load_tensors(path: Path) -> dict[str, np.ndarray]:
+    """All tensors of one file, as they are. Raises UserError where it is missing, truncated or none of the format."""
+    if not path.is_file():
+        raise UserError(f"{path} is {'no file' if path.exists() else 'missing'}{_pickled(path.parent)}")
+    try:
+        return load_file(path)
+    except (SafetensorError, ValueError, KeyError, TypeError, OSError) as error:  # KeyError: a type that numpy has not
+        raise UserError(
+            f"{path} cannot be read ({first_line(error)}); it is truncated or not a safetensors file: fetch it again"
+        ) from None
+
+
+def _pickled(folder: Path) -> str:
+    bins = folder.is_dir() and any(folder.glob("*.bin"))
+    return " (a pytorch_model.bin alone is not read: save it again with safetensors)" if bins else ""
+
+
+def read_tensors(folder: Path) -> dict[str, np.ndarray]:
+    """The floating-point tensors of a model's folder, shards included, as float32. Raises UserError as load_tensors, and for an index
+    that is damaged or names a file outside the folder."""
+    tensors: dict[str, np.ndarray] = {}
+    for name in _shards(folder / INDEX):
+        tensors.update(load_tensors(folder / name))
+    return {
+        name: np.asarray(tensor, np.float32)
+        for name, tensor in tensors.items()
+        if tensor.dtype.kind in "fV" or "bf" in str(tensor.dtype)
+    }
+
+
+def _shards(index: Path) -> list[str]:
+    settings = read_settings(index, optional=True)
+    if not settings.values:
+        if index.is_file():
+            raise settings.fault("weight_map", "is missing")
+        return [FILE]
+    names = settings.part("weight_map").values
+    for tensor, name in names.items():
+        if not isinstance(name, str) or not name or Path(name).name != name or "\0" in name:
+            raise settings.fault(f"weight_map, {tensor[:80]!r},", f"is {said(name)}; a file's name is needed")
+    if not names:
+        raise settings.fault("weight_map", "names no file")
+    return sorted(set(names.values()))
+
+
+def float_tensor(tensors: Mapping[str, np.ndarray], name: str, shape: Sequence[int | None], where: Path) -> np.ndarray:
+    """One tensor as float32, of this shape; None: of any length. Raises UserError where it is missing, of another shape or no numbers
+    with a fraction."""
+    if name not in tensors:
+        raise UserError(f"{where}: tensor {name} is missing; there are {sorted(tensors)[:8]}")
+    tensor = tensors[name]
+    fits = len(shape) == tensor.ndim and all(
+        wanted in (None, found) for wanted, found in zip(shape, tensor.shape, strict=True)
+    )
+    if not fits or not tensor.size:
+        asked = [wanted or "any" for wanted in shape]
+        raise UserError(f"{where}: tensor {name} has shape {list(tensor.shape)}; needed is {asked}".replace("'", ""))
+    if tensor.dtype.kind not in "fV":
+        raise UserError(f"{where}: tensor {name} holds {tensor.dtype}; floating-point numbers are needed")
+    return np.asarray(tensor, np.float32)
+
+
+def fitted_tree(params: Mapping[str, Any], shapes: Mapping[str, Any], where: Path) -> dict[str, Any]:
+    """The parameters as float32. shapes: the tree that they must be, with a shape for each array. Raises UserError naming what differs."""
+    if params.keys() != shapes.keys():
+        raise UserError(f"{where}: layers {sorted(map(str, params))} are there; needed are {sorted(shapes)}")
+    found: dict[str, Any] = {}
+    for name, shape in shapes.items():
+        value = params[name]
+        if isinstance(shape, Mapping) != isinstance(value, Mapping):
+            raise UserError(
+                f"{where}: {name} is {'one tensor' if isinstance(shape, Mapping) else 'a layer'}; it is damaged"
+            )
+        if isinstance(shape, Mapping):
+            found[name] = fitted_tree(value, shape, where)
+        else:
+            found[name] = float_tensor({name: value}, name, shape, where)
+    return found

@@ -1,0 +1,84 @@
+"""A model folder's tokenizer: there, fast, run without anybody's code, and of the vocabulary that the token table has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from jdistill.core.errors import UserError, first_line
+from jdistill.core.json_files import read_settings
+from jdistill.models.registry import ModelConfig
+
+# Files from which transformers makes a fast tokenizer; of a row all are needed. Without any it makes one of its special tokens alone.
+VOCABULARIES = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"), ("*.model",), ("tekken.json",))
+SETTINGS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+
+
+def load_tokenizer(folder: Path, config: ModelConfig) -> Any:
+    """The fast tokenizer of a folder. Raises UserError where it is missing, damaged, slow, asks for code of its own, or does not fit the
+    token table."""
+    if not any(all(any(map(Path.is_file, folder.glob(name))) for name in row) for row in VOCABULARIES):
+        files = ", ".join(" with ".join(row) for row in VOCABULARIES)
+        raise UserError(f"{folder} holds no tokenizer: one of {files} is needed; copy it from where the model is from")
+    for path in folder.iterdir():
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UserError(f"{path} is a pipe or a device, where a file of a tokenizer may be")
+    for name in SETTINGS:
+        read_settings(folder / name, optional=True)
+    try:
+        # False, not None: transformers would ask on the terminal whether to run the folder's code.
+        tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
+    except (
+        BaseException
+    ) as error:  # of whatever kind: transformers and tokenizers check little, and the latter's Rust panics
+        raise _unread(folder, error) from None
+    if not tokenizer.is_fast:
+        raise UserError(f"{folder}: only fast tokenizers (tokenizer.json) are supported")
+    return checked_tokenizer(tokenizer, config, folder)
+
+
+def _unread(folder: Path, error: BaseException) -> BaseException:
+    if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError):
+        return error
+    return UserError(f"{folder}: its tokenizer cannot be read ({first_line(error)[:300]}); fetch its files again")
+
+
+def checked_tokenizer(tokenizer: Any, config: ModelConfig, where: Path) -> Any:
+    """The tokenizer with a padding token, tried on a text. Raises UserError where it has more ids than the token table has rows, or fewer
+    than half as many."""
+    if tokenizer.pad_token is None:  # most decoders have none; what stands in padding is never looked at
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    ids = set(tokenizer.get_vocab().values())
+    highest = max(ids, default=0)
+    if highest >= config.vocab_size:
+        raise UserError(
+            f"{where}: the tokenizer has ids up to {highest}, but the embedding only {config.vocab_size} rows; "
+            "they do not belong together"
+        )
+    # Tables are padded, to multiples of 64 or 128 and to make room for tokens to come, by a few per cent of a vocabulary. One with more
+    # than twice as many rows as there are ids is another model's, or the vocabulary is damaged: most words would be unknown.
+    if config.vocab_size > 2 * len(ids):
+        raise UserError(
+            f"{where}: the tokenizer has {len(ids)} tokens, but the embedding {config.vocab_size} rows; "
+            "they do not belong together, or the tokenizer's files are damaged"
+        )
+    try:
+        tokens = tokenizer("A text, to try it.")["input_ids"]
+    except BaseException as error:
+        raise _unread(where, error) from None
+    if max(tokens, default=0) >= config.vocab_size:
+        raise UserError(f"{where}: its tokenizer makes of a plain text the ids {tokens[:8]}, which are no use")
+    return tokenizer
+
+
+def checked_limit(limit: int, tokenizer: Any, where: Path) -> int:
+    """A maximum length in tokens. Raises UserError where the special tokens of a text leave no room for its own: all would be alike."""
+    special = tokenizer.num_special_tokens_to_add()
+    if limit <= special:
+        raise UserError(
+            f"{where}: the maximum length (max_seq_length, model_max_length or the model's positions) is {limit} tokens, "
+            f"of which a text's special tokens take {special}; it must be more"
+        )
+    return limit

@@ -1,0 +1,66 @@
+"""A folder run by sentence-transformers on torch (the torch extra), behind what evaluation and teachers ask of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jdistill.core.errors import UserError, first_line
+from jdistill.data.text.sources import resolve
+from jdistill.encoder.encoder import prompt_named
+from jdistill.encoder.formats.modules import read_modules
+
+
+@dataclass(frozen=True)
+class TorchEncoder:
+    """model: a SentenceTransformer. folder: where its files lie."""
+
+    model: Any
+    folder: Path
+
+    @property
+    def num_params(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
+    def dim(self) -> int:
+        return int(self.encode(["width"]).shape[1])
+
+    def prompt_for(self, role: str) -> str | None:
+        return prompt_named(self.model.prompts, role)
+
+    def encode(
+        self, texts: Sequence[str], *, batch_size: int = 64, prompt: str | None = None, show_progress: bool = False
+    ) -> np.ndarray:
+        """As Encoder.encode: float32 [N, dim], in the order given."""
+        del show_progress  # its bar would mix with our log lines
+        vectors = self.model.encode(list(texts), batch_size=batch_size, prompt_name=prompt, show_progress_bar=False)
+        return np.asarray(vectors, np.float32)
+
+
+def load(source: str, key: str = "model", trust_remote_code: bool = False) -> TorchEncoder:
+    """Loads a path, a hub id or `pkg:…` by sentence-transformers. trust_remote_code: run Python files that the folder carries.
+    Raises UserError where the torch extra is missing, and for such files without it."""
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        raise UserError(f"--{key}={source} needs the torch extra: pip install 'jdistill[torch]'") from None
+    folder = resolve(source, key)
+    code = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
+    if code and not trust_remote_code:
+        raise UserError(
+            f"--{key}={source} carries code ({', '.join(code)}), run only by jdistill.evaluate --trust_remote_code"
+        )
+    if folder.is_dir():
+        read_modules(folder)  # whose paths sentence-transformers would follow anywhere
+    try:
+        model = SentenceTransformer(str(folder), device=None, trust_remote_code=trust_remote_code)
+    except Exception as error:  # of whatever kind its modules and their libraries raise
+        raise UserError(
+            f"--{key}={source} cannot be loaded by sentence-transformers ({type(error).__name__}: {first_line(error)})"
+        ) from error
+    return TorchEncoder(model, folder)

@@ -1,0 +1,217 @@
+"""The ONNX graph of an exported encoder: built from its Hugging Face / sentence-transformers folder, saved and run.
+
+It reads the files, never Flax parameters, so that a graph which agrees with Flax is an independent check of an export.
+Only standard operators are used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper
+
+from jdistill.core.errors import UserError
+from jdistill.export.onnx import bert, decoder
+from jdistill.export.onnx import bilstm as onnx_bilstm
+from jdistill.export.onnx import pma as onnx_pma
+from jdistill.export.onnx.nodes import Graph, Weights, read_json
+
+OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the file version of its time: an older runtime refuses newer
+POOLINGS = ("mean", "cls", "max", "lasttoken")
+POOLERS = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"], ["PmaPooling"])
+BODIES = (["Transformer"], ["BidirectionalTransformer"], ["WordEmbeddings", "LSTM"])
+DENSE_ACTIVATIONS = ("Identity", "Tanh")
+
+
+def build(folder: Path) -> onnx.ModelProto:
+    """The float32 graph of the encoder in `folder`: token ids in, token and sentence vectors out.
+
+    Inputs, int64 [batch, sequence], both dynamic: input_ids, attention_mask (1: a token, 0: padding), and for BERT and
+    ELECTRA token_type_ids. Outputs, float32: token_embeddings [batch, sequence, hidden] and sentence_embedding
+    [batch, dim] after all modules of modules.json; without that file, the mean over the tokens. Prompts are text, so
+    they are the caller's. Raises UserError for whatever is missing, damaged or not supported.
+    """
+    modules = _modules(Path(folder))
+    graph, root = Graph(), modules[0][1]
+    body, kind = 1, "bilstm"
+    if modules[0][0] == "WordEmbeddings":
+        body, root = 2, modules[1][1]
+        state, hidden = onnx_bilstm.hidden_states(graph, modules[0][1], root)
+        states = [state]
+    elif read_json(root / "config.json").get("model_type") in decoder.TYPES:
+        config = decoder.read_config(root)
+        causal = modules[0][0] != "BidirectionalTransformer"
+        states = decoder.hidden_states(graph, config, Weights(root, "model."), causal)
+    else:
+        config = bert.read_config(root)
+        states = bert.hidden_states(graph, config, Weights(root, f"{config.model_type}."))
+    if body == 1:
+        hidden, kind = int(config.hidden_size), config.model_type
+    pooling, after = modules[body:][:1], modules[body + 1 :]
+    if pooling and pooling[0][0] == "WeightedLayerPooling":
+        pooling, after = modules[body:][:2], modules[body + 2 :]
+    layers, dim, mode = _layers(graph, pooling, states, hidden)
+    of_pma = mode == "pma"
+    vector = (
+        onnx_pma.pool(graph, pooling[0][1], layers, dim)
+        if of_pma
+        else _pool(graph, mode, _unflatten(graph, layers, dim), dim)
+    )
+    tokens = graph.op("Identity", _unflatten(graph, states[-1], hidden), name="token_embeddings")
+    for module, path in after:
+        if module == "Dense":
+            vector, dim = _dense(graph, path, vector, dim)
+        else:  # a zero vector stays zero, as in torch; LpNormalization leaves that case to the runtime
+            length = graph.op("Max", graph.op("ReduceL2", vector, [-1], keepdims=1), np.float32(1e-12))
+            vector = graph.op("Div", vector, length)
+    graph.op("Identity", vector, name="sentence_embedding")
+    ids = ["input_ids", "attention_mask", *(["token_type_ids"] if kind in bert.WITH_TYPES else [])]
+    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in ids]
+    outputs = [
+        helper.make_tensor_value_info(tokens, TensorProto.FLOAT, ["batch", "sequence", hidden]),
+        helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["batch", dim]),
+    ]
+    proto = helper.make_graph(graph.nodes, f"{kind}_encoder", inputs, outputs, graph.constants)
+    return helper.make_model(
+        proto, producer_name="jdistill", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+    )
+
+
+def save(folder: Path, name: str = "onnx/model.onnx") -> Path:
+    """Builds the graph of `folder`, checks it with onnx.checker and writes it to folder / name, whole or not at all."""
+    path = Path(folder) / name
+    model = build(folder)
+    onnx.checker.check_model(model, full_check=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(model.SerializeToString())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def session(path: str | Path) -> onnxruntime.InferenceSession:
+    """An ONNX Runtime session on the CPU, with the runtime's own number of threads and all its optimisations."""
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def run(path: str | Path | onnxruntime.InferenceSession, tokens: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Sentence vectors of one padded batch: float32 [batch, dim].
+
+    path: the graph's file, or a `session` of it, which saves reading it again. tokens: input_ids and attention_mask,
+    integers [batch, sequence]; token_type_ids are zeros when absent, and dropped where the graph does not take them.
+    """
+    runtime = session(path) if isinstance(path, str | Path) else path
+    given = {"token_type_ids": np.zeros_like(tokens["input_ids"]), **tokens}
+    feed = {item.name: np.asarray(given[item.name], np.int64) for item in runtime.get_inputs()}
+    return runtime.run(["sentence_embedding"], feed)[0]
+
+
+def _modules(folder: Path) -> list[tuple[str, Path]]:
+    """(kind, folder) of each module; kind is the last part of the type, the only one that old and new files share."""
+    if not (path := folder / "modules.json").is_file():
+        return [("Transformer", folder)]
+    modules = [(module["type"].rsplit(".", 1)[-1], folder / module["path"]) for module in read_json(path)]
+    if modules[-1][0] == "Interaction":  # of pairs; vectors pass through it
+        modules = modules[:-1]
+    kinds = [kind for kind, _ in modules]
+    body = next((body for body in BODIES if kinds[: len(body)] == body), None)
+    rest = kinds[len(body) :] if body else []
+    known = [pooler for pooler in POOLERS if rest[: len(pooler)] == pooler]
+    if not known or set(rest[len(known[0]) :]) - {"Dense", "Normalize"}:
+        raise UserError(
+            f"{path} lists {kinds}; supported is Transformer, or WordEmbeddings and LSTM, then Pooling and any of Dense and Normalize"
+        )
+    return modules
+
+
+def _layers(graph: Graph, pooling: list[tuple[str, Path]], states: list[str], hidden: int) -> tuple[str, int, str]:
+    """What is pooled over tokens, [batch * sequence, width], its width, and the mode."""
+    if not pooling:
+        return states[-1], hidden, "mean"
+    kind, path = pooling[0]
+    if kind in ("FinalStates", "PmaPooling"):
+        return states[-1], hidden, "final" if kind == "FinalStates" else "pma"
+    if kind == "LayerPooling":
+        settings = read_json(path / "config.json")
+        taken = [states[layer] for layer in settings["layers"]]
+        if settings["over_layers"] == "concat":
+            return graph.op("Concat", *taken, axis=1), hidden * len(taken), "mean"
+        return graph.op("Max", *taken), hidden, "mean"
+    mode = _pooling_mode(pooling[-1][1] / "config.json")
+    if kind == "Pooling":
+        return states[-1], hidden, mode
+    start = int(read_json(path / "config.json")["layer_start"])
+    weights = Weights(path, "").take("layer_weights", len(states) - start)
+    terms = [
+        graph.op("Mul", state, np.float32(weight / weights.sum()))
+        for state, weight in zip(states[start:], weights, strict=True)
+        if weight
+    ]
+    return graph.op("Sum", *terms), hidden, mode
+
+
+def _unflatten(graph: Graph, x: str, width: int) -> str:
+    """[batch * sequence, width] as [batch, sequence, width]."""
+    return graph.op("Reshape", x, graph.op("Concat", "shape", [width], axis=0))
+
+
+def _pooling_mode(path: Path) -> str:
+    """The pooling that 1_Pooling/config.json asks for, in sentence-transformers' older or newer words."""
+    config = read_json(path)
+    flags = [
+        key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
+        for key, on in config.items()
+        if key.startswith("pooling_mode_") and on
+    ]
+    named = config.get("pooling_mode", flags or "mean")
+    modes = [named] if isinstance(named, str) else list(named)
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise UserError(f"{path}: pooling {modes} has no ONNX graph; supported is one of {', '.join(POOLINGS)}")
+    if not config.get("include_prompt", True):
+        raise UserError(f"{path}: include_prompt is false, but a graph cannot tell the prompt's tokens from the text's")
+    return modes[0]
+
+
+def _pool(graph: Graph, mode: str, tokens: str, width: int) -> str:
+    """One vector a text, padding never counted: [batch, width]. The mean and the last token of a text without tokens are zeros."""
+    op = graph.op
+    if mode == "mean":
+        total = op("Squeeze", op("MatMul", op("Unsqueeze", "mask", [1]), tokens), [1])
+        return op("Div", total, op("Max", op("ReduceSum", "mask", [1], keepdims=1), np.float32(1e-9)))
+    if mode == "max":
+        real = op("Unsqueeze", op("Cast", "mask", to=TensorProto.BOOL), [2])
+        return op("ReduceMax", op("Where", real, tokens, np.finfo(np.float32).min), [1], keepdims=0)
+    if mode == "final":
+        last, first = _pool(graph, "lasttoken", tokens, width), _pool(graph, "cls", tokens, width)
+        half, end = [width // 2], [width]
+        return op("Concat", op("Slice", last, [0], half, [1]), op("Slice", first, half, end, [1]), axis=1)
+    if mode == "lasttoken":
+        counted = op(
+            "Mul", op("CumSum", "mask", np.int64(1)), "mask"
+        )  # highest at the last token, on whichever side padding is
+        last = op("GatherND", tokens, op("ArgMax", counted, axis=1, keepdims=1), batch_dims=1)
+        return op("Mul", last, op("ReduceMax", "mask", [1], keepdims=1))
+    # cls, as sentence-transformers takes it: the first token that is not padding, so that left padding is right too.
+    return op("GatherND", tokens, op("ArgMax", "mask", axis=1, keepdims=1), batch_dims=1)
+
+
+def _dense(graph: Graph, folder: Path, x: str, into: int) -> tuple[str, int]:
+    """A Dense module on x [batch, into]: the value's name and its width."""
+    config = read_json(path := folder / "config.json")
+    activation = config.get("activation_function", "Tanh").rsplit(".", 1)[-1]  # sentence-transformers' own default
+    if activation not in DENSE_ACTIVATIONS:
+        raise UserError(f"{path}: activation {activation} has no ONNX graph; supported: {', '.join(DENSE_ACTIVATIONS)}")
+    if config.get("use_residual") or config.get("module_input_name", "sentence_embedding") != "sentence_embedding":
+        raise UserError(f"{path}: only a Dense without residual, on the sentence embedding, has an ONNX graph")
+    dim, weights = int(config["out_features"]), Weights(folder, "")
+    bias = [weights.take("linear.bias", dim)] if config.get("bias", True) else []
+    x = graph.gemm(x, folder.name, weights.take("linear.weight", dim, into), *bias)
+    return (graph.op("Tanh", x) if activation == "Tanh" else x), dim

@@ -1,0 +1,76 @@
+"""Pieces that ONNX graphs are built from: nodes and constants, the tensors of a folder, activations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from jdistill.core.errors import UserError
+from jdistill.encoder.formats.hf import read_tensors
+
+
+class Graph:
+    """Collects nodes and constants; a value goes by its name."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def constant(self, value: Any, name: str = "") -> str:
+        name = name or f"constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
+        return name
+
+    def op(self, kind: str, *inputs: Any, name: str = "", **attributes: Any) -> str:
+        """Adds a node and returns its output. Inputs that are not names become constants: [1] is an int64 vector."""
+        names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
+        name = name or f"{kind}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, names, [name], name=name, **attributes))
+        return name
+
+    def gemm(self, x: str, name: str, kernel: np.ndarray, *bias: np.ndarray) -> str:
+        """x [rows, in] times a torch weight [out, in], plus a bias [out] if there is one."""
+        constants = [self.constant(kernel, f"{name}.weight"), *(self.constant(value, f"{name}.bias") for value in bias)]
+        return self.op("Gemm", x, *constants, transB=1)
+
+
+ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
+    "gelu": lambda graph, x: graph.op("Gelu", x),
+    "gelu_new": lambda graph, x: graph.op("Gelu", x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda graph, x: graph.op("Gelu", x, approximate="tanh"),
+    "relu": lambda graph, x: graph.op("Relu", x),
+    "silu": lambda graph, x: graph.op("Mul", x, graph.op("Sigmoid", x)),
+}
+
+
+class Weights:
+    """The float32 tensors of a folder, handed out by name and shape."""
+
+    def __init__(self, folder: Path, prefix: str):
+        self.folder = folder
+        self.tensors = {
+            name.removeprefix(prefix)
+            .replace("LayerNorm.gamma", "LayerNorm.weight")
+            .replace("LayerNorm.beta", "LayerNorm.bias"): x
+            for name, x in read_tensors(folder).items()
+        }
+
+    def take(self, name: str, *shape: int) -> np.ndarray:
+        if name not in self.tensors:
+            raise UserError(f"{self.folder}: tensor {name} is missing; it holds {sorted(self.tensors)[:3]}, ...")
+        if (found := self.tensors[name].shape) != shape:
+            raise UserError(f"{self.folder}: tensor {name} has shape {found}, but config.json asks for {shape}")
+        return self.tensors[name]
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is missing or not valid JSON: {error}") from None

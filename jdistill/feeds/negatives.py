@@ -1,0 +1,49 @@
+"""Hard negatives of judged queries, by BM25 and by a bi-encoder (D2LLM, 3.2)."""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+from jdistill.core import sharding
+from jdistill.core.digest import digest
+from jdistill.data.sets.candidates import Queries, in_turn
+from jdistill.encoder import loading
+from jdistill.feeds.corpus import cache_folder
+from jdistill.mine import dense_search
+from jdistill.retrieval.mining import (
+    Rules,
+    bm25_search,
+    mine,
+    read_mined,
+    scored_by,
+)
+
+
+def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[str]]:
+    """Each query's hard negatives by BM25 and, where cfg.mining.encoder names one, by a bi-encoder in turn; kept by content. One process
+    mines, the others wait for it."""
+    rows = {text: i for i, text in enumerate(passages)}
+    positives = [[rows[text] for text in right] for right in queries.positives]
+    encoder = loading.load(cfg.mining.encoder, key="config.mining.encoder") if cfg.mining.encoder else None
+    # A bi-encoder's cosines have a scale of which a share means something, and BM25's scores have none: it clears both's candidates.
+    relative = cfg.mining.relative_margin or None if encoder else None
+    rules = Rules(max(cfg.hard_negatives, 1), cfg.mining.first, cfg.mining.last, relative_margin=relative)
+    window = min(len(passages), rules.last + max(map(len, positives)))
+    found: list[list[list[str]]] = []
+    by_vectors = None
+    by_words = f"bm25, cleared by {encoder.fingerprint()}" if encoder and relative else "bm25"
+    for by in (by_words, encoder.fingerprint()) if encoder else (by_words,):
+        name = digest(repr((by, rules, positives)), queries.texts, passages)
+        out = cache_folder(cfg) / "mined" / f"{name}.jsonl"
+        if sharding.is_first_process() and read_mined(out, queries.texts, passages) is None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.unlink(missing_ok=True)
+            if encoder and by != "bm25" and by_vectors is None:
+                by_vectors = dense_search(encoder, queries.texts, passages, window)
+            search, score_of = by_vectors or bm25_search(queries.texts, passages, window)
+            if by_vectors and by == by_words:
+                search = scored_by(bm25_search(queries.texts, passages, window)[0], score_of)
+            mine(queries.texts, positives, passages, search, score_of, rules, by, out)
+        sharding.wait_for_all("mined negatives")
+        found.append([record["negatives"] for record in read_mined(out, queries.texts, passages) or []])
+    return [list(in_turn(*rankings)) for rankings in zip(*found, strict=True)]

@@ -1,0 +1,138 @@
+"""The data of a stage on a labelled task: tokens of one or two texts a row, labels, and a fine-tuned teacher's logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.core import sharding
+from jdistill.core.digest import digest
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
+from jdistill.data.batching.batches import TokenTable, check_rows
+from jdistill.data.sets.task_augment import task_variants
+from jdistill.data.sets.tasks import Split, Task, read_task
+from jdistill.encoder.classifier import Classifier, load_classifier
+from jdistill.encoder.encoder import Encoder
+from jdistill.evals.classify import classification_scores
+from jdistill.feeds.corpus import cache_folder, make_batches, tokens_of
+from jdistill.teachers.cache import AnswerCache, whole
+from jdistill.teachers.fill import ask
+from jdistill.train.loop import Data
+
+UNKNOWN = -1  # the label of a row that has none
+BETWEEN = "\x1f"  # the two texts of a pair in a cache's key
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A task, and the logits float32 [N, C] of its rows by a teacher that was fine-tuned on it; None without one.
+
+    rows: the training rows, and after them augmented ones, whose label is UNKNOWN.
+    """
+
+    task: Task
+    rows: Split
+    logits: np.ndarray | None = None
+
+
+def read_labelled(cfg: ConfigDict) -> Labelled:
+    """cfg.task from cfg.task_dir, and what the classifier cfg.kd says of its training rows, asked once and kept."""
+    task = read_task(cfg.task, cfg.task_dir, cfg.split_seed, cfg.label_fraction)
+    if not cfg.kd:
+        if cfg.augment:
+            raise UserError(
+                f"--config.augment={cfg.augment}: variants have no label, and --config.kd names no teacher to answer them"
+            )
+        return Labelled(task, task.train)
+    exported = Path(cfg.kd) / "export"
+    teacher = load_classifier(str(exported) if exported.is_dir() else cfg.kd, key="config.kd")
+    if teacher.pairs != task.pairs:
+        kinds = {True: "pairs", False: "single sentences"}
+        raise UserError(
+            f"--config.kd={cfg.kd} reads {kinds[teacher.pairs]}, and the task {task.name} is of {kinds[task.pairs]}"
+        )
+    if teacher.labels != task.labels:
+        raise UserError(
+            f"--config.kd={cfg.kd} tells {teacher.labels} apart, and the task {task.name} has {task.labels}"
+        )
+    rows = augmented(task.train, cfg) if cfg.augment else task.train
+    return Labelled(task, rows, teacher_logits(teacher, rows, cache_folder(cfg)))
+
+
+def augmented(train: Split, cfg: ConfigDict) -> Split:
+    """The rows, and after them their variants without a label (cfg.augment ts)."""
+    if cfg.augment != "ts":
+        raise UserError(f"--config.augment={cfg.augment}: of a task, ts or empty")
+    found = task_variants(train.texts, train.others, cfg.seed)
+    log.info("%d training rows and %d variants of them", len(train), len(found))
+    others = None if train.others is None else [*train.others, *(other or "" for _, other in found)]
+    labels = np.concatenate([train.labels, np.full(len(found), UNKNOWN, np.int32)])
+    return Split([*train.texts, *(text for text, _ in found)], others, labels)
+
+
+def teacher_logits(teacher: Classifier, split: Split, folder: Path) -> np.ndarray:
+    """float32 [N, C], from the cache where it has them."""
+    cache = AnswerCache(
+        folder / "logits" / teacher.fingerprint(), len(teacher.labels), about={"labels": list(teacher.labels)},
+        writer=sharding.process_index(),
+    )  # fmt: skip
+    keys = (
+        split.texts
+        if split.others is None
+        else [a.replace(BETWEEN, " ") + BETWEEN + b for a, b in zip(split.texts, split.others, strict=True)]
+    )
+
+    def answer(rows: list[str]) -> np.ndarray:
+        if not teacher.pairs:
+            return teacher.logits(rows)
+        texts, others = zip(*(row.split(BETWEEN, 1) for row in rows), strict=True)
+        return teacher.logits(texts, others)
+
+    return ask(cache, keys, whole(answer), "the fine-tuned teacher's logits").read()
+
+
+def labelled_data(cfg: ConfigDict, given: Labelled, student: Encoder) -> tuple[TokenTable, Data]:
+    """The first texts' tokens, and batches with "ids" and "mask" [n, T, L], "label" int32 [n] (UNKNOWN: none), and, with a teacher,
+    "logits"."""
+    train = given.rows
+    tables = [tokens_of(cfg, student, side) for side in (train.texts, train.others) if side is not None]
+    check_rows(labels=len(train.labels), **{f"side_{i}": len(table.lengths) for i, table in enumerate(tables)})
+    check_rows(labels=len(train.labels), logits=len(train.labels if given.logits is None else given.logits))
+    lengths = np.max([table.lengths for table in tables], axis=0)
+    fingerprint = digest(train.labels, train.texts, train.others or [])
+
+    def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        sides = [table.padded(rows, width, student.config.pad_token_id) for table in tables]
+        batch = {
+            "ids": np.stack([ids for ids, _ in sides], axis=1),
+            "mask": np.stack([mask for _, mask in sides], axis=1),
+            "label": train.labels[rows],
+        }
+        return batch if given.logits is None else batch | {"logits": given.logits[rows]}
+
+    return tables[0], Data(make_batches(cfg, lengths), rows_of, fingerprint, "labelled rows", len(tables))
+
+
+def task_scores(task: Task, student: Encoder, head: dict[str, Any], rows: Split) -> dict[str, float]:
+    """The task's metrics on some of its rows, in percent."""
+    model = Classifier(student, head, task.labels, task.pairs)
+    return classification_scores(rows.labels, model.logits(rows.texts, rows.others).argmax(1), task.metrics)
+
+
+def task_results(task: Task, student: Encoder, head: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The task's name -> its metrics on test, or on dev where there is no test, with "split", which of them that is, "dev", the metrics
+    there, and "rows" of each split; NAME-mm -> the same of MNLI's mismatched rows."""
+    dev = task_scores(task, student, head, task.dev)
+    test = task_scores(task, student, head, task.test) if task.test else dev
+    rows = {"train": len(task.train), "dev": len(task.dev)} | ({"test": len(task.test)} if task.test else {})
+    found: dict[str, dict[str, Any]] = {}
+    found[task.name] = test | {"split": "test" if task.test else "dev", "dev": dev, "rows": rows}
+    if task.other_dev is not None:
+        other = task_scores(task, student, head, task.other_dev)
+        found[f"{task.name}-mm"] = other | {"split": "dev", "dev": other, "rows": rows | {"dev": len(task.other_dev)}}
+    return found

@@ -1,0 +1,1 @@
+"""Equations as pure functions of arrays: no model, no device, no collective."""

@@ -1,0 +1,1 @@
+"""Search: the index of a run, BM25, hard negatives."""

@@ -1,0 +1,194 @@
+"""FAISS: a cosine index over vectors, exact or of any kind FAISS has, built, saved with its texts, loaded, searched."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+
+from jdistill.core import files
+from jdistill.core.errors import UserError
+from jdistill.core.files import write_json
+from jdistill.core.folders import replacing
+
+EXACT = "Flat"
+KIND = "index"  # of its folder's seal
+VECTORS, TEXTS, ABOUT = "vectors.faiss", "texts.jsonl", "index.json"
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """Rows scaled to length one, float32 [N, D], so that inner products are cosines; a zero row stays zero.
+
+    Raises UserError naming the first row that holds NaN or infinity.
+    """
+    rows = np.ascontiguousarray(vectors, np.float32)
+    if rows.ndim != 2:
+        raise ValueError(f"vectors of shape {rows.shape} instead of [rows, width]")
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.all():
+        raise UserError(
+            f"the model's vector of text {int(np.argmin(finite))} holds NaN or infinity, as do "
+            f"{int((~finite).sum())} of {len(rows)}: its weights are damaged or its training diverged"
+        )
+    # The largest entry goes first: the squares of very small or very large entries leave float32's range.
+    rows = rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), np.finfo(np.float32).tiny)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+
+
+def row_cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """float32 [N]: the cosine of each row of [N, D] with the other's."""
+    return np.einsum("nd,nd->n", unit_rows(left), unit_rows(right))
+
+
+@dataclass(frozen=True)
+class Index:
+    """`faiss_index` holds unit rows and compares by inner product: every score is a cosine, of a product-quantised index
+    an approximate one."""
+
+    faiss_index: faiss.Index
+
+    @property
+    def rows(self) -> int:
+        return int(self.faiss_index.ntotal)
+
+    @property
+    def dim(self) -> int:
+        return int(self.faiss_index.d)
+
+    @property
+    def num_bytes(self) -> int:
+        """Its size as a file."""
+        sizes: list[int] = []
+        faiss.write_index(self.faiss_index, faiss.PyCallbackIOWriter(lambda piece: sizes.append(len(piece))))  # type: ignore[attr-defined]
+        return sum(sizes)
+
+    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The k nearest rows of each query, best first: cosines float32 [Q, k] and row numbers int64 [Q, k].
+
+        queries: [Q, D]. k is cut to the number of rows. Where an index that is not exact finds fewer than k, the last row
+        numbers are -1. Raises UserError where k < 1 or the widths differ.
+        """
+        if k < 1:
+            raise UserError(f"k is {k}; ask for at least 1 result")
+        if queries.ndim != 2 or queries.shape[1] != self.dim:
+            raise UserError(
+                f"queries of shape {queries.shape} do not fit an index of width {self.dim}: "
+                "another model made the index"
+            )
+        return self.faiss_index.search(unit_rows(queries), min(k, self.rows))
+
+    def save(self, folder: Path, texts: Sequence[str], fingerprint: str, **settings: Any) -> None:
+        """Writes the vectors, their texts and the fingerprint of their encoder; replaces an older index whole.
+
+        settings: by which it was made, which its seal keeps. Raises UserError where the folder holds anything but an index of ours.
+        """
+        if len(texts) != self.rows:
+            raise ValueError(f"{len(texts)} texts for {self.rows} vectors")
+        with replacing(folder, KIND, key="index", legacy=(VECTORS, TEXTS, ABOUT), settings=settings) as beside:
+            _write_faiss(self.faiss_index, beside / VECTORS)
+            with (beside / TEXTS).open("w") as out:
+                out.writelines(json.dumps(text) + "\n" for text in texts)
+            write_json(beside / ABOUT, {"encoder_fingerprint": fingerprint, "rows": self.rows, "dim": self.dim})
+
+
+def _write_faiss(index: faiss.Index, path: Path) -> None:
+    """Writes through Python, whose errors name the file; FAISS's own end a process or say a line of C++."""
+    with open(path, "wb") as file:
+        faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class SavedIndex:
+    """What a folder holds: the index, the text of each row, and the fingerprint of the vectors' encoder."""
+
+    index: Index
+    texts: list[str]
+    fingerprint: str
+
+
+def check_kind(kind: str, effort: str, width: int, rows: int) -> None:
+    """Refuses an index that `build` could not make of so many vectors of this width, before there are any. Raises UserError with FAISS's reason."""
+    try:
+        made = faiss.index_factory(width, kind, faiss.METRIC_INNER_PRODUCT)
+        if effort:
+            faiss.ParameterSpace().set_index_parameters(made, effort)  # type: ignore[arg-type]
+    except (RuntimeError, AssertionError) as error:
+        raise _refused(kind, effort, rows, width, error) from None
+    least = _fewest_to_train(made)
+    if rows < least:
+        raise UserError(
+            f"FAISS makes no index {kind!r} of {rows} vectors: its clusters need at least {least} to be trained on"
+        )
+
+
+def _fewest_to_train(made: Any) -> int:
+    """How many vectors the k-means of an index of FAISS's need: one a centroid."""
+    made = faiss.downcast_index(made)
+    inner = [made.index] if hasattr(made, "index") else []  # a transform, or a map of ids, before an index
+    lists = [made.nlist] if hasattr(made, "nlist") else []
+    codes = [made.pq.ksub] if hasattr(made, "pq") else []
+    return max([1, *lists, *codes, *map(_fewest_to_train, inner)])
+
+
+def _refused(kind: str, effort: str, rows: int, width: int, error: Exception) -> UserError:
+    reason = re.sub(r"^Error in .*?\.cpp:\d+: ", "", str(error))
+    return UserError(
+        f"FAISS makes no index {kind!r}{f' with {effort!r}' if effort else ''} of {rows} vectors of width {width}: {reason}"
+    )
+
+
+def build(vectors: np.ndarray, kind: str = EXACT, effort: str = "") -> Index:
+    """An index over vectors [N, D], rows scaled to length one.
+
+    kind: as faiss.index_factory writes it: Flat (exact), IVF256,Flat (inverted lists), PQ48 or IVF256,PQ48 (product
+    quantisation), HNSW32 (graph) and so on; what has to be trained is trained on these vectors. effort: how hard it
+    searches, such as nprobe=16 or efSearch=128. Raises UserError where there are no vectors, one holds NaN, or FAISS
+    does not take the kind, for this width or number of vectors.
+    """
+    if not len(vectors):
+        raise UserError("there are no texts to index")
+    rows = unit_rows(vectors)
+    try:
+        made = faiss.index_factory(rows.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
+        if not made.is_trained:
+            made.train(rows)
+        made.add(rows)
+        if effort:
+            faiss.ParameterSpace().set_index_parameters(made, effort)  # type: ignore[arg-type]
+    except (RuntimeError, AssertionError) as error:
+        raise _refused(kind, effort, len(rows), rows.shape[1], error) from None
+    return Index(made)
+
+
+def load(folder: Path) -> SavedIndex:
+    """Reads what Index.save wrote. Raises UserError where a file is missing or damaged, or they do not fit together."""
+    if files.read_seal(folder, KIND) and (wrong := files.damage(folder, KIND)):
+        raise UserError(f"the index in {folder} is damaged ({', '.join(wrong)}); {_remake(folder)}")
+    try:
+        about = json.loads((folder / ABOUT).read_text())
+        texts = [json.loads(line) for line in (folder / TEXTS).read_text().split("\n") if line]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"{TEXTS} holds a row that is no text")
+        found = Index(faiss.read_index(str(folder / VECTORS)))
+        expected, fingerprint = (about["rows"], about["dim"]), str(about["encoder_fingerprint"])
+    except FileNotFoundError as error:
+        raise UserError(f"{error.filename} is missing; {_remake(folder)}") from None
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, MemoryError) as error:  # faiss raises RuntimeError
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(f"the index in {folder} cannot be read ({first}); {_remake(folder)}") from None
+    if (found.rows, found.dim) != expected or len(texts) != found.rows:
+        raise UserError(
+            f"the index in {folder} is damaged: {ABOUT} tells of {expected[0]} rows, width {expected[1]}; "
+            f"{VECTORS} holds {found.rows} of width {found.dim}, {TEXTS} {len(texts)}. {_remake(folder)}"
+        )
+    return SavedIndex(found, texts, fingerprint)
+
+
+def _remake(folder: Path) -> str:
+    return f"the run's own command, python -m jdistill.main with --workdir {folder.parent}, makes it again"

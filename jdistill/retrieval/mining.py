@@ -1,0 +1,238 @@
+"""Hard negatives for queries that have positives: BM25's and a bi-encoder's best passages, cleared of likely positives.
+
+numpy only: vectors and an index come from the caller. Memory is bounded by the index and one block of queries.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from jdistill.core.digest import digest
+from jdistill.core.errors import UserError
+from jdistill.core.files import naming
+from jdistill.core.progress import log, progress
+from jdistill.data.text.holdout import comparable
+
+# queries start..stop -> scores, rows [n, window], best first
+Search = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
+BLOCK = 512  # queries searched at once, and lost at most by a kill
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which of a query's best passages may serve as negatives.
+
+    count: negatives a query. first, last: the window of ranks they are taken from, counted without the positives.
+    margin: a candidate must score at least so much below the query's worst positive; relative_margin: at most that share
+    of it (0.95: NV-Retriever's; of a negative one, as far below it). Both by the same scores; None: not asked for.
+    """
+
+    count: int = 8
+    first: int = 0
+    last: int = 100
+    margin: float | None = None
+    relative_margin: float | None = None
+
+    @property
+    def has_margin(self) -> bool:
+        return self.margin is not None or self.relative_margin is not None
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or not 0 <= self.first < self.last:
+            raise UserError(
+                f"mining: count {self.count} must be positive and 0 <= first {self.first} < last {self.last}"
+            )
+        for name in ("margin", "relative_margin"):
+            if (value := getattr(self, name)) is not None and not math.isfinite(value):
+                raise UserError(f"mining: {name} {value} is no number to compare scores by")
+
+
+def pick(
+    scores: np.ndarray,
+    rows: np.ndarray,
+    positives: Sequence[int],
+    positive_score: float,
+    query: str,
+    passages: Sequence[str],
+    rules: Rules,
+) -> list[int]:
+    """Rows of the negatives of one query, best first, at most rules.count.
+
+    scores, rows: of its best passages, best first, row -1 for none. positive_score: of its worst positive. Left out are
+    the positives, passages whose text equals the query's or a positive's (data.holdout.comparable), repeats, and what
+    the margins forbid.
+    """
+    taken = {comparable(passages[row]) for row in positives} | {comparable(query)}
+    limit = np.inf
+    if rules.margin is not None:
+        limit = positive_score - rules.margin
+    if rules.relative_margin is not None:
+        limit = min(limit, positive_score - (1 - rules.relative_margin) * abs(positive_score))
+    found: list[int] = []
+    rank = -1
+    for score, row in zip(scores, rows, strict=True):
+        if row < 0 or row in positives:
+            continue
+        rank += 1
+        if rank < rules.first or score > limit:
+            continue
+        if rank >= rules.last or len(found) == rules.count:
+            break
+        text = comparable(passages[row])
+        if text not in taken:
+            taken.add(text)
+            found.append(int(row))
+    return found
+
+
+def mine(
+    queries: Sequence[str],
+    positives: Sequence[Sequence[int]],
+    passages: Sequence[str],
+    search: Search,
+    score_of: Callable[[int, Sequence[int]], np.ndarray],
+    rules: Rules,
+    by: str,
+    out: Path,
+) -> None:
+    """Writes triplets as .jsonl (query, positive, negatives), one line a query; goes on where the same job was killed, and waits
+    where another process is at it.
+
+    positives[i]: rows of `passages`. search: the best passages of a block of queries. score_of(i, rows): query i's scores
+    of these passages, for the margins. by: names what searches, so that another searcher's part file is not gone on with.
+    Queries without a positive are skipped and counted.
+    """
+    job = digest(repr((rules, by, [list(rows) for rows in positives])), queries, passages)
+    beside = out.with_name(f"{out.name}.{job[:16]}.part")
+    with naming(beside), _only_writer(beside) as file:
+        if file is None:
+            return
+        done = _lines_of(beside, queries, passages)
+        with progress("mining", len(queries), "queries", done) as meter:
+            for start in range(done, len(queries), BLOCK):
+                stop = min(start + BLOCK, len(queries))
+                scores, rows = search(start, stop)
+                lines = []
+                for i in range(start, stop):
+                    mine_of = list(positives[i])
+                    record: dict[str, object] = {"query": queries[i], "positive": "", "negatives": []}
+                    if mine_of:
+                        worst = float(np.min(score_of(i, mine_of))) if rules.has_margin else np.inf
+                        picked = pick(scores[i - start], rows[i - start], mine_of, worst, queries[i], passages, rules)
+                        record |= {"positive": passages[mine_of[0]], "negatives": [passages[row] for row in picked]}
+                    lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+                file.write("".join(lines))
+                file.flush()
+                os.fsync(file.fileno())
+                meter.advance(stop - start)
+        found = [len(record["negatives"]) for record in read_mined(beside, queries, passages) or []]
+        os.replace(beside, out)
+    skipped = sum(not rows for rows in positives)
+    fewer = sum(count < rules.count for count in found) - skipped
+    log.info(
+        "mined %d queries: %d have fewer than %d negatives, %d have no positive",
+        len(queries),
+        fewer,
+        rules.count,
+        skipped,
+    )
+
+
+def read_mined(path: Path, queries: Sequence[str], passages: Sequence[str]) -> list[dict[str, Any]] | None:
+    """The records that mine() wrote of these queries, in order; None where the file is not there, or is damaged, which is said."""
+    if not path.is_file():
+        return None
+    records = list(_whole_records(path.read_bytes(), queries, passages))
+    if len(records) == len(queries):
+        return [record for record, _ in records]
+    log.warning("%s is damaged behind line %d; mined again", path, len(records))
+    return None
+
+
+def _whole_records(
+    content: bytes, queries: Sequence[str], passages: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """(record, bytes of its line), up to the first line that mine() would not have written of these texts.
+
+    Only a line feed ends one: texts may hold U+2028, at which str.splitlines cuts too.
+    """
+    there = {*passages, ""}
+    for query, line in zip(queries, content.split(b"\n")[:-1], strict=False):
+        try:
+            record = json.loads(line)
+            texts = [record["positive"], *record["negatives"]]
+            if record["query"] != query or not there.issuperset(texts):
+                return
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return
+        yield record, len(line) + 1
+
+
+def bm25_search(
+    queries: Sequence[str], passages: Sequence[str], window: int
+) -> tuple[Search, Callable[[int, Sequence[int]], np.ndarray]]:
+    """search and score_of by BM25 (Lucene's form, by bm25s; English stop words left out)."""
+    import bm25s  # which runs a JAX program as it is imported, and processes must be connected before the first one
+
+    index = bm25s.BM25()
+    index.index(bm25s.tokenize(list(passages), stopwords="en", show_progress=False), show_progress=False)
+    window = min(window, len(passages))
+
+    def search(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        tokens = bm25s.tokenize(list(queries[start:stop]), stopwords="en", show_progress=False, return_ids=False)
+        rows, scores = index.retrieve(tokens, k=window, show_progress=False)
+        return scores, np.where(scores > 0, rows, -1)  # no common word: no candidate
+
+    def score_of(i: int, rows: Sequence[int]) -> np.ndarray:
+        tokens = bm25s.tokenize([queries[i]], stopwords="en", show_progress=False, return_ids=False)[0]
+        known = [token for token in tokens if token in index.vocab_dict]
+        return index.get_scores(known)[list(rows)] if known else np.zeros(len(rows))
+
+    return search, score_of
+
+
+def scored_by(search: Search, score_of: Callable[[int, Sequence[int]], np.ndarray]) -> Search:
+    """The passages of `search` in its order, with the scores of another, so that the margins are the other's."""
+
+    def both(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        _, rows = search(start, stop)
+        scores = [score_of(i, np.maximum(row, 0).tolist()) for i, row in enumerate(rows, start)]
+        return np.where(rows < 0, -np.inf, np.array(scores).reshape(rows.shape)), rows
+
+    return both
+
+
+@contextmanager
+def _only_writer(path: Path) -> Iterator[TextIO | None]:
+    """The file, open for appending by one process at a time; None where the process that was waited for has ended the job and moved it.
+    On a file system without locks there is no waiting."""
+    with open(path, "a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.info("another process is mining the same in %s; waiting for it", path.parent)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+                raise
+        yield file if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()) else None
+
+
+def _lines_of(path: Path, queries: Sequence[str], passages: Sequence[str]) -> int:
+    """Whole lines of a part file; what a kill or a damaged disk left behind the last one is cut off."""
+    content = path.read_bytes()
+    sizes = [size for _, size in _whole_records(content, queries, passages)]
+    if sum(sizes) != len(content):
+        os.truncate(path, sum(sizes))
+    return len(sizes)

@@ -1,0 +1,98 @@
+"""What a finished run's folder lacks: each part is there, as it was written, and by the settings of now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from jdistill.core import files
+from jdistill.run.workdir import of_results
+
+RUN = "run"  # kind of the seal of a run's folder, which vouches for results and report
+OF_EXPORT, OF_INDEX = ("onnx",), ("index", "index_effort", "index_texts")
+
+
+def lacking(cfg: ConfigDict, workdir: Path) -> dict[str, list[str]]:
+    """Part -> what is wrong with it, for the parts results, report, export, index and student (of each stage); empty: the run is complete.
+
+    A run that ended before folders had seals is taken by what is there.
+    """
+    settings = of_results(cfg)
+    sealed = files.read_seal(workdir, RUN)
+    wrong = {
+        "results": _results(workdir, sealed, settings),
+        "report": _report(workdir, sealed),
+        "export": _folder(workdir / "export", "export", "modules.json", settings, OF_EXPORT),
+        "index": _folder(workdir / "index", "index", "index.json", settings, OF_INDEX) if cfg.index_texts else [],
+        "student": [
+            f"{folder.relative_to(workdir)}: {what}"
+            for kind in ("student", "adapter")
+            for folder in sorted(workdir.glob(f"*/{kind}"))
+            if files.read_seal(folder, kind)
+            for what in files.damage(folder, kind)
+        ],
+    }
+    return {part: what for part, what in wrong.items() if what}
+
+
+def read_results(workdir: Path) -> dict[str, Any] | None:
+    """results.json; None where there is none that can be read."""
+    found = files.look_into(workdir / "results.json")
+    return found if isinstance(found, dict) else None
+
+
+def vouch(cfg: ConfigDict, workdir: Path, results: dict[str, Any]) -> None:
+    """Seals a run's folder and writes results.json, the last file of a run."""
+    pages = [path for path in files.files_in(workdir) if path == "report.html" or path.startswith("report/")]
+    beside = workdir / f"{files.TEMPORARY}results.json"
+    files.write_json(beside, results)
+    try:
+        digest = files.digest_of(beside)
+        digests = {name: files.digest_of(workdir / name) for name in sorted(pages)} | {"results.json": digest}
+        files.write_seal(workdir, RUN, digests, settings=of_results(cfg))
+        beside.replace(workdir / "results.json")
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _results(workdir: Path, sealed: dict[str, Any] | None, settings: dict[str, Any]) -> list[str]:
+    path = workdir / "results.json"
+    if not path.is_file():
+        return ["results.json is missing"]
+    if read_results(workdir) is None:
+        return ["results.json cannot be read"]
+    if sealed is None:
+        return []
+    if sealed["files"].get(path.name) != files.digest_of(path):
+        return ["results.json has changed"]
+    return _differing(sealed, settings, [key for key in settings if key not in (*OF_EXPORT, "index_texts")])
+
+
+def _report(workdir: Path, sealed: dict[str, Any] | None) -> list[str]:
+    if not (workdir / "report.html").is_file():
+        return ["report.html is missing"]
+    pages = {name: digest for name, digest in sealed["files"].items() if name != "results.json"} if sealed else {}
+    return [
+        f"{name} is missing or has changed"
+        for name, digest in pages.items()
+        if not (workdir / name).is_file() or files.digest_of(workdir / name) != digest
+    ]
+
+
+def _folder(folder: Path, kind: str, mark: str, settings: dict[str, Any], keys: tuple[str, ...]) -> list[str]:
+    """mark: the file by which a folder from before there were seals is known."""
+    sealed = files.read_seal(folder, kind)
+    if sealed is None:
+        of_before = (folder / mark).is_file() and not (folder / files.SEAL).exists()
+        return [] if of_before else [f"{folder.name}/ is missing or its {files.SEAL} is damaged"]
+    return [f"{folder.name}/{what}" for what in files.damage(folder, kind)] + _differing(sealed, settings, keys)
+
+
+def _differing(sealed: dict[str, Any], settings: dict[str, Any], keys: Iterable[str]) -> list[str]:
+    """The keys whose values were others when a folder was sealed."""
+    made = sealed.get("settings", {})
+    shared = [key for key in keys if key in made and key in settings]
+    return [f"{key} was {made[key]!r} and is {settings[key]!r}" for key in shared if made[key] != settings[key]]

@@ -1,0 +1,138 @@
+"""--dry_run: what a run would take, from its config and a few measured steps."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.core import sharding
+from jdistill.core.progress import clock
+from jdistill.feeds.corpus import Corpus, cache_folder
+from jdistill.feeds.judged import Judged, pairs_to_judge
+from jdistill.feeds.stage import Method, Stage
+from jdistill.teachers.embeddings import Teacher
+from jdistill.train.loop import Data, total_steps
+from jdistill.train.optimizer import make_optimizer
+from jdistill.train.step import (
+    init_state,
+    jit_step,
+    make_step,
+    place_frozen,
+)
+
+TIMED_STEPS = 3  # of each of the two commonest widths
+TIMED_TEXTS, TIMED_PAIRS = 256, 64  # that a teacher answers, that a judge scores
+
+
+def describe(
+    stage: Stage, method: Method, data: Data, teacher: Teacher, corpus: Corpus, judged: Judged | None = None
+) -> str:
+    """A stage's plan as lines of text. judged: of a stage that asks a judge. Compiles and runs a few steps; writes nothing."""
+    cfg, batches = stage.cfg, data.batches
+    steps = total_steps(cfg, batches.steps_per_epoch)
+    per_token, memory = _measure(cfg, method, data)
+    step_tokens = float(
+        np.mean(
+            [width * cfg.batch_size for width, _ in (batches.at(i) for i in range(min(steps, batches.steps_per_epoch)))]
+        )
+    )
+    asked = (corpus.train if stage.teacher else []) + corpus.held_out
+    missing = int((teacher.cache(cache_folder(cfg)).rows(asked) < 0).sum())
+    checkpoint = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
+    answers = missing * (4 * teacher.width + 16)
+    free = shutil.disk_usage(cache_folder(cfg) if cache_folder(cfg).exists() else ".").free
+    of_each = " for each file" if batches.groups is not None else ""
+    lines = [
+        ("stage", f"{stage.name}, of method {cfg.method}"),
+        ("devices", sharding.describe()),
+        (
+            "student",
+            f"{method.student.num_params:,} parameters"
+            + (
+                f", {100 * method.student.num_params / teacher.encoder.num_params:.0f} % of the teacher's"
+                if teacher.encoder
+                else ""
+            ),
+        ),
+        (
+            "text",
+            f"{len(data):,} training {data.unit}, {len(corpus.held_out):,} texts held out, {corpus.removed:,} removed as evaluation text, "
+            f"{batches.real_tokens.mean():.1f} tokens each, padding {100 * batches.padding:.1f} %",
+        ),
+        ("widths", f"{', '.join(map(str, batches.widths))} tokens a row, each compiled once{of_each}"),
+        ("steps", f"{steps:,} of {cfg.batch_size} {data.unit}, {steps / batches.steps_per_epoch:.2f} epochs"),
+        ("memory", f"{memory / 2**20:,.0f} MiB a device for the step, parameters and optimiser included"),
+        (
+            "disk",
+            f"{answers / 2**20:,.0f} MiB of teacher answers, "
+            f"{(cfg.keep_last + 1) * checkpoint / 2**20:,.0f} MiB of checkpoints; {free / 2**30:,.0f} GiB free",
+        ),
+        _of_judge(cfg, judged) if judged else _of_teacher(teacher, corpus.train, missing),
+        (
+            "training",
+            f"about {clock(steps * step_tokens * per_token)} at {cfg.batch_size / (step_tokens * per_token):,.0f} {data.unit}/s",
+        ),
+    ]
+    return "\n".join(f"{name:<9} {value}" for name, value in lines)
+
+
+def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
+    """(seconds a token of a batch, bytes a device) of the real step, from the two commonest widths after compiling."""
+    mesh = sharding.global_mesh()
+    optimizer = make_optimizer(cfg, 1000)
+    step: Any = jit_step(make_step(method, optimizer, cfg.seed, cfg.student.dropout > 0, cfg.chunk_size), mesh)
+    state = init_state(method, optimizer, mesh)
+    frozen = place_frozen(cfg, method, mesh)
+    plan = [data.batches.at(i) for i in range(data.batches.steps_per_epoch)]
+    seconds, tokens, memory = 0.0, 0, 0
+    for width in list(data.batches.widths_used())[:2]:
+        number = next(i for i, (w, _) in enumerate(plan) if w == width)
+        batch = sharding.shard_rows(data.batch(number), mesh)
+        usage = step.lower(state, frozen, batch).compile().memory_analysis()
+        memory = max(
+            memory,
+            usage.argument_size_in_bytes
+            + usage.temp_size_in_bytes
+            + usage.output_size_in_bytes
+            - usage.alias_size_in_bytes,
+        )
+        state, _ = jax.block_until_ready(step(state, frozen, batch))
+        began = time.perf_counter()
+        for _ in range(TIMED_STEPS):
+            state, _ = step(state, frozen, batch)
+        jax.block_until_ready(state)
+        seconds += time.perf_counter() - began
+        tokens += TIMED_STEPS * width * cfg.batch_size
+    return seconds / tokens, memory
+
+
+def _of_teacher(teacher: Teacher, texts: list[str], missing: int) -> tuple[str, str]:
+    about = ""
+    if missing and teacher.encoder is not None:
+        some = texts[:TIMED_TEXTS]
+        about = f", about {clock(missing / _rate(lambda: teacher.answer(some), len(some)))}"
+    return "teacher", f"{missing:,} texts to answer{about}"
+
+
+def _of_judge(cfg: ConfigDict, judged: Judged) -> tuple[str, str]:
+    """All pairs, since which of them a judge that is yet to be tuned has answered cannot be known."""
+    pairs = pairs_to_judge(cfg, judged)
+    branch, (queries, passages) = max(pairs.items(), key=lambda item: len(item[1][0]))
+    few = queries[:TIMED_PAIRS], passages[:TIMED_PAIRS]
+    rate = _rate(lambda: judged.judges[branch].score(*few), len(few[0]))
+    count = sum(len(one) for one, _ in pairs.values())
+    return "judge", f"{count:,} pairs to score, less those that are kept, about {clock(count / rate)} for all"
+
+
+def _rate(run: Callable[[], object], count: int) -> float:
+    """How many of `count` things a second, compiling left out."""
+    run()
+    began = time.perf_counter()
+    run()
+    return count / (time.perf_counter() - began)

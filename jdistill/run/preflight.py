@@ -1,0 +1,56 @@
+"""What can be known before the first step: that the index can be made, the vectors tell texts apart, and the disk has room."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
+from jdistill.evals.collapse import check_tokens, check_vectors
+from jdistill.feeds.stage import Method
+from jdistill.retrieval.index import check_kind
+from jdistill.teachers.embeddings import Teacher
+
+SMALL = 16 * 2**20  # bytes of logs, report and tokenizer
+
+
+def check_index(cfg: ConfigDict, width: int, texts: int) -> None:
+    """Refuses a config.index that cannot be made of the texts that it will hold. Raises UserError."""
+    rows = min(cfg.index_texts, texts)
+    try:
+        check_kind(cfg.index, cfg.index_effort, width, rows if rows else 2**31)
+    except UserError as error:
+        raise UserError(f"--config.index={cfg.index} --config.index_effort={cfg.index_effort}: {error}") from None
+
+
+def check_teacher(teacher: Teacher, student: Encoder, texts: list[str], vectors: np.ndarray) -> None:
+    """Looks at a teacher's answers to some of the texts, and at how much of them the vocabularies lack. Raises UserError where either says
+    that nothing can be learnt."""
+    if teacher.encoder is not None:
+        check_tokens(teacher.encoder, texts, f"--config.teacher={teacher.source}")
+    check_tokens(student, texts, "the student")
+    check_vectors(vectors, f"--config.teacher={teacher.source}")
+
+
+def check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int) -> None:
+    """Refuses a stage whose checkpoints, export and index would not fit on the disk. Raises UserError with what is needed and free."""
+    weights = sum(x.nbytes for x in jax.tree.leaves(method.params))
+    # A checkpoint: parameters and two moments. One more than is kept stands while the next is written.
+    checkpoints = 3 * weights * (cfg.keep_last + 2)
+    student = 4 * method.student.num_params
+    export = student * (3 if cfg.onnx else 2)  # the graph of the check is taken away afterwards
+    index = 4 * method.student.dim * min(cfg.index_texts, texts)
+    there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
+    needed = max(checkpoints - there, 0) + export + index + SMALL
+    where = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    free = shutil.disk_usage(where).free
+    if free < needed:
+        raise UserError(
+            f"{folder} needs about {needed / 2**20:,.0f} MiB (checkpoints of {3 * weights / 2**20:,.0f} MiB, of which {cfg.keep_last + 2} stand at "
+            f"once; export; index) and {free / 2**20:,.0f} MiB are free; make room, or lower --config.keep_last or --config.index_texts"
+        )

@@ -1,0 +1,122 @@
+"""A run's folder: whether it is one, which config it belongs to, and that one run at a time works in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from jdistill.core import sharding
+from jdistill.core.errors import UserError
+from jdistill.core.files import (
+    TEMPORARY,
+    clear_left_over,
+    files_in,
+    flat,
+    look_into,
+    some_of,
+    write_json,
+)
+from jdistill.core.locks import only_one
+from jdistill.core.progress import log
+
+# Keys that change neither the student's weights nor on which text they were trained. OF_RESULTS: of them those that a finished run's figures,
+# index or graph were made by.
+OF_RESULTS = (
+    "onnx", "index", "index_effort", "index_texts", "latency_texts", "evaluate_teacher", "rescore", "test_pairs", "threshold_pairs",
+)  # fmt: skip
+MAY_CHANGE = {"cache_dir", "log_every", "keep_last", *OF_RESULTS}
+
+
+def check_is_run(workdir: Path) -> None:
+    """Refuses a folder that is no run's."""
+    if not workdir.is_dir():
+        raise UserError(f"--workdir={workdir}: no such folder; give the folder of a run (it holds config.json)")
+    if not is_config(look_into(workdir / "config.json")):
+        raise UserError(f"--workdir={workdir} holds no config.json of a run of jdistill's; give the folder of a run")
+
+
+def check_may_be_run(workdir: Path) -> None:
+    """Refuses what a new run may not take for its folder: a file, or a folder that holds anything but a run."""
+    if workdir.exists() and not workdir.is_dir():
+        raise UserError(f"--workdir={workdir} is a file; name a folder")
+    parent = next((place for place in workdir.absolute().parents if place.exists()), Path("/"))
+    if not parent.is_dir():
+        raise UserError(f"--workdir={workdir}: {parent} is a file; name a folder")
+    if not workdir.is_dir() or (workdir / "config.json").is_file():
+        return
+    if there := sorted(files_in(workdir)) or sorted(path.name for path in workdir.iterdir() if not _temporary(path)):
+        raise UserError(
+            f"--workdir={workdir} is not empty and holds no run (it holds {some_of(there)}); choose a new or an empty folder"
+        )
+
+
+@contextmanager
+def only_run(workdir: Path, what: str = "a run") -> Iterator[None]:
+    """Makes the folder and holds it for this run, of all its processes; another is refused and told who works there."""
+    refused: UserError | None = None
+    with ExitStack() as stack:
+        if sharding.is_first_process():
+            try:
+                check_may_be_run(workdir)
+                workdir.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(only_one(workdir / f"{TEMPORARY}lock", workdir, what))
+            except UserError as error:
+                refused = error
+        if sharding.any_process(refused is not None):
+            raise refused or UserError(f"{workdir}: the first process was refused, see its message")
+        yield
+
+
+def clear_temporary(workdir: Path) -> None:
+    """Takes away what killed processes were writing, in a folder that this one holds."""
+    if sharding.is_first_process():
+        clear_left_over(workdir)
+    sharding.wait_for_all("clearing")
+
+
+def settle_config(cfg: ConfigDict, workdir: Path) -> None:
+    """Writes workdir/config.json, or refuses a workdir that belongs to another config, with the keys that differ."""
+    path = workdir / "config.json"
+    mine = json.loads(cfg.to_json())
+    if path.is_file():
+        theirs = look_into(path)
+        if not is_config(theirs):
+            raise UserError(
+                f"{path} is damaged, or no config of a run of jdistill's; bring it back, or choose another --workdir"
+            )
+        differ = _difference(flat(theirs), flat(mine))
+        if fixed := {key: of for key, of in differ.items() if key not in MAY_CHANGE}:
+            rows = "\n".join(f"  {key}: {there!r} there, {now!r} now" for key, (there, now) in fixed.items())
+            raise UserError(
+                f"{workdir} belongs to a run with another config:\n{rows}\nChoose another --workdir, or give the same keys"
+            )
+        if not differ:
+            return
+        for key, (there, now) in differ.items():
+            log.info("%s is %r now, and was %r: it does not change the student", key, now, there)
+    if sharding.is_first_process():
+        write_json(path, mine)
+
+
+def is_config(content: Any) -> bool:
+    """Whether a JSON file's content is the config of a run."""
+    return isinstance(content, dict) and isinstance(content.get("method"), str)
+
+
+def of_results(cfg: ConfigDict) -> dict[str, Any]:
+    """The values of those OF_RESULTS keys that a config has."""
+    return {key: cfg[key] for key in OF_RESULTS if key in cfg}
+
+
+def _difference(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    keys = sorted(theirs.keys() | mine.keys())
+    return {key: (theirs.get(key), mine.get(key)) for key in keys if theirs.get(key) != mine.get(key)}
+
+
+def _temporary(path: Path) -> bool:
+    return path.name.startswith(TEMPORARY)

@@ -1,0 +1,1 @@
+"""How a student is made from its start."""

@@ -1,0 +1,28 @@
+"""The weights of a student that is adapters on a base: the base by the run's config, the adapters and the pooler by its checkpoint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.data.batching.batches import TokenTable
+from jdistill.encoder import loading
+from jdistill.models import lora
+from jdistill.students.transformer import make_student
+
+
+def adapted_weights(workdir: Path, params: dict[str, Any]) -> dict[str, Any]:
+    """What Encoder.with_weights takes, from the "adapters" and "pooler" of a D2LLM run's parameters."""
+    cfg = ConfigDict(json.loads((workdir / "config.json").read_text()))
+    start = replace(loading.load(cfg.start or cfg.teacher, key="config.teacher"), pooling="mean")
+    no_tokens = TokenTable(
+        np.zeros(0, np.int32), np.zeros(1, np.int64)
+    )  # which only a compact table would be fitted to
+    base = make_student(cfg, start, no_tokens)
+    weights = {"model": lora.merge(base.params, params["adapters"], cfg.lora.alpha)}
+    return weights | ({"pooler": params["pooler"]} if "pooler" in params else {})

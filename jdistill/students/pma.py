@@ -1,0 +1,86 @@
+"""Where D2LLM's new modules start: the pooler as a mean of the tokens, the interaction module as a similarity of two vectors.
+
+The paper says nothing of their start. A random interaction module has to learn from its
+pairs that two texts are to be compared at all, and a language model's vectors lie in a narrow cone, where every cosine is near one.
+Shapes: D width of the vectors, F of the module.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from jdistill.data.batching.batches import TokenTable
+from jdistill.encoder.encoder import Encoder
+from jdistill.models.pma import BRANCHES, random_iem, random_pma
+
+Tree = Any
+STARTS = ("similarity", "random")
+SMALL = 0.02  # in the place of zero, at which gradients would be zero too
+SLOPE = 12.5  # of the logits of similarity_iem at a cosine of 0; a cosine over a temperature of 0.05 has 20
+LEAST_SPREAD = 0.1  # of a dimension, beside the median over dimensions
+ROUNDING = 1e-6  # of a number's size; a spread below it is none
+
+
+def start_modules(
+    start: str, student: Encoder, iem_size: int, rng: np.random.Generator, tokens: TokenTable
+) -> tuple[Tree, Tree]:
+    """Parameters of the pooler, {} where the student's pooling has none, and of the interaction module, {} where iem_size is 0.
+
+    start "random", or "similarity": the vectors of `tokens`, all of which are read, have mean 0 and variance 1 in each dimension, by the
+    pooler's last norm or, of another pooling, by the module's first layer, and the module starts as similarity_iem.
+    """
+    D, has_pooler = student.config.hidden_size, student.pooling == "pma"
+    if start == "random" or not (has_pooler or iem_size):
+        return random_pma(D, rng) if has_pooler else {}, random_iem(D, rng, iem_size) if iem_size else {}
+    pooler = mean_pma(D, rng) if has_pooler else {}
+    vectors = dataclasses.replace(student, pooler=pooler).encode_ids(tokens.lists(np.arange(len(tokens.lengths))))
+    centre, spread = vectors.mean(0), usable_spread(vectors)
+    if pooler:
+        pooler["norm_2"] = {"scale": 1 / spread, "bias": -centre / spread}
+        centre, spread = np.zeros_like(centre), np.ones_like(spread)
+    return pooler, similarity_iem(centre, spread, rng, iem_size) if iem_size else {}
+
+
+def usable_spread(vectors_NxD: np.ndarray) -> np.ndarray:
+    """Each dimension's standard deviation, float32 [D], or LEAST_SPREAD of the usual one where it is less: what hardly moves in the sample
+    is not to become the loudest. Ones where nothing moves."""
+    spread_D = vectors_NxD.std(0, dtype=np.float64).astype(np.float32)
+    spread_D[spread_D < ROUNDING * np.abs(vectors_NxD).max(0)] = 0.0
+    usual = float(np.median(spread_D))
+    return np.maximum(spread_D, LEAST_SPREAD * usual) if usual > 0 else np.ones_like(spread_D)
+
+
+def mean_pma(width: int, rng: np.random.Generator) -> Tree:
+    """random_pma's parameters, at which pma gives nearly the normalised mean of a text's states: a query near zero looks at all tokens
+    alike, value and out leave them as they are."""
+    params = random_pma(width, rng)
+    for name in ("value", "out"):
+        params[name]["kernel"] = np.eye(width, dtype=np.float32)
+    params["query"] *= SMALL
+    params["feed"]["kernel"] *= SMALL
+    return params
+
+
+def similarity_iem(centre_D: np.ndarray, spread_D: np.ndarray, rng: np.random.Generator, hidden: int) -> Tree:
+    """random_iem's parameters, at which the logit grows with the cosine of x and y, the two vectors less `centre` over `spread`:
+    SLOPE (sqrt(1 + cos) - sqrt(1 - cos)) in expectation over directions a, for x and y of length sqrt(D).
+
+    |a (x + y)| is relu(a (x + y)) + relu(-a (x + y)), so the first layer holds these and those of x - y, the branches hand them on, and
+    the last layer adds up the ones and takes away the others. F is 4 at least.
+    """
+    width, count = len(centre_D), hidden // 4
+    params = random_iem(width, rng, hidden)
+    bases = [np.linalg.qr(rng.standard_normal((width, width)))[0] for _ in range(-(-count // width))]
+    a = np.concatenate(bases, axis=1)[:, :count].astype(np.float32) / spread_D[:, None]  # orthogonal, of length one
+    query, passage = np.concatenate([a, -a, a, -a], axis=1), np.concatenate([a, -a, -a, a], axis=1)
+    params["first"]["kernel"][:, : 4 * count] = np.concatenate([query, passage])
+    params["first"]["bias"][: 4 * count] = -(centre_D @ (query + passage))
+    for name in BRANCHES:
+        params[name]["kernel"] = np.eye(hidden, dtype=np.float32)
+    # For a normal variable of variance 2 + 2 cos, the mean of its size is 2 / sqrt(pi) sqrt(1 + cos).
+    params["score"]["kernel"] = np.zeros((hidden, 1), np.float32)
+    params["score"]["kernel"][: 4 * count, 0] = np.repeat([1, 1, -1, -1], count) * SLOPE * np.pi**0.5 / 2 / count
+    return params

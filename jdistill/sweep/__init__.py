@@ -1,0 +1,1 @@
+"""Many short runs, to choose the values of a config."""

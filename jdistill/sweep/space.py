@@ -1,0 +1,94 @@
+"""What a sweep draws its trials from: --grid KEY=A,B,C and KEY=LOW..HIGH, checked against the config and its method."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from typing import Any
+
+from ml_collections import ConfigDict
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from jdistill.config.keys import check_config
+from jdistill.core.errors import UserError
+from jdistill.core.files import flat
+from jdistill.models.pooling import known
+from jdistill.run.stages import has_own_score, stages_of
+from jdistill.train.optimizer import make_optimizer
+
+Space = dict[str, BaseDistribution]
+
+
+def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
+    """Full config key -> what it is drawn from. Raises UserError for a key that there is not, or that several keys end in,
+    a value of another type, a range for the sampler grid, and a key named twice."""
+    keys = flat(json.loads(cfg.to_json()))
+    found: Space = {}
+    for spec in specs:
+        name, equals, values = spec.partition("=")
+        if not equals or not values:
+            raise UserError(f"--grid {spec}: write KEY=A,B,C or KEY=LOW..HIGH")
+        key = _full_key(name, list(keys))
+        if key in found:
+            raise UserError(f"--grid {spec}: {key} is given twice")
+        # Of a key that is text, such as a path, two dots are no range.
+        bounds = None if isinstance(keys[key], str) else re.fullmatch(r"(.+?)\.\.(.+)", values)
+        if bounds is None:
+            choices = [_typed(value, keys[key], spec) for value in values.split(",")]
+            if len(set(choices)) < len(choices):
+                raise UserError(f"--grid {spec}: a value is given twice")
+            found[key] = CategoricalDistribution(choices)
+            continue
+        if sampler == "grid":
+            raise UserError(f"--grid {spec}: a range needs --sampler=random or tpe; the grid takes values, KEY=A,B,C")
+        low, high = (_typed(bound, keys[key], spec) for bound in bounds.groups())
+        if isinstance(low, bool) or low >= high:
+            raise UserError(f"--grid {spec}: a range goes from a lower number to a higher one")
+        found[key] = (
+            IntDistribution(low, int(high)) if isinstance(low, int) else FloatDistribution(low, high, log=low > 0)
+        )
+    if not found:
+        raise UserError("--grid is missing: KEY=A,B,C, once for each key that varies")
+    return found
+
+
+def check_space(cfg: ConfigDict, space: Space) -> None:
+    """Raises the UserError of the method or optimiser for a value, or end of a range, that it refuses, and one where a trial
+    would end without a dev score."""
+    for key, of in space.items():
+        for value in of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high):  # type: ignore[attr-defined]
+            one = cfg.copy_and_resolve_references()
+            one.update_from_flattened_dict({key: value})
+            check_config(one)
+            stages = stages_of(one)
+            for stage in stages:
+                make_optimizer(stage.cfg, 1)
+                known(stage.cfg.pooling or "mean")
+            if not (one.dev_pairs or has_own_score(stages[-1])):
+                raise UserError("a sweep compares dev scores, and this method has none without --config.dev_pairs")
+
+
+def _full_key(name: str, keys: list[str]) -> str:
+    """temperature is loss.temperature, where no other key ends so."""
+    if name in keys:
+        return name
+    ends = [key for key in keys if key.endswith("." + name)]
+    if len(ends) > 1:
+        raise UserError(f"--grid {name}: {', '.join(ends)} end so; write the one that is meant")
+    if not ends:
+        near = difflib.get_close_matches(name, [*keys, *(key.rpartition(".")[2] for key in keys)], n=3)
+        hint = f"; near it: {', '.join(dict.fromkeys(near))}" if near else ""
+        raise UserError(f"--grid {name}: the config has no such key{hint}")
+    return ends[0]
+
+
+def _typed(value: str, like: Any, spec: str) -> Any:
+    try:
+        if isinstance(like, bool):
+            return {"true": True, "false": False}[value.strip().lower()]
+        return type(like)(value.strip())
+    except (ValueError, KeyError):
+        raise UserError(
+            f"--grid {spec}: {value!r} is no {type(like).__name__}, which {spec.partition('=')[0]} is"
+        ) from None

@@ -1,0 +1,102 @@
+"""Teachers: whatever answers a text with a vector. Three kinds, one contract: width, fingerprint, answer(texts)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from jdistill.core.errors import UserError
+from jdistill.data.text.vectors import read_vectors
+from jdistill.encoder import loading, torch_backend
+from jdistill.encoder.encoder import Encoder
+from jdistill.models.pooling import known
+from jdistill.teachers.cache import AnswerCache, keys_of
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """width: of its vectors. answer: texts -> float32 [N, width], before any Normalize. encoder: the model itself
+    where it is one of
+    ours, else None. texts: those it can answer where that is a fixed list (vectors:FILE), else None."""
+
+    source: str
+    width: int
+    fingerprint: str
+    answer: Callable[[list[str]], np.ndarray]
+    encoder: Encoder | None = None
+    texts: list[str] | None = None
+
+    def cache(self, folder: Path, writer: int = 0) -> AnswerCache:
+        """Where this teacher's answers are kept under the cache folder."""
+        return AnswerCache(
+            folder / "teacher" / self.fingerprint, self.width, about={"teacher": self.source}, writer=writer
+        )
+
+
+def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") -> Teacher:
+    """A teacher from `vectors:FILE`, `st:SOURCE` (torch extra) or any source that jdistill.load reads.
+
+    max_length: tokens that it sees of a text, at most (0: the model's own limit); what a vectors: file saw is its own
+    affair. dtype: the compute type of its answers, float32 or bfloat16; Teacher.encoder computes in float32. pooling: taken in the
+    place of the model's own, whose projections are then left out.
+    """
+    if not source:
+        raise UserError("--config.teacher is empty: name a folder, a hub id, pkg:…, st:… or vectors:FILE")
+    if pooling and source.startswith(("vectors:", "st:")):
+        raise UserError(f"--config.teacher_pooling={pooling}: {source} gives its vectors as they are")
+    if source.startswith("vectors:"):
+        return _from_vectors(source)
+    if source.startswith("st:"):
+        return _from_sentence_transformers(source, max_length)
+    if dtype not in ("float32", "bfloat16"):
+        raise UserError(f"--config.teacher_dtype={dtype!r} is not one of float32, bfloat16")
+    model = loading.load(source, key="config.teacher")
+    if max_length:
+        model = replace(model, max_length=min(max_length, model.max_length))
+    if pooling:
+        model = replace(model, pooling=known(pooling), dense=(), dense_activations=())
+    bare = replace(model, normalize=False, dtype=dtype)
+    return Teacher(
+        source, model.dim, bare.fingerprint(), lambda texts: bare.encode(texts, batch_size=32), encoder=model
+    )
+
+
+def _from_vectors(source: str) -> Teacher:
+    path = Path(source.removeprefix("vectors:"))
+    texts, vectors = read_vectors(path)
+    row_of = {key: row for row, key in enumerate(keys_of(texts).tolist())}
+    digest = hashlib.blake2b(vectors.tobytes(), digest_size=16)
+    digest.update(keys_of(texts).tobytes())
+
+    def answer(asked: list[str]) -> np.ndarray:
+        rows = [row_of.get(key, -1) for key in keys_of(asked).tolist()]
+        if -1 in rows:
+            missing = [text for text, row in zip(asked, rows, strict=True) if row < 0]
+            raise UserError(
+                f"{path} has no vector for {len(missing)} of {len(asked)} texts asked for, such as {missing[0][:80]!r}; "
+                "leave --config.text empty to train on the file's own texts"
+            )
+        return vectors[rows]
+
+    return Teacher(source, vectors.shape[1], digest.hexdigest(), answer, texts=texts)
+
+
+def _from_sentence_transformers(source: str, max_length: int) -> Teacher:
+    loaded = torch_backend.load(source.removeprefix("st:"), "config.teacher")
+    model, folder = loaded.model, loaded.folder
+    if max_length:
+        model.max_seq_length = min(max_length, model.max_seq_length or max_length)
+    digest = hashlib.blake2b(
+        repr((model.max_seq_length, model.default_prompt_name, model.prompts)).encode(), digest_size=16
+    )
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".json", ".safetensors", ".bin", ".txt", ".model")):
+        digest.update(path.relative_to(folder).as_posix().encode())
+        with open(path, "rb") as file:
+            while block := file.read(1 << 22):
+                digest.update(block)
+
+    return Teacher(source, loaded.dim, digest.hexdigest(), lambda texts: loaded.encode(texts, batch_size=32))

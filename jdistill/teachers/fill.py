@@ -1,0 +1,83 @@
+"""Questions to a teacher, shared out over the processes of a run, whose answers all of them find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jdistill.core import sharding
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
+from jdistill.teachers.cache import (
+    CHUNK,
+    AnswerCache,
+    DamagedRows,
+    Pieces,
+)
+
+
+@dataclass
+class Answered:
+    """The answers to a list of keys, which stay on disk. What is found damaged as it is read is asked again, by this process.
+
+    places: int64 [N], where in the cache each key's answer is.
+    """
+
+    cache: AnswerCache
+    keys: Sequence[str]
+    places: np.ndarray
+    answers: Pieces
+    what: str
+
+    def read(self, rows: np.ndarray | None = None, columns: slice = slice(None)) -> np.ndarray:
+        """The answers to these keys, by their number in `keys` (None: all), [len(rows), width]; or some columns of them."""
+        rows = np.arange(len(self.keys)) if rows is None else rows
+        try:
+            return self.cache.gather(self.places[rows], columns)
+        except DamagedRows as found:
+            log.warning(
+                "%s: %d answers in %s are damaged, and asked again", self.what, len(found.rows), self.cache.folder
+            )
+            self._ask_again(found.rows)
+            return self.cache.gather(self.places[rows], columns)
+
+    def _ask_again(self, places: np.ndarray) -> None:
+        again = [self.keys[i] for i in np.flatnonzero(np.isin(self.places, places)).tolist()]
+        self.cache.strike(places)
+        self.cache.fill_by_piece(
+            [again[start : start + CHUNK] for start in range(0, len(again), CHUNK)], self.answers, self.what
+        )
+        self.places = self.cache.rows(self.keys)  # all of them: a part that grew moves those behind it
+
+
+def ask(
+    cache: AnswerCache,
+    keys: Sequence[str],
+    answers: Pieces,
+    what: str,
+    chunk: int = CHUNK,
+    alone: bool = False,
+    order: np.ndarray | None = None,
+) -> Answered:
+    """The answers to `keys`; those not known yet are asked for, `chunk` keys at a time (AnswerCache.fill).
+
+    All processes of a run call it with the same keys, each asks for its share and waits for the others; alone: this one asks for
+    all, as the first does while the others wait for its results. cache: of this process (sharding.process_index()). order: int64 [N], in
+    which they are asked. Raises UserError where answers are missing after all.
+    """
+    asked = keys if order is None else [keys[i] for i in order]
+    # Shared out by place, on which all processes agree: what each finds missing may differ, as others fill the same cache meanwhile.
+    chunks = [asked[start : start + chunk] for start in range(0, len(asked), chunk)]
+    own = chunks if alone else chunks[sharding.process_index() :: sharding.process_count()]
+    cache.fill_by_piece(own, answers, what)
+    if not alone:
+        sharding.wait_for_all(what)
+        cache.reload()
+    places = cache.rows(keys)
+    if (places < 0).any():
+        raise UserError(
+            f"{cache.folder} lacks {(places < 0).sum()} answers after filling ({what}); run the command again"
+        )
+    return Answered(cache, keys, places, answers, what)

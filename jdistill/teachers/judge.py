@@ -1,0 +1,220 @@
+"""A language model that judges pairs: it reads a query, a passage and an instruction, and answers yes or no (D2LLM, 3.1.1).
+
+From the last position of the rendered prompt: z = logit(yes) - logit(no), s = sigmoid(z), and y, that position's last hidden state
+(eq. 1 to 3). Texts may be cut, each to its own budget; the instruction and the place of the answer never are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jdistill.core import sharding
+from jdistill.core.errors import UserError
+from jdistill.data.batching.padding import batches_by_length
+from jdistill.encoder import loading
+from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.formats import hf
+from jdistill.encoder.formats.gguf import read_gguf
+from jdistill.losses.embedding import HIGHEST
+from jdistill.models.decoder import DecoderConfig
+from jdistill.models.registry import hidden_states
+from jdistill.teachers.prefix_packing import pack, padded
+
+QUERY, PASSAGE = "{query}", "{passage}"
+CUE = "\nAnswer:"  # where a model without a chat template would not know that the passage has ended
+BATCH = 16  # pairs of a batch, about
+
+# The instruction first, so that a query's pairs share it: what stands behind the passage is computed for each pair.
+SYMMETRIC = (
+    "Does text 2 follow from text 1, so that both say the same? Answer yes or no.\nText 1: {query}\nText 2: {passage}"
+)
+ASYMMETRIC = "Does the passage answer the question? Answer yes or no.\nQuestion: {query}\nPassage: {passage}"
+
+
+@dataclass(frozen=True)
+class Judge:
+    """model: a decoder, all its layers. head: its output layer [D, V], None where that is the token table.
+
+    template: the instruction with {query} and {passage}, each once, in this order, the passage best last.
+    yes, no: the answers. query_tokens, passage_tokens: budgets."""
+
+    model: Encoder
+    template: str = SYMMETRIC
+    yes: str = "yes"
+    no: str = "no"
+    query_tokens: int = 64
+    passage_tokens: int = 192
+    head: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model.config, DecoderConfig) or not self.model.config.causal:
+            raise UserError(
+                f"{self.model.source}: a judge is a causal decoder, and this is {self.model.config.model_type}"
+            )
+        if self.template.count(QUERY) != 1 or self.template.count(PASSAGE) != 1:
+            raise UserError(f"a judge's template holds {QUERY} and {PASSAGE} once each: {self.template!r}")
+        if self.template.index(QUERY) > self.template.index(PASSAGE):
+            raise UserError(f"a judge's template has {QUERY} before {PASSAGE}, so that a query's pairs begin alike")
+        if self.model.config.tied != (self.head is None):
+            raise UserError(
+                f"{self.model.source}: the output layer of a judge is needed where it is not the token table (load_judge)"
+            )
+        length = sum(map(len, self.pieces)) + self.query_tokens + self.passage_tokens
+        if length > self.model.config.max_positions:
+            raise UserError(
+                f"the instruction with {self.query_tokens} and {self.passage_tokens} tokens of the texts is {length} tokens long, "
+                f"more than the model's {self.model.config.max_positions}"
+            )
+        self.answers  # noqa: B018 - refuses equal first tokens now
+
+    @cached_property
+    def pieces(self) -> tuple[list[int], list[int], list[int]]:
+        """Tokens before the query, between the texts, and from the passage's end to the answer's place, which are some."""
+        rendered = self.template + CUE if self.template.endswith(PASSAGE) else self.template
+        if self.model.tokenizer.chat_template:
+            said = [{"role": "user", "content": self.template}]
+            rendered = str(self.model.tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True))
+        before, _, rest = rendered.partition(QUERY)
+        between, _, after = rest.partition(PASSAGE)
+        first = self._ids(before)
+        bos = self.model.tokenizer.bos_token_id
+        if not self.model.tokenizer.chat_template and bos is not None and first[:1] != [bos]:
+            first = [bos, *first]
+        return first, self._ids(between), self._ids(after)
+
+    @cached_property
+    def answers(self) -> tuple[int, int]:
+        """The first tokens of yes and no, as they stand at the answer's place."""
+        found = [self._ids(word)[:1] for word in (self.yes, self.no)]
+        if not all(found) or found[0] == found[1]:
+            raise UserError(
+                f"the tokenizer of {self.model.source} begins {self.yes!r} and {self.no!r} with the same token {found}: "
+                "other words for the answers are needed"
+            )
+        return found[0][0], found[1][0]
+
+    @property
+    def answer_rows(self) -> np.ndarray:
+        """The output layer's rows of yes and no, float32 [2, D]."""
+        table = self.model.params["word"]["embedding"] if self.head is None else self.head.T
+        return np.asarray(table)[list(self.answers)]
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.model.tokenizer.encode(text, add_special_tokens=False)) if text else []
+
+    def prompts(self, queries: Sequence[str], passages: Sequence[str]) -> list[list[int]]:
+        """Token ids of each pair's prompt."""
+        return [[*beginning, *end] for beginning, end in zip(*self._halves(queries, passages), strict=True)]
+
+    def _halves(self, queries: Sequence[str], passages: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
+        """Each prompt in two: up to the passage, which all pairs of a query share, and from there."""
+        before, between, after = self.pieces
+        of_queries, of_passages = (
+            self._cut(side, limit) for side, limit in ((queries, self.query_tokens), (passages, self.passage_tokens))
+        )
+        return [[*before, *q, *between] for q in of_queries], [[*p, *after] for p in of_passages]
+
+    def _cut(self, texts: Sequence[str], limit: int) -> list[list[int]]:
+        if not len(texts):
+            return []
+        ids = self.model.tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)["input_ids"]
+        return [row[:limit] for row in ids]
+
+    def score(
+        self, queries: Sequence[str], passages: Sequence[str], batch_size: int = BATCH
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(z [N], y [N, D]), float32, of the pairs in their order. Raises UserError for sides of different lengths."""
+        z = np.empty(len(queries), np.float32)
+        y = np.empty((len(queries), self.model.config.hidden_size), np.float32)
+        for pairs, found_z, found_y in self.by_batch(queries, passages, batch_size):
+            z[pairs], y[pairs] = found_z, found_y
+        return z, y
+
+    def by_batch(
+        self, queries: Sequence[str], passages: Sequence[str], batch_size: int = BATCH
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """(pairs int64 [n], z [n], y [n, D]) of each batch, the longest first. Raises UserError for sides of different lengths."""
+        if len(queries) != len(passages):
+            raise UserError(f"{len(queries)} queries and {len(passages)} passages are no pairs")
+        config = self.model.config
+        assert isinstance(config, DecoderConfig)
+        sequences = pack(*self._halves(queries, passages))
+        mesh = sharding.local_mesh()
+        answers_2xD = self.answer_rows
+        params = sharding.replicate(self.model.params, mesh) if mesh.size > 1 else self.model.on_device()[0]
+        judge = partial(_judge, params, answers_2xD, config=config, dtype=self.model.dtype)
+        # So many sequences as have about batch_size pairs; a power of two, so that two calls of unlike pairs share their programs.
+        height = 1 << max(1, batch_size * len(sequences) // max(len(queries), 1)).bit_length() - 1
+        height = -(-height // mesh.size) * mesh.size
+        tokens_of = [packed.tokens for packed in sequences]
+        for rows, tokens, mask in batches_by_length(tokens_of, config.pad_token_id, config.max_positions, height):
+            those = [sequences[row] for row in rows]
+            inputs = (tokens, mask, *padded(those, *tokens.shape))
+            z_BxS, y_BxSxD = map(np.asarray, judge(*sharding.shard_rows(inputs, mesh)))
+            r = np.repeat(np.arange(len(those)), [len(packed.ends) for packed in those])
+            s = np.concatenate([np.arange(len(packed.ends)) for packed in those])
+            yield np.concatenate([packed.prompts for packed in those]), z_BxS[r, s], y_BxSxD[r, s]
+
+    def fingerprint(self) -> str:
+        """A hash of all that decides a pair's score: model, template, answers, budgets. What is an encoder's alone, such as its
+        length and its pooler, does not."""
+        return self._fingerprint
+
+    @cached_property  # all weights are read for it
+    def _fingerprint(self) -> str:
+        bare = replace(
+            self.model, max_length=0, pooling="mean", normalize=False, prompts={}, default_prompt=None, pooler={}, dense=(),
+            dense_activations=(),
+        )  # fmt: skip
+        digest = hashlib.blake2b(bare.fingerprint().encode(), digest_size=16)
+        if self.head is not None:
+            digest.update(np.ascontiguousarray(self.head).tobytes())
+        digest.update(repr((self.pieces, self.answers, self.query_tokens, self.passage_tokens)).encode())
+        return digest.hexdigest()
+
+
+@partial(jax.jit, static_argnames=("config", "dtype"))
+def _judge(
+    params: Any,
+    answers_2xD: jax.Array,
+    ids_BxL: jax.Array,
+    mask_BxL: jax.Array,
+    segments_BxL: jax.Array,
+    positions_BxL: jax.Array,
+    ends_BxS: jax.Array,
+    *,
+    config: DecoderConfig,
+    dtype: str,
+) -> tuple[jax.Array, jax.Array]:
+    """z [B, S] and y [B, S, D] at the ends. answers_2xD: the output layer's rows of yes and no; of a vocabulary of 49,152 no other logit
+    is looked at."""
+    packed = (segments_BxL, positions_BxL)
+    state_BxLxD = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype), packed=packed)[-1]
+    y_BxSxD = jnp.take_along_axis(state_BxLxD, ends_BxS[:, :, None], axis=1).astype(jnp.float32)
+    both_BxSx2 = jnp.dot(y_BxSxD, answers_2xD.T, precision=HIGHEST)
+    return both_BxSx2[..., 0] - both_BxSx2[..., 1], y_BxSxD
+
+
+def load_judge(source: str, key: str = "teacher", **settings: Any) -> Judge:
+    """A judge from a path, hub id, pkg: or .gguf file, with its output layer. settings: Judge's own."""
+    return judge_of(loading.load(source, key=key), key, **settings)
+
+
+def judge_of(model: Encoder, key: str = "teacher", **settings: Any) -> Judge:
+    """As load_judge, from the model that was loaded from model.source."""
+    source = model.source
+    if not isinstance(model.config, DecoderConfig) or model.config.tied:
+        return Judge(model, **settings)
+    place = loading.folder_of(source, key)
+    tensors = read_gguf(place)[1] if place.suffix == ".gguf" else hf.read_tensors(place)
+    if "lm_head.weight" not in tensors:
+        raise UserError(f"--{key}={source} has no output layer (lm_head.weight), so it cannot answer")
+    return Judge(model, head=np.ascontiguousarray(tensors["lm_head.weight"].T), **settings)

@@ -1,0 +1,1 @@
+"""THE training loop, its steps and its checkpoints."""

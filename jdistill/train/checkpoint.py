@@ -1,0 +1,205 @@
+"""Checkpoints of a training stage with Orbax; nothing else in jdistill knows Orbax.
+
+A checkpoint holds the train state (arrays) and a small JSON: what run it belongs to, its dev score, and digests of the arrays and of
+itself. The last N and the best are kept. Saving is asynchronous and atomic: a checkpoint whose writing was cut off is never taken for
+whole, nor one of which a byte has changed since.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
+
+from jdistill.core.digest import digest
+from jdistill.core.errors import UserError, first_line
+from jdistill.core.files import look_into, write_json
+from jdistill.core.progress import log
+
+Tree = Any
+DIGEST, SEAL = "digest", "seal"  # in `about`: of the arrays, and of the rest of about
+
+
+class Checkpoints:
+    """The checkpoints of one stage, in `folder`, numbered by step."""
+
+    def __init__(self, folder: Path, keep_last: int):
+        self.folder, self.keep_last = folder, keep_last
+        keep = [
+            preservation.LatestN(n=keep_last),
+            preservation.BestN(
+                get_metric_fn=lambda metrics: metrics["score"], n=1, keep_checkpoints_without_metrics=False
+            ),
+        ]
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=preservation.AnyPreservationPolicy(keep),
+            create=True,
+            enable_async_checkpointing=True,
+            best_fn=lambda metrics: metrics["score"],
+            best_mode="max",
+        )
+        handlers = {"state": ocp.StandardCheckpointHandler(), "about": ocp.JsonCheckpointHandler()}
+        _mend_metrics(folder)
+        self.manager = ocp.CheckpointManager(folder.absolute(), options=options, item_handlers=handlers)
+        self._scores: dict[int, float | None] = {step: _score_of(folder / str(step)) for step in self.steps()}
+
+    def steps(self) -> list[int]:
+        return sorted(self.manager.all_steps())
+
+    def on_disk(self) -> list[int]:
+        """The steps whose checkpoints are there whole: steps() counts one that is being written."""
+        return sorted(int(path.name) for path in self.folder.glob("[0-9]*") if path.name.isdigit())
+
+    def save(self, step: int, state: Tree, about: dict[str, Any], score: float | None) -> None:
+        """Starts saving; an error of an earlier save, such as a full disk, is raised here as UserError."""
+        # One copy, the first device's: Orbax would take a slice of each device's and process's, which may differ in their last bits.
+        state = jax.tree.map(lambda x: np.array(x) if x.is_fully_replicated else x, state)
+        about = about | {"score": score if score is None else float(score), DIGEST: digest_of(state)}
+        try:
+            self.manager.save(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about | {SEAL: _seal_of(about)})
+                ),
+                metrics=None if score is None else {"score": float(score)},
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            raise self._failed(step, error) from error
+        self._scores[step] = about["score"]
+
+    def wait(self) -> None:
+        """Blocks until what was saved is on disk."""
+        try:
+            self.manager.wait_until_finished()
+        except Exception as error:  # Orbax hands on whatever its writing threads raised
+            raise self._failed(None, error) from error
+
+    def _failed(self, step: int | None, error: Exception) -> UserError:
+        which = "a checkpoint" if step is None else f"the checkpoint of step {step}"
+        return UserError(
+            f"{which} could not be written to {self.folder} ({first_line(error)[:300]}). Is the disk full? The earlier checkpoints "
+            f"{self.on_disk()} are whole; make room and run the same command again"
+        )
+
+    def restore(self, like: Tree, steps: list[int] | None = None) -> tuple[int, Tree, dict[str, Any]]:
+        """(step, state, about) of the first of `steps` that can be read; None: of the newest that can.
+
+        like: a tree of jax.ShapeDtypeStruct with shardings; None takes the shapes from the checkpoint and puts all on this
+        process's first device, whatever devices it was written from. A damaged checkpoint is told and the next one is read;
+        UserError when none can be.
+        """
+        wanted = self.steps()[::-1] if steps is None else steps
+        damaged: Exception = ValueError("there is none")
+        for i, step in enumerate(wanted):
+            try:
+                target = self._on_one_device(step) if like is None else like
+                found = self.manager.restore(
+                    step, args=ocp.args.Composite(state=ocp.args.StandardRestore(target), about=ocp.args.JsonRestore())
+                )
+                _check(found.state, found.about)
+                return step, found.state, found.about
+            except Exception as error:  # what a truncated file raises depends on where it was cut
+                further = f"; taking that of step {wanted[i + 1]}" if i + 1 < len(wanted) else ""
+                log.warning(
+                    "checkpoint %s cannot be read (%s)%s", self.folder / str(step), first_line(error)[:300], further
+                )
+                damaged = error
+        raise UserError(
+            f"no checkpoint in {self.folder} can be read (steps {wanted}: {first_line(damaged)[:300]}). They are damaged or of another "
+            "version; delete the folder to start the stage again"
+        ) from damaged
+
+    def _on_one_device(self, step: int) -> Tree:
+        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        found = self.manager.item_metadata(step)["state"].tree
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), found)
+
+    def drop_after(self, step: int) -> None:
+        """Deletes the checkpoints after `step`: damaged ones that training is about to write again."""
+        for later in [s for s in self.steps() if s > step]:
+            self.manager.delete(later)
+
+    def drop_old(self, taken: int) -> None:
+        """Deletes all but the newest, the best and `taken`: a kill may come between a save and its deletions, or a deletion fail."""
+        kept = {*self.steps()[-self.keep_last :], self.best_step(), taken}
+        try:
+            for step in [s for s in self.steps() if s not in kept]:
+                self.manager.delete(step)
+        except OSError as error:
+            raise UserError(
+                f"an old checkpoint cannot be deleted from {self.folder} ({error}); run the same command again"
+            ) from error
+
+    def best_step(self) -> int | None:
+        """The step with the highest dev score, or None where no checkpoint has one."""
+        return next(iter(self.best_first()), None)
+
+    def best_first(self) -> list[int]:
+        """The steps that have a dev score, the highest first; of equal ones the newest."""
+        scored = [(score, step) for step in self.steps() if (score := self._scores.get(step)) is not None]
+        return [step for _, step in sorted(scored, reverse=True)]
+
+    def close(self) -> None:
+        self.wait()
+        self.manager.close()
+
+
+def abstract(state: Tree) -> Tree:
+    """Shapes, types and shardings of a tree of arrays: what `restore` fills."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
+
+
+def digest_of(state: Tree) -> str:
+    """A hash of a tree of arrays: names, types, shapes and bytes; the same whether its nodes are tuples, as they are saved, or dicts."""
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    named = {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+    return digest(*(part for name in sorted(named) for part in (name, named[name])))
+
+
+def _seal_of(about: dict[str, Any]) -> str:
+    return digest(json.dumps({name: about[name] for name in sorted(about) if name != SEAL}))
+
+
+def _check(state: Tree, about: dict[str, Any]) -> None:
+    """Raises ValueError where a checkpoint is not what was saved. One from before there were digests is taken as it is."""
+    if SEAL not in about and DIGEST not in about:
+        return
+    if about.get(SEAL) != _seal_of(about):
+        raise ValueError("its description has changed since it was saved")
+    if about.get(DIGEST) != digest_of(state):
+        raise ValueError("its arrays have changed since they were saved")
+
+
+def _about(checkpoint: Path) -> dict[str, Any] | None:
+    """A checkpoint's sealed description; None where it is damaged or from before there were seals."""
+    about = look_into(checkpoint / "about" / "metadata")
+    return about if isinstance(about, dict) and about.get(SEAL) == _seal_of(about) else None
+
+
+def _metrics(checkpoint: Path) -> float | None:
+    """The dev score as Orbax keeps it."""
+    try:
+        return float(look_into(checkpoint / "metrics" / "metrics")["score"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _score_of(checkpoint: Path) -> float | None:
+    about = _about(checkpoint)
+    return _metrics(checkpoint) if about is None else about["score"]
+
+
+def _mend_metrics(folder: Path) -> None:
+    """Orbax keeps the best by files of its own, which must say what the sealed descriptions say."""
+    for checkpoint in folder.glob("[0-9]*"):
+        about = _about(checkpoint)
+        if about is None or about["score"] is None or about["score"] == _metrics(checkpoint):
+            continue
+        log.warning("checkpoint %s: its dev score has changed, and is written again", checkpoint)
+        (checkpoint / "metrics").mkdir(exist_ok=True)
+        write_json(checkpoint / "metrics" / "metrics", {"score": about["score"]})

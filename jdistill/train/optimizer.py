@@ -1,0 +1,82 @@
+"""The optimiser that a config names: learning-rate schedule, clipping, AdamW."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from ml_collections import ConfigDict
+
+from jdistill.core.errors import UserError
+from jdistill.feeds.stage import Tree
+from jdistill.train.loss_scale import with_loss_scale
+
+DTYPES = ("float32", "bfloat16", "float16")
+SCHEDULES = ("cosine", "linear", "constant")
+
+
+class PeakState(NamedTuple):
+    """peak: the highest learning rate, float32: a part of the state, not of the compiled step, which runs of other rates share."""
+
+    peak: jax.Array
+
+
+def make_schedule(cfg: ConfigDict, steps: int) -> optax.Schedule:
+    """The share of cfg.learning_rate at each step: linear warm-up over cfg.warmup (a share of the steps), then cosine or linear
+    decay to zero, or constant. Raises UserError for another name."""
+    warmup = int(round(cfg.warmup * steps))
+    decay = {
+        "cosine": lambda: optax.cosine_decay_schedule(1.0, max(1, steps - warmup)),
+        "linear": lambda: optax.linear_schedule(1.0, 0.0, max(1, steps - warmup)),
+        "constant": lambda: optax.constant_schedule(1.0),
+    }
+    if cfg.schedule not in SCHEDULES:
+        raise UserError(f"--config.schedule={cfg.schedule!r} is not one of {', '.join(SCHEDULES)}")
+    if not warmup:
+        return decay[cfg.schedule]()
+    return optax.join_schedules([optax.linear_schedule(0.0, 1.0, warmup), decay[cfg.schedule]()], [warmup])
+
+
+def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
+    """AdamW; biases and LayerNorm parameters do not decay. cfg.clip_norm 0: no clipping. cfg.dtype float16: with loss scaling.
+
+    Raises UserError for a dtype that is not one of DTYPES.
+    """
+    if cfg.dtype not in DTYPES:
+        raise UserError(f"--config.dtype={cfg.dtype!r} is not one of {', '.join(DTYPES)}")
+
+    def decays(params: Tree) -> Tree:
+        return jax.tree.map(lambda x: x.ndim > 1, params)
+
+    adamw = optax.adamw(
+        make_schedule(cfg, steps),
+        b1=cfg.adam_b1,
+        b2=cfg.adam_b2,
+        eps=cfg.adam_eps,
+        weight_decay=cfg.weight_decay,
+        mask=decays,
+    )
+    adamw = optax.chain(adamw, scale_by_peak(cfg.learning_rate))
+    whole = optax.chain(clip_by_global_norm(cfg.clip_norm), adamw) if cfg.clip_norm else adamw
+    return with_loss_scale(whole) if cfg.dtype == "float16" else whole
+
+
+def scale_by_peak(learning_rate: float) -> optax.GradientTransformation:
+    """Times the highest learning rate, which stands in the state."""
+
+    def scale(updates: Tree, state: PeakState, params: Tree | None = None) -> tuple[Tree, PeakState]:
+        return jax.tree.map(lambda x: x * state.peak.astype(x.dtype), updates), state
+
+    return optax.GradientTransformation(lambda params: PeakState(jnp.float32(learning_rate)), scale)
+
+
+def clip_by_global_norm(limit: float) -> optax.GradientTransformation:
+    """Scales the gradient to a norm of at most `limit`. optax's own divides, which XLA's CPU does in a pass of its own."""
+
+    def clip(updates: Tree, state: optax.EmptyState, params: Tree | None = None) -> tuple[Tree, optax.EmptyState]:
+        scale = jnp.minimum(1.0, limit / optax.global_norm(updates))
+        return jax.tree.map(lambda x: x * scale.astype(x.dtype), updates), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), clip)

@@ -1,0 +1,131 @@
+"""One training step: its state, the gradient of the whole batch, plain or in chunks, and the program compiled for a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+from jdistill.core import sharding
+from jdistill.feeds.stage import Array, Method, Tree
+from jdistill.losses.embedding import from_blocks, number_of_blocks, to_blocks
+from jdistill.train.loss_scale import all_finite, scale_of
+
+
+class TrainState(NamedTuple):
+    """What a step changes: all of it is in a checkpoint."""
+
+    step: Array  # int32 scalar: steps done, hence also the position in the data and the dropout key
+    params: Tree
+    opt_state: Tree
+
+
+def make_gradient(
+    method: Method, seed: int, dropout: bool, chunk_size: int = 0
+) -> Callable[..., tuple[Tree, dict[str, Array]]]:
+    """(params, frozen, batch, step, scale) -> (gradient of the global batch's loss times scale (None: 1), metrics).
+
+    chunk_size: rows whose activations stand in memory at once; 0, or a batch within it: all. In chunks the gradient is
+    the same (GradCache, Gao et al. 2021): represent without activations, objective on all rows, then chunk by chunk
+    represent again and pull the objective's gradient through.
+    """
+
+    def objective(
+        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array], scale: Array | None
+    ) -> tuple[Array, dict[str, Array]]:
+        loss, metrics = method.objective(params, frozen, reps, batch)
+        return (loss if scale is None else loss * scale), metrics
+
+    def whole(
+        params: Tree, frozen: Tree, batch: dict[str, Array], step: Array, scale: Array | None = None
+    ) -> tuple[Tree, dict[str, Array]]:
+        rng = jax.random.fold_in(jax.random.key(seed), step) if dropout else None
+
+        def loss(params: Tree) -> tuple[Array, dict[str, Array]]:
+            return objective(params, frozen, method.represent(params, frozen, batch, rng), batch, scale)
+
+        return jax.grad(loss, has_aux=True)(params)
+
+    def chunked(
+        params: Tree, frozen: Tree, batch: dict[str, Array], step: Array, scale: Array | None = None
+    ) -> tuple[Tree, dict[str, Array]]:
+        rows = jax.tree.leaves(batch)[0].shape[0]
+        count = number_of_blocks(rows, chunk_size)
+        if count == 1:
+            return whole(params, frozen, batch, step, scale)
+        chunks = to_blocks(batch, count), jnp.arange(count)
+        key = jax.random.fold_in(jax.random.key(seed), step)
+
+        def represent(params: Tree, chunk: tuple[dict[str, Array], Array]) -> dict[str, Array]:
+            rng = jax.random.fold_in(key, chunk[1]) if dropout else None
+            return method.represent(params, frozen, chunk[0], rng)
+
+        reps = from_blocks(jax.lax.map(lambda chunk: represent(params, chunk), chunks))
+        (from_objective, from_reps), metrics = jax.grad(
+            lambda params, reps: objective(params, frozen, reps, batch, scale), argnums=(0, 1), has_aux=True
+        )(params, reps)
+
+        def add(total: Tree, chunk_and_gradient: tuple[Any, dict[str, Array]]) -> tuple[Tree, None]:
+            chunk, gradient = chunk_and_gradient
+            _, pull = jax.vjp(lambda params: represent(params, chunk), params)
+            return jax.tree.map(jnp.add, total, pull(gradient)[0]), None
+
+        return jax.lax.scan(add, from_objective, (chunks, to_blocks(from_reps, count)))[0], metrics
+
+    return chunked if chunk_size else whole
+
+
+def make_step(
+    method: Method, optimizer: optax.GradientTransformation, seed: int, dropout: bool, chunk_size: int = 0
+) -> Callable[..., Any]:
+    """The training step, a pure function (state, frozen, batch) -> (state, metrics); `jit_step` compiles it."""
+    gradient = make_gradient(method, seed, dropout, chunk_size)
+
+    def step(state: TrainState, frozen: Tree, batch: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
+        scale = scale_of(state.opt_state)
+        grads, metrics = gradient(state.params, frozen, batch, state.step, scale)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        metrics |= {"grad_norm": optax.global_norm(grads)}
+        if scale is not None:
+            # A skipped step counts as zeros in the metrics, and as skipped.
+            metrics["grad_norm"] = metrics["grad_norm"] / scale
+            finite = all_finite(grads)
+            metrics = {name: jnp.where(finite, value, 0.0) for name, value in metrics.items()}
+            metrics |= {"loss_scale": scale, "skipped": 1.0 - finite}
+        return TrainState(state.step + 1, params, opt_state), metrics
+
+    return step
+
+
+def jit_step(step: Callable[..., Any], mesh: jax.sharding.Mesh) -> Callable[..., Any]:
+    """Compiled for a mesh: the batch is split by rows, the state replicated and its buffers used again. What is frozen stays as it was
+    placed."""
+    whole, rows = sharding.replicated(mesh), sharding.by_rows(mesh)
+    return jax.jit(
+        step,
+        in_shardings=(whole, None, rows),
+        out_shardings=(whole, whole),
+        donate_argnums=0,
+        compiler_options=sharding.compiler_options(),
+    )
+
+
+def place_frozen(cfg: ConfigDict, method: Method, mesh: jax.sharding.Mesh) -> Tree:
+    """What the method does not train, on the devices: split over them where cfg.shard_frozen says so, else on each whole."""
+    return (sharding.spread if cfg.shard_frozen else sharding.replicate)(method.frozen, mesh)
+
+
+def init_state(method: Method, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> TrainState:
+    params = sharding.replicate(sharding.from_first(method.params), mesh)
+    opt_state = jax.jit(optimizer.init, out_shardings=sharding.replicated(mesh))(params)
+    return TrainState(sharding.replicate(np.zeros((), np.int32), mesh), params, opt_state)
+
+
+def host_params(state: TrainState) -> Tree:
+    return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), state.params)
