@@ -36,9 +36,8 @@ from jdistill.data.batching.batches import Batches
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import average_precision
 from jdistill.feeds.judged import JudgedSet
-from jdistill.feeds.stage import Method, Stage
-from jdistill.methods.d2llm import interaction_of
-from jdistill.models.pma import BRANCHES
+from jdistill.feeds.stage import Stage
+from jdistill.models.interaction import BRANCHES, interaction_of
 from jdistill.run.stages import (
     Run,
     open_stage,
@@ -46,6 +45,7 @@ from jdistill.run.stages import (
     stages_of,
 )
 from jdistill.train.loop import Data
+from jdistill.train.method import Method
 from jdistill.train.optimizer import make_optimizer
 
 ROWS = ("as it is", "alpha=0", "beta=0", "alpha=0,beta=0", "imitate=false", "delta=3", "random_negatives=none")

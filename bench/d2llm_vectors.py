@@ -29,7 +29,7 @@ from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.evals.retrieval import best_rows, document_vectors, measures, ranking_of
 from jdistill.feeds.held_out_questions import held_out_collection
 from jdistill.feeds.judged import read_judged
-from jdistill.models.pma import BRANCHES
+from jdistill.models.interaction import BRANCHES
 from jdistill.retrieval import index
 
 LENGTH_BYTES = 2  # a passage's length, float16

@@ -15,16 +15,17 @@ from transformers import PreTrainedTokenizerFast
 from jdistill.encoder import loading
 from jdistill.encoder.classifier import Classifier, load_classifier, save_head
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.formats import hf
+from jdistill.encoder.formats import hf, peft
 from jdistill.encoder.formats.interaction import add_interaction
+from jdistill.encoder.formats.st_writer import write_files, write_weights
 from jdistill.encoder.pair_scorer import load_pair_scorer
-from jdistill.export.command import write_files, write_weights
 from jdistill.models import lora
 from jdistill.models.bert import BertConfig
 from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.classifier_head import random_head
 from jdistill.models.decoder import DecoderConfig
-from jdistill.models.pma import random_iem, random_pma
+from jdistill.models.interaction import random_iem
+from jdistill.models.pma import random_pma
 from jdistill.models.pooling import pool
 from jdistill.models.registry import hidden_states
 
@@ -161,11 +162,11 @@ NAMES = {path: name for path, (name, _) in hf.names_of(DECODER).items()}
 
 def make_adapter(folder: Path) -> None:
     params = model(DECODER).params
-    lora.save(folder, lora.start(params, "query|value", 2, np.random.default_rng(0)), 16.0, NAMES)
+    peft.save(folder, lora.start(params, "query|value", 2, np.random.default_rng(0)), 16.0, NAMES)
 
 
 def check_adapter(folder: Path) -> None:
-    adapters, alpha = lora.load(folder, NAMES)
+    adapters, alpha = peft.load(folder, NAMES)
     params = model(DECODER).params
     merged = jax.eval_shape(lambda: lora.merge(params, adapters, alpha))
     assert {path: leaf.shape for path, leaf in flatten_dict(merged).items()} == {

@@ -29,7 +29,8 @@ from jdistill.core.progress import setup_logging
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder import torch_backend
 from jdistill.evals.sts import evaluate_sts
-from jdistill.export.command import export, quantized, quantized_for_torch
+from jdistill.export.check import export
+from jdistill.export.int8 import quantized, quantized_for_torch
 from jdistill.export.onnx import runtime as onnx_encoder
 
 

@@ -30,7 +30,7 @@ from transformers import AutoModelForCausalLM
 
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.data.sets.pairs import read_pairs
-from jdistill.export.command import write_files, write_weights
+from jdistill.encoder.formats.st_writer import write_files, write_weights
 from jdistill.teachers.judge import load_judge
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import jdistill
-from jdistill.export.command import write_files, write_weights
+from jdistill.encoder.formats.st_writer import write_files, write_weights
 from jdistill.export.onnx import graph
 
 

@@ -39,7 +39,7 @@ from jdistill.data.sets.candidates import in_turn
 from jdistill.data.text.sentences import split_sentences
 from jdistill.data.text.sources import read_texts
 from jdistill.evals.retrieval import DEPTH, evaluate_retrieval, measures
-from jdistill.retrieval.mining import bm25_search
+from jdistill.retrieval.bm25 import bm25_search
 
 MEASURES = ("ndcg@10", "mrr@10", "recall@10", "recall@100")
 HELD_OUT, NEGATIVES = 1000, 8

@@ -24,11 +24,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 import jdistill
+from jdistill.core.files import default_folder
 from jdistill.core.progress import setup_logging
 from jdistill.data.text.holdout import split_held_out
 from jdistill.data.text.sources import read_texts, resolve
 from jdistill.evals.suite import evaluate
-from jdistill.teachers.cache import default_folder
 from jdistill.teachers.embeddings import open_teacher
 
 

@@ -33,7 +33,7 @@ from jdistill.evals.suite import SETS, evaluate, table
 from jdistill.evals.transfer import evaluate_transfer
 from jdistill.export.onnx import runtime
 from jdistill.export.probe_texts import PROBE_TEXTS
-from jdistill.models.pma import BRANCHES
+from jdistill.models.interaction import BRANCHES
 from jdistill.retrieval.index import EXACT
 
 MADE_BY = "jdistill.evaluate"

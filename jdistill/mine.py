@@ -12,10 +12,7 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 import argparse
-from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import exits_cleanly, leave
@@ -24,31 +21,9 @@ from jdistill.core.progress import log, setup_logging
 from jdistill.data.sets.triplets import read_triplets
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder import loading
-from jdistill.encoder.encoder import Encoder
-from jdistill.retrieval import index
-from jdistill.retrieval.mining import (
-    Rules,
-    Search,
-    bm25_search,
-    mine,
-)
-
-
-def dense_search(
-    model: Encoder, queries: Sequence[str], passages: Sequence[str], window: int
-) -> tuple[Search, Callable[[int, Sequence[int]], np.ndarray]]:
-    """search and score_of (data.mining) by a bi-encoder's cosines, with its prompts for queries and documents."""
-    passage_vectors = index.unit_rows(model.encode(passages, prompt=model.prompt_for("document"), show_progress=True))
-    query_vectors = index.unit_rows(model.encode(queries, prompt=model.prompt_for("query"), show_progress=True))
-    found = index.build(passage_vectors)
-
-    def search(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        return found.search(query_vectors[start:stop], window)
-
-    def score_of(i: int, rows: Sequence[int]) -> np.ndarray:
-        return passage_vectors[list(rows)] @ query_vectors[i]
-
-    return search, score_of
+from jdistill.retrieval.bm25 import bm25_search
+from jdistill.retrieval.dense import dense_search
+from jdistill.retrieval.mining import Rules, mine
 
 
 @exits_cleanly

@@ -11,8 +11,8 @@ from simtde_setting import random_tokens, small_teacher, start
 
 from configs import bilstm_sra, bilstm_sra_task
 from jdistill.data.sets.tasks import Split, Task
-from jdistill.feeds.stage import Method
 from jdistill.methods import METHODS
+from jdistill.train.method import Method
 
 SIZES = {"embedding_size": 12, "lstm_size": 8}
 

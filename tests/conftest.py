@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import hf
-from jdistill.export.command import write_files, write_weights
+from jdistill.encoder.formats.st_writer import write_files, write_weights
 from jdistill.models.bert import BertConfig
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.registry import ModelConfig

@@ -11,9 +11,9 @@ from jdistill.data.batching.batches import TokenTable
 from jdistill.data.batching.packed_rows import PackedRows
 from jdistill.data.sets.triplets import TripletTokens
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.stage import Method
 from jdistill.losses.imitation import cosines
 from jdistill.methods import METHODS
+from jdistill.train.method import Method
 
 COUNTS = (2, 3, 2)  # positives, hard and easy negatives
 

@@ -8,8 +8,9 @@ from simtde_setting import LOSSES, random_tokens, small_teacher, start
 from configs import ibkd as config_file
 from jdistill.data.sets.triplets import TripletTokens
 from jdistill.feeds.corpus import other_rows
-from jdistill.feeds.stage import Method, Start
+from jdistill.feeds.stage import Start
 from jdistill.methods import METHODS
+from jdistill.train.method import Method
 
 NEGATIVES = 2
 

@@ -8,8 +8,9 @@ from conftest import random_params, tiny_config
 from configs import simtde as config_file
 from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.stage import Method, Start
+from jdistill.feeds.stage import Start
 from jdistill.methods import simtde
+from jdistill.train.method import Method
 
 VARIANTS = [
     "",

@@ -32,14 +32,16 @@ from jdistill.data.sets.pairs import (
     train_and_test,
     without,
 )
-from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer, save_interaction
+from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.evals.retrieval import evaluate_retrieval, search
 from jdistill.export.command import main as export_command
+from jdistill.export.interaction import save_interaction
 from jdistill.losses import imitation
 from jdistill.methods import METHODS
-from jdistill.methods.d2llm import POOLINGS, interaction_of
+from jdistill.methods.d2llm import POOLINGS
 from jdistill.models import lora
-from jdistill.models.pma import iem, pma, random_iem, random_pma
+from jdistill.models.interaction import iem, interaction_of, random_iem
+from jdistill.models.pma import pma, random_pma
 from jdistill.models.pooling import pool, pool_each
 from jdistill.models.registry import hidden_states
 from jdistill.search import answer
@@ -446,7 +448,7 @@ def test_a_module_that_torch_computes_otherwise_is_not_left_in_the_folder(
 ) -> None:
     scorer = PairScorer(make_decoder(), random_iem(32, np.random.default_rng(0), 8))
     save_encoder(scorer.encoder, tmp_path / "student")
-    monkeypatch.setattr("jdistill.encoder.pair_scorer.TOLERANCE", -1.0)  # which no difference is within
+    monkeypatch.setattr("jdistill.export.interaction.TOLERANCE", -1.0)  # which no difference is within
     with pytest.raises(UserError, match="differ from Flax's by"):
         save_interaction(scorer, tmp_path / "student")
     assert load_pair_scorer(str(tmp_path / "student")).interaction == "cosine"

@@ -19,10 +19,10 @@ from configs import distilface as config_file
 from jdistill.core.errors import UserError
 from jdistill.export import command as exporter
 from jdistill.export.onnx import runtime
-from jdistill.feeds.stage import Method
 from jdistill.methods.distilface import stages
 from jdistill.retrieval.index import unit_rows
 from jdistill.students.transformer import make_student
+from jdistill.train.method import Method
 from jdistill.train.step import make_gradient
 
 

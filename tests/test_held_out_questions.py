@@ -12,7 +12,7 @@ from jdistill.data.sets.pairs import Pairs
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.feeds.held_out_questions import evaluate_questions, held_out_collection
 from jdistill.feeds.judged import Judged, JudgedSet
-from jdistill.models.pma import BRANCHES, random_iem
+from jdistill.models.interaction import BRANCHES, random_iem
 
 
 def test_held_out_questions_look_among_all_passages() -> None:

@@ -17,9 +17,10 @@ from jdistill import evaluate
 from jdistill.core.errors import UserError
 from jdistill.data.sets.collections import query_texts, read_collections
 from jdistill.data.sets.pairs import read_pairs, train_and_test
-from jdistill.encoder.pair_scorer import PairScorer, save_interaction
+from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.labelled_source import evaluate_labelled, read_labelled
-from jdistill.models.pma import random_iem
+from jdistill.export.interaction import save_interaction
+from jdistill.models.interaction import random_iem
 
 DOCUMENTS = [("d1", "the river ends in the sea"), ("d2", "a stone is hard"), ("d3", "birds fly south")]
 QUERIES = [("q1", "where does the river end"), ("q2", "what is hard"), ("q3", "who asks this")]

@@ -14,8 +14,8 @@ from test_losses import naive_info_nce
 from configs import ibkd as config_file
 from jdistill.core.errors import UserError
 from jdistill.feeds.corpus import other_rows
-from jdistill.feeds.stage import Method
 from jdistill.methods import METHODS
+from jdistill.train.method import Method
 from jdistill.train.step import make_gradient
 
 

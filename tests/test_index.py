@@ -18,7 +18,7 @@ from jdistill.encoder import loading
 from jdistill.encoder.formats.interaction import add_interaction
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.sts import evaluate_sts
-from jdistill.models.pma import random_iem
+from jdistill.models.interaction import random_iem
 from jdistill.retrieval import index
 
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from parity import assert_close, excess, rounding
 from configs import d2llm
 from jdistill.core.errors import UserError
 from jdistill.encoder.encoder import Encoder
-from jdistill.export.command import write_files, write_weights
+from jdistill.encoder.formats.st_writer import write_files, write_weights
 from jdistill.teachers.judge import (
     ASYMMETRIC,
     SYMMETRIC,

@@ -14,9 +14,11 @@ from parity import assert_close
 from safetensors.numpy import load_file, save_file
 
 from jdistill.core.errors import UserError
+from jdistill.encoder.formats import peft
 from jdistill.encoder.formats.hf import names_of
 from jdistill.models import lora
-from jdistill.models.pma import BRANCHES, heads_for, iem, iem_matrix, pma, random_iem, random_pma
+from jdistill.models.interaction import BRANCHES, iem, iem_matrix, random_iem
+from jdistill.models.pma import heads_for, pma, random_pma
 from jdistill.models.registry import hidden_states
 
 CONFIG = tiny_decoder_config(vocab_size=90, tied=False)
@@ -69,25 +71,25 @@ def test_only_adapters_have_a_gradient() -> None:
 def test_peft_s_own_files(tmp_path: Path) -> None:
     names = {path: name for path, (name, _) in names_of(CONFIG).items()}
     found = adapters()
-    lora.save(tmp_path, found, 16.0, names)
-    again, alpha = lora.load(tmp_path, names)
+    peft.save(tmp_path, found, 16.0, names)
+    again, alpha = peft.load(tmp_path, names)
     assert alpha == 16.0 and again.keys() == found.keys()
     for path in found:
         for letter in ("A", "B"):
             np.testing.assert_array_equal(again[path][letter], found[path][letter])
     with pytest.raises(UserError, match="no adapter of this model; is it of another base"):
-        lora.load(tmp_path, {path: f"other.{name}" for path, name in names.items()})
+        peft.load(tmp_path, {path: f"other.{name}" for path, name in names.items()})
     with pytest.raises(UserError, match="does not fit this model"):
         lora.merge(random_params(tiny_decoder_config(vocab_size=90, hidden_size=64)), found, 1.0)
     with pytest.raises(UserError, match="no kernel of the model matches 'nothing'"):
         lora.paths(random_params(CONFIG), "nothing")
     with pytest.raises(UserError, match="holds no adapter_model.safetensors"):
-        lora.load(tmp_path / "none", names)
+        peft.load(tmp_path / "none", names)
     deeper = {
         path.replace("layer_1", "layer_9"): name.replace("layers.1.", "layers.9.") for path, name in names.items()
     }
     with pytest.raises(UserError, match="has no adapter of layers.9.*another base, of fewer layers"):
-        lora.load(tmp_path, names | deeper)
+        peft.load(tmp_path, names | deeper)
 
 
 @pytest.mark.parametrize(
@@ -100,20 +102,20 @@ def test_peft_s_own_files(tmp_path: Path) -> None:
 )
 def test_an_adapter_that_is_damaged_is_named(tmp_path: Path, file: str, content: bytes) -> None:
     names = {path: name for path, (name, _) in names_of(CONFIG).items()}
-    lora.save(tmp_path, adapters(), 16.0, names)
+    peft.save(tmp_path, adapters(), 16.0, names)
     (tmp_path / file).write_bytes(content)
     with pytest.raises(UserError, match=re.escape(file)):
-        lora.load(tmp_path, names)
+        peft.load(tmp_path, names)
 
 
 def test_half_an_adapter_is_named(tmp_path: Path) -> None:
     names = {path: name for path, (name, _) in names_of(CONFIG).items()}
-    lora.save(tmp_path, adapters(), 16.0, names)
+    peft.save(tmp_path, adapters(), 16.0, names)
     tensors = load_file(tmp_path / "adapter_model.safetensors")
     half = {name: x for i, (name, x) in enumerate(sorted(tensors.items())) if i}
     save_file(half, tmp_path / "adapter_model.safetensors")
     with pytest.raises(UserError, match="has its lora_B alone; the file is not whole"):
-        lora.load(tmp_path, names)
+        peft.load(tmp_path, names)
 
 
 def test_pma_equals_torch_s_attention() -> None:

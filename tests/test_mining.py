@@ -15,14 +15,8 @@ from jdistill.core.errors import UserError
 from jdistill.data.sets.triplets import read_triplets
 from jdistill.mine import main
 from jdistill.retrieval import mining
-from jdistill.retrieval.mining import (
-    Rules,
-    bm25_search,
-    mine,
-    pick,
-    read_mined,
-    scored_by,
-)
+from jdistill.retrieval.bm25 import bm25_search
+from jdistill.retrieval.mining import Rules, mine, pick, read_mined, scored_by
 
 PASSAGES = ["the right answer", "near", "far", "The right answer .", "what is it", "near", "farther"]
 SCORES = np.array([0.9, 0.8, 0.7, 0.65, 0.6, 0.5, 0.4])

@@ -10,7 +10,8 @@ from conftest import make_decoder
 from simtde_setting import random_tokens
 
 from jdistill.encoder.encoder import Encoder
-from jdistill.models.pma import BRANCHES, iem, pma
+from jdistill.models.interaction import BRANCHES, iem
+from jdistill.models.pma import pma
 from jdistill.students.pma import (
     mean_pma,
     similarity_iem,

@@ -16,14 +16,11 @@ import jdistill
 from jdistill.core.errors import UserError
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder import torch_backend
+from jdistill.encoder.formats.st_writer import write_files
 from jdistill.export import command as exporter
-from jdistill.export import torch_int8
-from jdistill.export.command import (
-    export,
-    quantized,
-    quantized_for_torch,
-    write_files,
-)
+from jdistill.export import int8, torch_int8
+from jdistill.export.check import export
+from jdistill.export.int8 import quantized, quantized_for_torch
 from jdistill.export.onnx import runtime
 from jdistill.export.torch_int8 import quantized_rows, smoothed
 from jdistill.retrieval.index import unit_rows
@@ -126,13 +123,13 @@ def test_a_calibrated_graph_and_one_that_strays(
 ) -> None:
     model = make_encoder()
     export(model, tmp_path / "out", onnx=True)
-    monkeypatch.setattr(exporter, "LEAST_COSINE", 0.9)
+    monkeypatch.setattr(int8, "LEAST_COSINE", 0.9)
     path = quantized(model, tmp_path / "out", "int8-calibrated", sentences(64))
     assert path.name == "model_int8_calibrated.onnx"
     assert sorted(p.name for p in path.parent.iterdir()) == ["model.onnx", path.name]
     found = runtime.load(str(tmp_path / "out"), f"onnx/{path.name}").encode(sentences(20))
     assert (unit_rows(found) * unit_rows(model.encode(sentences(20)))).sum(1).mean() > 0.9
-    monkeypatch.setattr(exporter, "LEAST_COSINE", 1.01)
+    monkeypatch.setattr(int8, "LEAST_COSINE", 1.01)
     with pytest.raises(UserError, match="mean cosine of 0.9.* below 1.01; nothing was written"):
         quantized(model, tmp_path / "out", "int8", [])
     assert not (path.parent / "model_int8.onnx").exists()
@@ -141,7 +138,7 @@ def test_a_calibrated_graph_and_one_that_strays(
     def cannot(*_: object) -> None:
         raise ValueError("no such operator")
 
-    monkeypatch.setattr(exporter, "quantize", cannot)
+    monkeypatch.setattr(int8, "quantize", cannot)
     with pytest.raises(ValueError, match="no such operator"):
         quantized(model, tmp_path / "out", "int8", [])
     assert not path.with_name("model.onnx").exists()  # which was made on the way and nobody asked for

@@ -9,9 +9,9 @@ import pytest
 from simtde_setting import VARIANTS, config, random_tokens, setting, small_teacher, start
 
 from jdistill.core.errors import UserError
-from jdistill.feeds.stage import Method
 from jdistill.methods import simtde
 from jdistill.students.compact import block_output, compact_start
+from jdistill.train.method import Method
 from jdistill.train.step import make_gradient
 
 

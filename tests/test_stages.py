@@ -20,10 +20,11 @@ from ml_collections import ConfigDict
 import jdistill
 from configs import ibkd as config_file
 from jdistill.data.sets.triplets import read_triplets
-from jdistill.export.command import load_student
-from jdistill.feeds.stage import Method, Start
+from jdistill.export.trained import load_student
+from jdistill.feeds.stage import Start
 from jdistill.run.stages import open_stage, prepare
 from jdistill.train.checkpoint import Checkpoints
+from jdistill.train.method import Method
 
 
 def command(folder: Path, workdir: str, *more: str) -> list[str]:

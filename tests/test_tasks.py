@@ -24,7 +24,7 @@ from jdistill.data.text.sentences import split_sentences
 from jdistill.encoder.classifier import Classifier, load_classifier, save_head
 from jdistill.evals.classify import classification_scores
 from jdistill.export import command as exporter
-from jdistill.export.command import export
+from jdistill.export.check import export
 from jdistill.feeds.stage import Start
 from jdistill.feeds.task import read_labelled, task_results
 from jdistill.methods import METHODS

@@ -16,7 +16,7 @@ import pytest
 from commands import ROOT, environment, run, run_inside, wait_for_step
 from conftest import make_encoder, save_encoder, sentences
 
-from jdistill.export.command import load_student
+from jdistill.export.trained import load_student
 from jdistill.train.checkpoint import Checkpoints
 
 

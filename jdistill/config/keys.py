@@ -32,11 +32,12 @@ from jdistill.losses.hsic import ESTIMATORS, KERNELS
 from jdistill.losses.imitation import FORMS, WEIGHTS
 from jdistill.methods import METHODS
 from jdistill.methods.bilstm_sra import OVER_TIME, TARGETS
-from jdistill.methods.d2llm import INTERACTIONS, TASKS
+from jdistill.methods.d2llm import TASKS
 from jdistill.methods.finetune import PROJECTION_STARTS
 from jdistill.methods.ibkd import SIMILARITIES
 from jdistill.methods.needs import NEEDS
 from jdistill.methods.simtde import SENTENCE_LOSSES, TOKEN_LOSSES
+from jdistill.models.interaction import INTERACTIONS
 from jdistill.models.pooling import POOLERS
 from jdistill.students.pma import STARTS
 from jdistill.students.shape import ATTENTIONS, BLOCK_STARTS, COPIED

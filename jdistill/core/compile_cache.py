@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jax
 
-from jdistill.teachers.cache import default_folder
+from jdistill.core.files import default_folder
 
 MOST_BYTES = 2 * 2**30  # the programs not used for longest go first
 

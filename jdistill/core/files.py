@@ -177,3 +177,8 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def default_folder() -> Path:
+    """Where answers are kept when the config names no `cache_dir`: $XDG_CACHE_HOME/jdistill or ~/.cache/jdistill."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jdistill"

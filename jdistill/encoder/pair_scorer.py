@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,14 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jdistill.core.errors import UserError
-from jdistill.core.progress import log
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder, TextEncoder
-from jdistill.encoder.formats.interaction import add_interaction, read_interaction, remove_interaction
-from jdistill.export.probe_texts import PROBE_TEXTS
-from jdistill.methods.d2llm import INTERACTIONS, matrix, one_branch, score
+from jdistill.encoder.formats.interaction import read_interaction
+from jdistill.models.interaction import INTERACTIONS, matrix, one_branch, score
 
-TOLERANCE = 1e-3  # max abs, float32, between Flax's logits and torch's
 QUERIES_AT_ONCE = 16  # of a matrix of logits, whose hidden units are [queries, passages, F]
 
 
@@ -79,45 +75,6 @@ def _score(params: Any, query: jax.Array, passage: jax.Array, symmetric: bool, *
 @partial(jax.jit, static_argnames="interaction")
 def _matrix(params: Any, query: jax.Array, passage: jax.Array, *, symmetric: bool, interaction: str) -> jax.Array:
     return matrix(one_branch(params, jnp.asarray(symmetric), interaction), query, passage)
-
-
-def save_interaction(model: PairScorer, folder: Path) -> float | None:
-    """Adds the module to the encoder's exported folder; returns the largest difference of torch's logits of the probe texts from Flax's.
-    None: nothing was compared, since torch is not installed (which is logged) or pairs are scored by their cosine. Raises UserError
-    where they differ by more than TOLERANCE; the folder then has no such module."""
-    if model.params is None:
-        return None
-    add_interaction(folder, model.params, model.encoder.dim, model.interaction)
-    try:
-        return _difference(model, folder)
-    except BaseException:
-        remove_interaction(folder)
-        raise
-
-
-def _difference(model: PairScorer, folder: Path) -> float | None:
-    """As save_interaction, of a folder that has the module."""
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        log.info("torch and sentence-transformers are not installed, so the interaction module was written unchecked")
-        return None
-    loaded: Any = SentenceTransformer(
-        str(folder), device="cpu", trust_remote_code=True
-    )  # code that we have just written
-    queries, passages, difference, largest = list(PROBE_TEXTS), list(reversed(PROBE_TEXTS)), 0.0, 1.0
-    for symmetric in (True, False):
-        theirs = loaded[-1].score(loaded, queries, passages, symmetric=symmetric).numpy()
-        ours = model.score(queries, passages, symmetric)
-        difference, largest = (
-            max(difference, float(np.abs(theirs - ours).max())),
-            max(largest, float(np.abs(ours).max())),
-        )
-    if not difference <= TOLERANCE * largest:  # float32 rounds in proportion to the logits' size
-        raise UserError(
-            f"{folder}: torch's logits of the probe texts differ from Flax's by {difference:.2e}, more than {TOLERANCE * largest:.0e}"
-        )
-    return difference
 
 
 def load_pair_scorer(source: str, key: str = "model") -> PairScorer:

@@ -16,7 +16,7 @@ from jdistill.data.text.sources import local_path
 from jdistill.encoder.encoder import TextEncoder
 from jdistill.encoder.pair_scorer import PairScorer, pair_vectors
 from jdistill.evals.pair_labels import average_precision, pair_scores
-from jdistill.models.pma import BRANCHES
+from jdistill.models.interaction import BRANCHES
 from jdistill.retrieval.index import row_cosines
 
 

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from jdistill.core import sharding
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
+from jdistill.core.files import default_folder
 from jdistill.core.progress import log
 from jdistill.data.batching.batches import (
     Batches,
@@ -35,7 +36,7 @@ from jdistill.data.text.holdout import remove_evaluation_texts, split_held_out
 from jdistill.data.text.sentences import split_sentences
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder.encoder import Encoder
-from jdistill.teachers.cache import default_folder, whole
+from jdistill.teachers.cache import whole
 from jdistill.teachers.embeddings import Teacher
 from jdistill.teachers.fill import Answered, ask
 from jdistill.train.loop import Data

@@ -6,7 +6,7 @@ from jdistill.data.sets.collection import Collection
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.retrieval import document_vectors, measures, search
 from jdistill.feeds.judged import Judged, JudgedSet
-from jdistill.models.pma import BRANCHES
+from jdistill.models.interaction import BRANCHES
 
 
 def held_out_collection(one: JudgedSet) -> Collection:

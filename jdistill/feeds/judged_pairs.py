@@ -9,7 +9,7 @@ from jdistill.data.sets.pairs import Pairs, drawn
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import pair_scores
 from jdistill.feeds.judged import Judged
-from jdistill.models.pma import BRANCHES
+from jdistill.models.interaction import BRANCHES
 
 
 def evaluate_judged(cfg: ConfigDict, judged: Judged, student: PairScorer) -> dict[str, dict[str, dict[str, float]]]:

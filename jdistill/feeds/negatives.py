@@ -9,14 +9,9 @@ from jdistill.core.digest import digest
 from jdistill.data.sets.candidates import Queries, in_turn
 from jdistill.encoder import loading
 from jdistill.feeds.corpus import cache_folder
-from jdistill.mine import dense_search
-from jdistill.retrieval.mining import (
-    Rules,
-    bm25_search,
-    mine,
-    read_mined,
-    scored_by,
-)
+from jdistill.retrieval.bm25 import bm25_search
+from jdistill.retrieval.dense import dense_search
+from jdistill.retrieval.mining import Rules, mine, read_mined, scored_by
 
 
 def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[str]]:

@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-Array = jax.Array
+from jdistill.core.types import Array
+
 HIGHEST = jax.lax.Precision.HIGHEST  # Gram and logit matrices in true float32, also where a GPU would take TF32
 
 

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jdistill.core.types import Array
 from jdistill.losses.embedding import HIGHEST, over_row_blocks, unit
-
-Array = jax.Array
 
 KERNELS = ("rbf", "imq", "linear")
 ESTIMATORS = ("biased", "n_minus_1", "unbiased")

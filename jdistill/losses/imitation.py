@@ -11,9 +11,9 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jdistill.core.types import Array
 from jdistill.losses.embedding import unit
 
-Array = jax.Array
 FORMS = ("joint", "paper", "code")
 WEIGHTS = ("ndcg", "difference")
 

@@ -10,17 +10,13 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
+from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.stage import (
-    Array,
-    Method,
-    Stage,
-    Start,
-    Tree,
-)
+from jdistill.feeds.stage import Stage, Start
 from jdistill.losses.embedding import mse, pair_cosines, unit
 from jdistill.students.bilstm import check_bilstm, make_bilstm, make_tokenizer
 from jdistill.students.transformer import representer
+from jdistill.train.method import Method
 
 OVER_TIME = ("max", "final")
 TARGETS = ("vectors", "pairs")

@@ -14,21 +14,16 @@ import optax
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
+from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.stage import (
-    Array,
-    Method,
-    Stage,
-    Start,
-    Tree,
-    scalars,
-)
+from jdistill.feeds.stage import Stage, Start
 from jdistill.losses.embedding import mse
 from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.classifier_head import logits, random_head
 from jdistill.students.bilstm import check_bilstm, make_bilstm, make_tokenizer
 from jdistill.students.shape import check_pooler
 from jdistill.students.transformer import representer
+from jdistill.train.method import Method, scalars
 
 SCRATCH = "scratch"
 

@@ -13,17 +13,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
-from jdistill.feeds.stage import (
-    Array,
-    Method,
-    Stage,
-    Start,
-    Tree,
-    scalars,
-)
+from jdistill.core.types import Array, Tree
+from jdistill.feeds.stage import Stage, Start
 from jdistill.losses.embedding import HIGHEST, unit
 from jdistill.methods import finetune
 from jdistill.students.transformer import make_student, representer
+from jdistill.train.method import Method, scalars
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:

@@ -16,16 +16,10 @@ import optax
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
+from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.stage import (
-    Array,
-    Method,
-    Stage,
-    Start,
-    Tree,
-    scalars,
-)
-from jdistill.losses.embedding import over_row_blocks, unit
+from jdistill.feeds.stage import Stage, Start
+from jdistill.losses.embedding import over_row_blocks
 from jdistill.losses.imitation import (
     FORMS,
     WEIGHTS,
@@ -36,14 +30,20 @@ from jdistill.losses.imitation import (
     score_imitation,
 )
 from jdistill.models import lora
-from jdistill.models.pma import BRANCHES, iem, iem_matrix
+from jdistill.models.interaction import (
+    INTERACTIONS,
+    interaction_of,
+    matrix,
+    one_branch,
+    score,
+)
 from jdistill.models.pooling import last_token_pool, pool_each
 from jdistill.models.registry import hidden_states
 from jdistill.students.pma import STARTS, start_modules
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student
+from jdistill.train.method import Method, scalars
 
-INTERACTIONS = ("dual", "single", "cosine")
 POOLINGS = ("pma", "mean", "lasttoken")
 TASKS = {"both": (True, True), "symmetric": (True, False), "asymmetric": (False, True), "none": (False, False)}
 
@@ -209,30 +209,3 @@ def build(cfg: ConfigDict, given: Start) -> Method:
 
     frozen = {"base": base.params} | scalars(loss, "temperature", "alpha", "beta", "gamma", "delta")
     return Method(params, student, frozen, represent, objective, merged)
-
-
-def interaction_of(cfg: ConfigDict) -> str:
-    """cfg.interaction; with one kind of pairs alone, of which nothing would train the other branch, single in the place of dual."""
-    return cfg.interaction if cfg.interaction != "dual" or (cfg.symmetric and cfg.asymmetric) else "single"
-
-
-def one_branch(params: Tree | None, symmetric: Array, interaction: str) -> Tree | None:
-    """The interaction module with the branch of a task as "branch"; None for cosines. symmetric: bool scalar. interaction single: the
-    first branch serves both tasks."""
-    if params is None:
-        return None
-    first, second = (params[name] for name in BRANCHES)
-    branch = first if interaction == "single" else jax.tree.map(lambda a, b: jnp.where(symmetric, a, b), first, second)
-    return {"first": params["first"], "score": params["score"], "branch": branch}
-
-
-def score(head: Tree | None, query: Array, passage: Array) -> tuple[Array, Array | None]:
-    """(logits [...], features [..., F]) of pairs of vectors [..., D]; their cosines, and no features, without an interaction module."""
-    return ((unit(query) * unit(passage)).sum(-1), None) if head is None else iem(head, query, passage, "branch")
-
-
-def matrix(head: Tree | None, query_nxD: Array, passage_mxD: Array) -> Array:
-    """The logits of every query with every passage [n, m]."""
-    if head is None:
-        return unit(query_nxD) @ unit(passage_mxD).T
-    return iem_matrix(head, query_nxD, passage_mxD, "branch")

@@ -12,19 +12,14 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
+from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.stage import (
-    Array,
-    Method,
-    Stage,
-    Start,
-    Tree,
-    scalars,
-)
+from jdistill.feeds.stage import Stage, Start
 from jdistill.losses import embedding
 from jdistill.losses.embedding import HIGHEST, info_nce
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student, representer, to_teacher
+from jdistill.train.method import Method, scalars
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:

@@ -14,20 +14,15 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
+from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.stage import (
-    Array,
-    Method,
-    Stage,
-    Start,
-    Tree,
-    scalars,
-)
+from jdistill.feeds.stage import Stage, Start
 from jdistill.losses.embedding import info_nce
 from jdistill.methods import information
 from jdistill.models.pooling import POOLERS
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import representer
+from jdistill.train.method import Method, scalars
 
 PROJECTION_STARTS = ("pca", "random")
 SAMPLE_TEXTS = 4096  # texts that the PCA start is fitted to

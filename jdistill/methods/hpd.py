@@ -12,18 +12,14 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
+from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.stage import (
-    Array,
-    Method,
-    Stage,
-    Start,
-    Tree,
-)
+from jdistill.feeds.stage import Stage, Start
 from jdistill.losses import embedding
 from jdistill.methods import finetune
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student, representer
+from jdistill.train.method import Method
 
 SAMPLE_TEXTS = 20_000  # texts whose teacher vectors the PCA is fitted to
 

@@ -12,17 +12,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
-from jdistill.feeds.stage import (
-    Array,
-    Method,
-    Stage,
-    Start,
-    Tree,
-    scalars,
-)
+from jdistill.core.types import Array, Tree
+from jdistill.feeds.stage import Stage, Start
 from jdistill.losses.embedding import HIGHEST, info_nce
 from jdistill.methods import finetune, information
 from jdistill.students.transformer import make_student, representer, to_teacher
+from jdistill.train.method import Method, scalars
 
 SIMILARITIES = ("cosine", "bilinear")
 

@@ -6,14 +6,13 @@ import jax
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
+from jdistill.core.types import Array
 from jdistill.losses.hsic import (
     ESTIMATORS,
     FEWEST_ROWS,
     KERNELS,
     hsic,
 )
-
-Array = jax.Array
 
 
 def check(cfg: ConfigDict, rows: int) -> None:

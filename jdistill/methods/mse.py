@@ -6,16 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill.feeds.stage import (
-    Array,
-    Method,
-    Stage,
-    Start,
-    Tree,
-)
+from jdistill.core.types import Array, Tree
+from jdistill.feeds.stage import Stage, Start
 from jdistill.losses import embedding
 from jdistill.methods import finetune
 from jdistill.students.transformer import make_student, representer, to_teacher
+from jdistill.train.method import Method
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:

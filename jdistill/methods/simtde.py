@@ -15,21 +15,16 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
+from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.stage import (
-    Array,
-    Method,
-    Stage,
-    Start,
-    Tree,
-    scalars,
-)
+from jdistill.feeds.stage import Stage, Start
 from jdistill.losses import embedding
 from jdistill.models.bert import BertConfig, embedding_output
 from jdistill.models.pooling import pool
 from jdistill.models.registry import hidden_states
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student
+from jdistill.train.method import Method, scalars
 
 SENTENCE_LOSSES = ("mse", "kl", "pair_mse", "pair_mae")
 TOKEN_LOSSES = ("block", "table", "none")

@@ -7,9 +7,10 @@ import dataclasses
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
-from jdistill.feeds.stage import Method, Stage, Start
+from jdistill.feeds.stage import Stage, Start
 from jdistill.methods import finetune
 from jdistill.students.transformer import make_student
+from jdistill.train.method import Method
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:

@@ -14,9 +14,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jdistill.core.types import Array
 from jdistill.models.matmul import Dense, batched, batched_transposed
-
-Array = jax.Array
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     # By erf, which is a quarter cheaper forward on CPU than the erfc that nn.gelu goes through (gradients cost the same).

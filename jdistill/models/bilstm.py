@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import rnn
 
+from jdistill.core.types import Array
 from jdistill.models.matmul import matmul, product
 
-Array = jax.Array
 DIRECTIONS = ("forward", "backward")
 
 

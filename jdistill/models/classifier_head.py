@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-Array = jax.Array
+from jdistill.core.types import Array
 
 
 def features(vectors_nxTxD: Array) -> Array:

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jdistill.core.types import Array
 from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.matmul import Dense, batched, batched_transposed
 
-Array = jax.Array
 Tree = dict
 
 

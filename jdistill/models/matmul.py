@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-Array = jax.Array
+from jdistill.core.types import Array
 
 
 def product(a: Array, b: Array) -> Array:

@@ -1,21 +1,17 @@
-"""D2LLM's two modules over a language model's states: pooling by multihead attention, and the interaction emulation module.
+"""D2LLM's pooling of a language model's states by multihead attention (PMA).
 
-Zhang et al. 2024, eq. 4 to 6. Functions of parameter trees. Shapes: B texts, L tokens, T texts in a row, D width of the states, n pairs.
+Zhang et al. 2024, eq. 4 and 5. Functions of parameter trees. Shapes: B texts, L tokens, T texts in a row, D width of the states.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-Array = jax.Array
-Tree = Any
+from jdistill.core.types import Array, Tree
+
 EPS = 1e-5
-HIDDEN = 512  # of the interaction module
-BRANCHES = ("symmetric", "asymmetric")
 
 
 def heads_for(width: int, wanted: int = 32) -> int:
@@ -26,7 +22,7 @@ def heads_for(width: int, wanted: int = 32) -> int:
 def random_pma(width: int, rng: np.random.Generator) -> Tree:
     """Parameters: query [D]; key, value, out and feed, each {"kernel" [D, D], "bias" [D]}; two norms. float32."""
 
-    def dense() -> dict[str, np.ndarray]:
+    def random_dense() -> dict[str, np.ndarray]:
         return {
             "kernel": rng.normal(0, width**-0.5, (width, width)).astype(np.float32),
             "bias": np.zeros(width, np.float32),
@@ -35,7 +31,7 @@ def random_pma(width: int, rng: np.random.Generator) -> Tree:
     def norm() -> dict[str, np.ndarray]:
         return {"scale": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}
 
-    parts = {name: dense() for name in ("to_query", "key", "value", "out", "feed")}
+    parts = {name: random_dense() for name in ("to_query", "key", "value", "out", "feed")}
     return parts | {"query": rng.normal(0, 1, width).astype(np.float32), "norm_1": norm(), "norm_2": norm()}
 
 
@@ -51,45 +47,18 @@ def pma_of_each(params: Tree, states_BxLxD: Array, member_BxTxL: Array, heads: i
     """
     y = states_BxLxD.astype(jnp.float32)
     B, L, D = y.shape
-    query_HxK = _dense(params["to_query"], params["query"]).reshape(heads, D // heads)
-    key, value = (_dense(params[name], y).reshape(B, L, heads, D // heads) for name in ("key", "value"))
+    query_HxK = dense(params["to_query"], params["query"]).reshape(heads, D // heads)
+    key, value = (dense(params[name], y).reshape(B, L, heads, D // heads) for name in ("key", "value"))
     scores_BxHxL = jnp.einsum("hk,blhk->bhl", query_HxK, key) * (D // heads) ** -0.5
     own_BxTx1xL = member_BxTxL.astype(bool)[:, :, None]
     scores_BxTxHxL = jnp.where(own_BxTx1xL, scores_BxHxL[:, None], jnp.finfo(jnp.float32).min)
     weights_BxTxHxL = jax.nn.softmax(scores_BxTxHxL, axis=-1) * own_BxTx1xL
     mixed_BxTxD = jnp.einsum("bthl,blhk->bthk", weights_BxTxHxL, value).reshape(B, -1, D)
-    h = _norm(params["norm_1"], _dense(params["out"], mixed_BxTxD) + params["query"])
-    return _norm(params["norm_2"], h + jax.nn.relu(_dense(params["feed"], h)))
+    h = _norm(params["norm_1"], dense(params["out"], mixed_BxTxD) + params["query"])
+    return _norm(params["norm_2"], h + jax.nn.relu(dense(params["feed"], h)))
 
 
-def random_iem(width: int, rng: np.random.Generator, hidden: int = HIDDEN) -> Tree:
-    """Parameters: first [2D, hidden]; a branch [hidden, hidden] for each of BRANCHES; score [hidden, 1]. float32."""
-
-    def dense(rows: int, columns: int) -> dict[str, np.ndarray]:
-        kernel = rng.normal(0, (2 / rows) ** 0.5, (rows, columns)).astype(np.float32)
-        return {"kernel": kernel, "bias": np.zeros(columns, np.float32)}
-
-    branches = {name: dense(hidden, hidden) for name in BRANCHES}
-    return {"first": dense(2 * width, hidden), "score": dense(hidden, 1)} | branches
-
-
-def iem(params: Tree, query_nxD: Array, passage_nxD: Array, branch: str) -> tuple[Array, Array]:
-    """(logits [n], features [n, hidden]) of pairs: f2(f1([y_i, y_j])) by the branch of the task, then a linear layer."""
-    first = jax.nn.relu(_dense(params["first"], jnp.concatenate([query_nxD, passage_nxD], axis=-1)))
-    features = jax.nn.relu(_dense(params[branch], first))
-    return _dense(params["score"], features)[..., 0], features
-
-
-def iem_matrix(params: Tree, query_nxD: Array, passage_mxD: Array, branch: str) -> Array:
-    """The logits of every query with every passage [n, m]. f1's products are made once for each side, not for each pair."""
-    D = query_nxD.shape[-1]
-    kernel, bias = params["first"]["kernel"], params["first"]["bias"]
-    sides_nxmxh = (query_nxD @ kernel[:D])[:, None] + (passage_mxD @ kernel[D:] + bias)[None]
-    features = jax.nn.relu(_dense(params[branch], jax.nn.relu(sides_nxmxh)))
-    return _dense(params["score"], features)[..., 0]
-
-
-def _dense(layer: Tree, x: Array) -> Array:
+def dense(layer: Tree, x: Array) -> Array:
     return x @ layer["kernel"] + layer["bias"]
 
 

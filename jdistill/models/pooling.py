@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from jdistill.core.errors import UserError
+from jdistill.core.types import Array
 from jdistill.models.pma import heads_for, pma, pma_of_each
-
-Array = jax.Array
 
 
 def mean_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:

@@ -179,29 +179,6 @@ def _whole_records(
         yield record, len(line) + 1
 
 
-def bm25_search(
-    queries: Sequence[str], passages: Sequence[str], window: int
-) -> tuple[Search, Callable[[int, Sequence[int]], np.ndarray]]:
-    """search and score_of by BM25 (Lucene's form, by bm25s; English stop words left out)."""
-    import bm25s  # which runs a JAX program as it is imported, and processes must be connected before the first one
-
-    index = bm25s.BM25()
-    index.index(bm25s.tokenize(list(passages), stopwords="en", show_progress=False), show_progress=False)
-    window = min(window, len(passages))
-
-    def search(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        tokens = bm25s.tokenize(list(queries[start:stop]), stopwords="en", show_progress=False, return_ids=False)
-        rows, scores = index.retrieve(tokens, k=window, show_progress=False)
-        return scores, np.where(scores > 0, rows, -1)  # no common word: no candidate
-
-    def score_of(i: int, rows: Sequence[int]) -> np.ndarray:
-        tokens = bm25s.tokenize([queries[i]], stopwords="en", show_progress=False, return_ids=False)[0]
-        known = [token for token in tokens if token in index.vocab_dict]
-        return index.get_scores(known)[list(rows)] if known else np.zeros(len(rows))
-
-    return search, score_of
-
-
 def scored_by(search: Search, score_of: Callable[[int, Sequence[int]], np.ndarray]) -> Search:
     """The passages of `search` in its order, with the scores of another, so that the margins are the other's."""
 

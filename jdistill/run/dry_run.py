@@ -15,9 +15,10 @@ from jdistill.core import sharding
 from jdistill.core.progress import clock
 from jdistill.feeds.corpus import Corpus, cache_folder
 from jdistill.feeds.judged import Judged, pairs_to_judge
-from jdistill.feeds.stage import Method, Stage
+from jdistill.feeds.stage import Stage
 from jdistill.teachers.embeddings import Teacher
 from jdistill.train.loop import Data, total_steps
+from jdistill.train.method import Method
 from jdistill.train.optimizer import make_optimizer
 from jdistill.train.step import (
     init_state,

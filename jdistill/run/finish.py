@@ -14,17 +14,18 @@ from jdistill.core.progress import clock, log
 from jdistill.encoder import loading
 from jdistill.encoder.classifier import Classifier, save_head
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.pair_scorer import PairScorer, save_interaction
+from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals import agreement, speed
 from jdistill.evals.collapse import SAMPLE, check_vectors
 from jdistill.evals.suite import evaluate
 from jdistill.export.card import write_card
-from jdistill.export.command import export
+from jdistill.export.check import export
+from jdistill.export.interaction import save_interaction
 from jdistill.feeds.held_out_questions import evaluate_questions
 from jdistill.feeds.judged_pairs import evaluate_judged
 from jdistill.feeds.task import task_results
-from jdistill.methods.d2llm import interaction_of
 from jdistill.models.bilstm import BilstmConfig
+from jdistill.models.interaction import interaction_of
 from jdistill.report.command import write_report
 from jdistill.retrieval import index
 from jdistill.run.completeness import (

@@ -12,9 +12,9 @@ from ml_collections import ConfigDict
 from jdistill.core.errors import UserError
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals.collapse import check_tokens, check_vectors
-from jdistill.feeds.stage import Method
 from jdistill.retrieval.index import check_kind
 from jdistill.teachers.embeddings import Teacher
+from jdistill.train.method import Method
 
 SMALL = 16 * 2**20  # bytes of logs, report and tokenizer
 

@@ -16,16 +16,17 @@ from jdistill.core.errors import UserError
 from jdistill.core.folders import replacing
 from jdistill.core.memory import give_back_freed_memory
 from jdistill.core.progress import log
+from jdistill.core.types import Tree
 from jdistill.data.sets.triplets import Triplets
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.formats import peft
 from jdistill.encoder.formats.hf import names_of
-from jdistill.encoder.formats.st_writer import WRITTEN
+from jdistill.encoder.formats.st_writer import WRITTEN, write_files
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals import agreement, sts
 from jdistill.evals.collapse import SAMPLE
 from jdistill.evals.pair_labels import average_precision
-from jdistill.export.command import write_files
 from jdistill.feeds import corpus as text
 from jdistill.feeds.judged import (
     Judged,
@@ -33,13 +34,7 @@ from jdistill.feeds.judged import (
     judgement_data,
     read_judged,
 )
-from jdistill.feeds.stage import (
-    Method,
-    Stage,
-    Start,
-    Tree,
-    check_start,
-)
+from jdistill.feeds.stage import Stage, Start, check_start
 from jdistill.feeds.task import (
     Labelled,
     labelled_data,
@@ -48,14 +43,13 @@ from jdistill.feeds.task import (
 )
 from jdistill.methods import METHODS
 from jdistill.methods.classify import SCRATCH
-from jdistill.methods.d2llm import interaction_of
-from jdistill.models import lora
 from jdistill.models.decoder import DecoderConfig
-from jdistill.models.pma import BRANCHES
+from jdistill.models.interaction import BRANCHES, interaction_of
 from jdistill.models.pooling import known
 from jdistill.run import dry_run, preflight
 from jdistill.teachers.embeddings import Teacher, open_teacher
 from jdistill.train.loop import Data, train
+from jdistill.train.method import Method
 
 OF_JUDGED = ("judgements", "candidates")  # stage data that comes from labelled pairs and a judge
 
@@ -217,7 +211,7 @@ def save_adapters(method: Method, params: Tree, alpha: float, folder: Path) -> N
     """The judge's adapters as PEFT loads them."""
     config = method.student.config
     assert isinstance(config, DecoderConfig)
-    lora.save(folder, params["adapters"], alpha, {path: name for path, (name, _) in names_of(config).items()})
+    peft.save(folder, params["adapters"], alpha, {path: name for path, (name, _) in names_of(config).items()})
 
 
 def stage_score(

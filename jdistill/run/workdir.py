@@ -23,6 +23,7 @@ from jdistill.core.files import (
 )
 from jdistill.core.locks import only_one
 from jdistill.core.progress import log
+from jdistill.core.run_folder import is_config
 
 # Keys that change neither the student's weights nor on which text they were trained. OF_RESULTS: of them those that a finished run's figures,
 # index or graph were made by.
@@ -30,14 +31,6 @@ OF_RESULTS = (
     "onnx", "index", "index_effort", "index_texts", "latency_texts", "evaluate_teacher", "rescore", "test_pairs", "threshold_pairs",
 )  # fmt: skip
 MAY_CHANGE = {"cache_dir", "log_every", "keep_last", *OF_RESULTS}
-
-
-def check_is_run(workdir: Path) -> None:
-    """Refuses a folder that is no run's."""
-    if not workdir.is_dir():
-        raise UserError(f"--workdir={workdir}: no such folder; give the folder of a run (it holds config.json)")
-    if not is_config(look_into(workdir / "config.json")):
-        raise UserError(f"--workdir={workdir} holds no config.json of a run of jdistill's; give the folder of a run")
 
 
 def check_may_be_run(workdir: Path) -> None:
@@ -101,11 +94,6 @@ def settle_config(cfg: ConfigDict, workdir: Path) -> None:
             log.info("%s is %r now, and was %r: it does not change the student", key, now, there)
     if sharding.is_first_process():
         write_json(path, mine)
-
-
-def is_config(content: Any) -> bool:
-    """Whether a JSON file's content is the config of a run."""
-    return isinstance(content, dict) and isinstance(content.get("method"), str)
 
 
 def of_results(cfg: ConfigDict) -> dict[str, Any]:

@@ -8,15 +8,15 @@ Shapes: D width of the vectors, F of the module.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
+from jdistill.core.types import Tree
 from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
-from jdistill.models.pma import BRANCHES, random_iem, random_pma
+from jdistill.models.interaction import BRANCHES, random_iem
+from jdistill.models.pma import random_pma
 
-Tree = Any
 STARTS = ("similarity", "random")
 SMALL = 0.02  # in the place of zero, at which gradients would be zero too
 SLOPE = 12.5  # of the logits of similarity_iem at a cosine of 0; a cosine over a temperature of 0.05 has 20

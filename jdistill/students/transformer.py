@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.progress import log
+from jdistill.core.types import Tree
 from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
 from jdistill.models.bert import BertConfig
@@ -21,8 +21,6 @@ from jdistill.models.pooling import mean_pool, pool
 from jdistill.models.registry import ModelConfig, hidden_states
 from jdistill.students.compact import compact_start, random_start
 from jdistill.students.shape import check_student
-
-Tree = Any
 
 SAMPLE_TOKENS = 120_000  # tokens of the text that the compact start is fitted to: its covariances no longer move
 

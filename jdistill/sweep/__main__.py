@@ -13,6 +13,9 @@ from jdistill.core.memory import keep_freed_memory
 
 keep_freed_memory()  # before numpy and JAX start threads
 
-from jdistill.sweep.command import cli  # noqa: E402
+from absl import flags  # noqa: E402
 
-cli()
+from jdistill.sweep import command  # noqa: E402
+
+flags.adopt_module_key_flags(command)  # so that --help shows them
+command.cli()

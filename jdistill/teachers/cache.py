@@ -34,11 +34,6 @@ CHUNK = 2048  # texts that are asked for at once; what a killed fill loses at mo
 Pieces = Callable[[list[str]], Iterable[tuple[np.ndarray, np.ndarray]]]
 
 
-def default_folder() -> Path:
-    """Where answers are kept when the config names no `cache_dir`: $XDG_CACHE_HOME/jdistill or ~/.cache/jdistill."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jdistill"
-
-
 def keys_of(texts: Sequence[str]) -> np.ndarray:
     """The key of each text, [N] of 16 bytes."""
     return np.frombuffer(b"".join(hashlib.blake2b(t.encode(), digest_size=16).digest() for t in texts), KEY)

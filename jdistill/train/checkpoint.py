@@ -1,43 +1,39 @@
 """Checkpoints of a training stage with Orbax; nothing else in jdistill knows Orbax.
 
 A checkpoint holds the train state (arrays) and a small JSON: what run it belongs to, its dev score, and digests of the arrays and of
-itself. The last N and the best are kept. Saving is asynchronous and atomic: a checkpoint whose writing was cut off is never taken for
-whole, nor one of which a byte has changed since.
+itself. The last N and the best are kept, as many as of a run that was never interrupted. Saving is asynchronous and atomic: a
+checkpoint whose writing was cut off is never taken for whole, nor one of which a byte has changed since.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
 
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.files import look_into, write_json
 from jdistill.core.progress import log
+from jdistill.core.types import Tree
 
-Tree = Any
 DIGEST, SEAL = "digest", "seal"  # in `about`: of the arrays, and of the rest of about
 
 
 class Checkpoints:
     """The checkpoints of one stage, in `folder`, numbered by step."""
 
-    def __init__(self, folder: Path, keep_last: int):
-        self.folder, self.keep_last = folder, keep_last
-        keep = [
-            preservation.LatestN(n=keep_last),
-            preservation.BestN(
-                get_metric_fn=lambda metrics: metrics["score"], n=1, keep_checkpoints_without_metrics=False
-            ),
-        ]
+    def __init__(self, folder: Path, keep_last: int, every: int = 1):
+        """keep_last: how many of the newest stay, beside the best. every: steps between two that an uninterrupted run saves."""
+        self.folder, self.keep = folder, _Keep(keep_last, every)
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=preservation.AnyPreservationPolicy(keep),
+            preservation_policy=self.keep,
             create=True,
             enable_async_checkpointing=True,
             best_fn=lambda metrics: metrics["score"],
@@ -125,8 +121,8 @@ class Checkpoints:
             self.manager.delete(later)
 
     def drop_old(self, taken: int) -> None:
-        """Deletes all but the newest, the best and `taken`: a kill may come between a save and its deletions, or a deletion fail."""
-        kept = {*self.steps()[-self.keep_last :], self.best_step(), taken}
+        """Deletes all but those to keep and `taken`: a kill may come between a save and its deletions, or a deletion fail."""
+        kept = self.keep.of({step: self._scores.get(step) for step in self.steps()}) | {taken}
         try:
             for step in [s for s in self.steps() if s not in kept]:
                 self.manager.delete(step)
@@ -147,6 +143,25 @@ class Checkpoints:
     def close(self) -> None:
         self.wait()
         self.manager.close()
+
+
+@dataclass(frozen=True)
+class _Keep:
+    """Which checkpoints stay: those that would, had the run never been interrupted, and the newest."""
+
+    last: int
+    every: int
+
+    def of(self, scores: Mapping[int, float | None]) -> set[int]:
+        """scores: by step, None where a checkpoint has none. Of equal scores the newest is the best."""
+        regular = [step for step in sorted(scores) if step % self.every == 0 or step == max(scores)]
+        best = max(((score, step) for step, score in scores.items() if score is not None), default=None)
+        return {*regular[-self.last :], *([best[1]] if best else [])}
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        """Orbax's side of it."""
+        kept = self.of({info.step: info.metrics["score"] if info.metrics else None for info in checkpoints})
+        return [info.step in kept for info in checkpoints]
 
 
 def abstract(state: Tree) -> Tree:

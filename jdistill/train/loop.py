@@ -20,9 +20,10 @@ from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.core.memory import give_back_freed_memory
 from jdistill.core.progress import Progress, log
+from jdistill.core.types import Array, Tree
 from jdistill.data.batching.batches import Batches
-from jdistill.feeds.stage import Array, Method, Tree
 from jdistill.train.checkpoint import Checkpoints, abstract
+from jdistill.train.method import Method
 from jdistill.train.metrics import MetricsWriter
 from jdistill.train.optimizer import make_optimizer, make_schedule
 from jdistill.train.step import (
@@ -118,7 +119,7 @@ def train(
     step_fn = jit_step(make_step(method, optimizer, cfg.seed, cfg.student.dropout > 0, cfg.chunk_size), mesh)
     state = init_state(method, optimizer, mesh)
     frozen = place_frozen(cfg, method, mesh)
-    checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last)
+    checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last, cfg.checkpoint_every)
     about: dict[str, Any] = {
         "texts": len(data),
         "data": data.fingerprint,

@@ -6,14 +6,13 @@ chunk, so the rule is an optimiser's, and its state is in the checkpoint with th
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-Array = jax.Array
-Tree = Any
+from jdistill.core.types import Array, Tree
 
 START, LOWEST, HIGHEST = 2.0**16, 2.0**-14, 2.0**24
 GROW_AFTER = 500  # steps in a row without overflow until the scale doubles

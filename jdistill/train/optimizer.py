@@ -10,7 +10,7 @@ import optax
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
-from jdistill.feeds.stage import Tree
+from jdistill.core.types import Tree
 from jdistill.train.loss_scale import with_loss_scale
 
 DTYPES = ("float32", "bfloat16", "float16")

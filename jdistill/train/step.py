@@ -12,9 +12,10 @@ import optax
 from ml_collections import ConfigDict
 
 from jdistill.core import sharding
-from jdistill.feeds.stage import Array, Method, Tree
+from jdistill.core.types import Array, Tree
 from jdistill.losses.embedding import from_blocks, number_of_blocks, to_blocks
 from jdistill.train.loss_scale import all_finite, scale_of
+from jdistill.train.method import Method
 
 
 class TrainState(NamedTuple):

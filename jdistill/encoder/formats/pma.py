@@ -10,7 +10,8 @@ import numpy as np
 
 from jdistill.core.json_files import read_settings
 from jdistill.encoder.formats.tensors import FILE, fitted_tree, load_tensors
-from jdistill.models.pma import BRANCHES, heads_for
+from jdistill.models.interaction import BRANCHES
+from jdistill.models.pma import heads_for
 
 OUTPUT = {"score": "output"}  # what the module calls a layer by another name
 

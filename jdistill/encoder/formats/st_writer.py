@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from jdistill.core.files import write_json
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import bilstm as bilstm_files
+from jdistill.encoder.formats import hf
 from jdistill.encoder.formats.pma import to_torch
 from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.decoder import DecoderConfig
@@ -162,3 +163,27 @@ def write_module_weights(model: Encoder, folder: Path) -> None:
         if module.tensors:
             path = folder / f"{idx}_{module.kind}" / "model.safetensors"
             save_file(module.tensors, path, metadata={"format": "pt"})
+
+
+def write_files(model: Encoder, folder: Path) -> None:
+    """The encode contract in sentence-transformers' layout, weights excepted: architecture, tokenizer, pooling, prompts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not isinstance(model.config, BilstmConfig):
+        all_layers = {"output_hidden_states": True} if needs_all_layers(model.pooling) else {}
+        write_json(folder / "config.json", hf.write_config(model.config) | all_layers)
+        save_tokenizer(model, folder)
+        write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
+    write_modules(model, folder)
+    write_json(
+        folder / "config_sentence_transformers.json",
+        {"prompts": model.prompts, "default_prompt_name": model.default_prompt, "similarity_fn_name": "cosine"},
+    )
+
+
+def write_weights(model: Encoder, folder: Path) -> None:
+    """model.safetensors of the encoder and of each module that has weights."""
+    if isinstance(model.config, BilstmConfig):
+        bilstm_files.write_weights(folder, model.params)
+    else:
+        save_file(hf.to_hf(model.config, model.params), folder / "model.safetensors", metadata={"format": "pt"})
+    write_module_weights(model, folder)

@@ -1,0 +1,24 @@
+"""Whether a folder is that of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jdistill.core.errors import UserError
+from jdistill.core.files import (
+    look_into,
+)
+
+
+def check_is_run(workdir: Path) -> None:
+    """Refuses a folder that is no run's."""
+    if not workdir.is_dir():
+        raise UserError(f"--workdir={workdir}: no such folder; give the folder of a run (it holds config.json)")
+    if not is_config(look_into(workdir / "config.json")):
+        raise UserError(f"--workdir={workdir} holds no config.json of a run of jdistill's; give the folder of a run")
+
+
+def is_config(content: Any) -> bool:
+    """Whether a JSON file's content is the config of a run."""
+    return isinstance(content, dict) and isinstance(content.get("method"), str)

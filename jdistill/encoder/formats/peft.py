@@ -1,0 +1,80 @@
+"""Low-rank adapters in a folder as PEFT writes it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from jdistill.core.errors import UserError
+from jdistill.core.json_files import read_settings
+from jdistill.core.types import Array
+from jdistill.encoder.formats.tensors import float_tensor, load_tensors
+from jdistill.models.lora import Adapters
+
+
+def save(folder: Path, adapters: Mapping[str, Mapping[str, Array]], alpha: float, names: Mapping[str, str]) -> None:
+    """adapter_model.safetensors and adapter_config.json as PEFT has them for a causal language model, whose body is called model. names:
+    Flax path -> the weight's name in torch, in that body."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors, modules, rank = {}, set(), 0
+    for path, adapter in adapters.items():
+        module = names[path].removesuffix(".weight")
+        modules.add(module.rpartition(".")[2])
+        rank = int(np.shape(adapter["A"])[1])
+        for letter in ("A", "B"):
+            tensors[f"base_model.model.model.{module}.lora_{letter}.weight"] = np.ascontiguousarray(
+                np.asarray(adapter[letter]).T
+            )
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    about = {
+        "peft_type": "LORA",
+        "r": rank,
+        "lora_alpha": alpha,
+        "target_modules": sorted(modules),
+        "bias": "none",
+        "lora_dropout": 0.0,
+        "fan_in_fan_out": False,
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": None,
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def load(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, float]:
+    """(adapters, alpha) from PEFT's files, of a causal language model or of its body alone. Raises UserError for adapters of weights that
+    `names` has not, and for scales of another kind than alpha / rank."""
+    path, about = folder / "adapter_model.safetensors", folder / "adapter_config.json"
+    if not path.is_file() or not about.is_file():
+        raise UserError(f"{folder} holds no adapter_model.safetensors and adapter_config.json")
+    settings, tensors = read_settings(about), load_tensors(path)
+    alpha = settings.number("lora_alpha", 0.0, 1e9)
+    for key in ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern"):
+        if settings.raw(key, None):
+            raise UserError(f"{about}: {key} is set; adapters are read that scale by lora_alpha / r alone")
+    flax_of = {name.removesuffix(".weight"): flax for flax, name in names.items()}
+    found: Adapters = {}
+    for name in tensors:
+        match = re.fullmatch(r"base_model\.model\.(?:model\.)?(.+)\.lora_([AB])\.weight", name)
+        if match is None or match[1] not in flax_of:
+            raise UserError(f"{path}: {name!r} is no adapter of this model; is it of another base?")
+        found.setdefault(flax_of[match[1]], {})[match[2]] = float_tensor(tensors, name, [None, None], path).T
+    targets = settings.raw("target_modules", None)
+    if isinstance(targets, list) and not settings.raw("layers_to_transform", None):
+        missing = {flax for name, flax in flax_of.items() if name.rpartition(".")[2] in targets} - found.keys()
+        if missing:
+            raise UserError(f"{path} has no adapter of {names[min(missing)]}; is it of another base, of fewer layers?")
+    for flax, adapter in found.items():
+        if adapter.keys() != {"A", "B"}:
+            raise UserError(f"{path}: {names[flax]} has its lora_{next(iter(adapter))} alone; the file is not whole")
+        if adapter["A"].shape[1] != adapter["B"].shape[0]:
+            ranks = adapter["A"].shape[1], adapter["B"].shape[0]
+            raise UserError(
+                f"{path}: {names[flax]} has lora_A of rank {ranks[0]}, lora_B of {ranks[1]}; the file is damaged"
+            )
+        found[flax] = {letter: np.ascontiguousarray(tensor) for letter, tensor in adapter.items()}
+    return found, alpha

@@ -1,0 +1,70 @@
+"""D2LLM's interaction emulation module (IEM): the score of a pair from its two vectors, and what stands in its place."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.core.types import Array, Tree
+from jdistill.losses.embedding import unit
+from jdistill.models.pma import dense
+
+HIDDEN = 512  # of the interaction module
+BRANCHES = ("symmetric", "asymmetric")
+INTERACTIONS = ("dual", "single", "cosine")  # a branch a task, one for both, none
+
+
+def random_iem(width: int, rng: np.random.Generator, hidden: int = HIDDEN) -> Tree:
+    """Parameters: first [2D, hidden]; a branch [hidden, hidden] for each of BRANCHES; score [hidden, 1]. float32."""
+
+    def random_dense(rows: int, columns: int) -> dict[str, np.ndarray]:
+        kernel = rng.normal(0, (2 / rows) ** 0.5, (rows, columns)).astype(np.float32)
+        return {"kernel": kernel, "bias": np.zeros(columns, np.float32)}
+
+    branches = {name: random_dense(hidden, hidden) for name in BRANCHES}
+    return {"first": random_dense(2 * width, hidden), "score": random_dense(hidden, 1)} | branches
+
+
+def iem(params: Tree, query_nxD: Array, passage_nxD: Array, branch: str) -> tuple[Array, Array]:
+    """(logits [n], features [n, hidden]) of pairs: f2(f1([y_i, y_j])) by the branch of the task, then a linear layer."""
+    first = jax.nn.relu(dense(params["first"], jnp.concatenate([query_nxD, passage_nxD], axis=-1)))
+    features = jax.nn.relu(dense(params[branch], first))
+    return dense(params["score"], features)[..., 0], features
+
+
+def iem_matrix(params: Tree, query_nxD: Array, passage_mxD: Array, branch: str) -> Array:
+    """The logits of every query with every passage [n, m]. f1's products are made once for each side, not for each pair."""
+    D = query_nxD.shape[-1]
+    kernel, bias = params["first"]["kernel"], params["first"]["bias"]
+    sides_nxmxh = (query_nxD @ kernel[:D])[:, None] + (passage_mxD @ kernel[D:] + bias)[None]
+    features = jax.nn.relu(dense(params[branch], jax.nn.relu(sides_nxmxh)))
+    return dense(params["score"], features)[..., 0]
+
+
+def interaction_of(cfg: ConfigDict) -> str:
+    """cfg.interaction; with one kind of pairs alone, of which nothing would train the other branch, single in the place of dual."""
+    return cfg.interaction if cfg.interaction != "dual" or (cfg.symmetric and cfg.asymmetric) else "single"
+
+
+def one_branch(params: Tree | None, symmetric: Array, interaction: str) -> Tree | None:
+    """The interaction module with the branch of a task as "branch"; None for cosines. symmetric: bool scalar. interaction single: the
+    first branch serves both tasks."""
+    if params is None:
+        return None
+    first, second = (params[name] for name in BRANCHES)
+    branch = first if interaction == "single" else jax.tree.map(lambda a, b: jnp.where(symmetric, a, b), first, second)
+    return {"first": params["first"], "score": params["score"], "branch": branch}
+
+
+def score(head: Tree | None, query: Array, passage: Array) -> tuple[Array, Array | None]:
+    """(logits [...], features [..., F]) of pairs of vectors [..., D]; their cosines, and no features, without an interaction module."""
+    return ((unit(query) * unit(passage)).sum(-1), None) if head is None else iem(head, query, passage, "branch")
+
+
+def matrix(head: Tree | None, query_nxD: Array, passage_mxD: Array) -> Array:
+    """The logits of every query with every passage [n, m]."""
+    if head is None:
+        return unit(query_nxD) @ unit(passage_mxD).T
+    return iem_matrix(head, query_nxD, passage_mxD, "branch")

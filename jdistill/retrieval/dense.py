@@ -1,0 +1,30 @@
+"""Search by an encoder's vectors, for mining."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from jdistill.encoder.encoder import Encoder
+from jdistill.retrieval import index
+from jdistill.retrieval.mining import (
+    Search,
+)
+
+
+def dense_search(
+    model: Encoder, queries: Sequence[str], passages: Sequence[str], window: int
+) -> tuple[Search, Callable[[int, Sequence[int]], np.ndarray]]:
+    """search and score_of (data.mining) by a bi-encoder's cosines, with its prompts for queries and documents."""
+    passage_vectors = index.unit_rows(model.encode(passages, prompt=model.prompt_for("document"), show_progress=True))
+    query_vectors = index.unit_rows(model.encode(queries, prompt=model.prompt_for("query"), show_progress=True))
+    found = index.build(passage_vectors)
+
+    def search(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        return found.search(query_vectors[start:stop], window)
+
+    def score_of(i: int, rows: Sequence[int]) -> np.ndarray:
+        return passage_vectors[list(rows)] @ query_vectors[i]
+
+    return search, score_of

@@ -1,0 +1,48 @@
+"""What a method is: a handful of pure functions that the one training loop calls (DESIGN, contract 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.core.errors import UserError
+from jdistill.core.types import Array, Tree
+from jdistill.encoder.encoder import Encoder
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method bound to its teacher and config. n: rows of a batch, L: tokens.
+
+    params: what is trained, a tree of arrays; params["student"] is the student's own weights (Encoder.weights),
+    whatever stands beside it helps training only and is dropped at export. student: the encoder that those weights
+    belong to. frozen: arrays that the functions read and nothing trains (parts of the teacher). A batch is a dict of
+    arrays whose first axis is its rows; which arrays, the stage's data decide (Stage.data).
+
+    represent(params, frozen, batch, rng) -> dict of arrays, one row for each of the batch's; a row depends on no other
+    row, so that the loop may represent a large batch in chunks. rng is None for no dropout.
+    objective(params, frozen, representations, batch) -> (scalar, metrics: dict of scalars). merged: params -> the student's
+    weights, where params["student"] is not all of them (low-rank adapters, whose base stands in frozen); else None.
+    """
+
+    params: Tree
+    student: Encoder
+    frozen: Tree
+    represent: Callable[[Tree, Tree, dict[str, Array], Array | None], dict[str, Array]]
+    objective: Callable[[Tree, Tree, dict[str, Array], dict[str, Array]], tuple[Array, dict[str, Array]]]
+    merged: Callable[[Tree], Tree] | None = None
+
+    def trained(self, params: Tree) -> Encoder:
+        """The student with these parameters."""
+        return self.student.with_weights(self.merged(params) if self.merged else params["student"])
+
+
+def scalars(loss: ConfigDict, *names: str) -> dict[str, np.float32]:
+    """Weights and temperatures of a loss by name, for Method.frozen: not constants of the compiled step, so that runs that
+    differ in them share it. Raises UserError for a temperature that is not positive."""
+    if "temperature" in names and not loss.temperature > 0:
+        raise UserError(f"--config.loss.temperature={loss.temperature} must be above 0")
+    return {name: np.float32(loss[name]) for name in names}
