@@ -31,7 +31,7 @@ from configs import bilstm_sra as config_file
 from jdistill.data.batching.padding import batches_by_length
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder.formats import hf
-from jdistill.feeds.corpus import tokens_of
+from jdistill.feeds.tokens import tokens_of
 from jdistill.models.bert import BertConfig
 from jdistill.students.bilstm import make_bilstm, make_tokenizer
 

@@ -35,6 +35,7 @@ from jdistill.core.progress import setup_logging
 from jdistill.data.batching.batches import Batches
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import average_precision
+from jdistill.feeds.candidates import CandidateFeed
 from jdistill.feeds.judged import JudgedSet
 from jdistill.feeds.stage import Stage
 from jdistill.models.interaction import BRANCHES, interaction_of
@@ -67,8 +68,9 @@ def fixed_vectors(run: Run, method: Method, data: Data, held_out: float) -> list
     batches, found = data.batches, []
     represent = jax.jit(lambda params, frozen, batch: method.represent(params, frozen, batch, None))
     student = method.trained(method.params)
-    assert run.judged is not None
-    for group, one in enumerate(run.judged.sets):
+    feed = run.feeds[-1]
+    assert isinstance(feed, CandidateFeed)
+    for group, one in enumerate(feed.judged.sets):
         members = np.flatnonzero(batches.group_of == group)
         by_width = members[np.argsort(batches.bucket_of[members], kind="stable")]
         kept: dict[str, list[np.ndarray]] = {}
@@ -155,10 +157,10 @@ def config_of(folder: Path, epochs: float) -> ConfigDict:
 def opened(run: Run, stage: Stage, first: Method, iem_size: int) -> Method:
     """A row's method, at the start of the first method, of whose size it mostly is; the texts are read for another size alone."""
     if stage.cfg.iem_size != iem_size:
-        return open_stage(run, stage, run.start, run.is_teacher)[0]
+        return open_stage(stage, run.feeds[-1], run.shared.start, run.is_teacher)[0]
     cfg = stage.cfg.copy_and_resolve_references()
     cfg.heads_start = "random"  # which reads no text, and is replaced
-    method, _ = open_stage(run, replace(stage, cfg=cfg), run.start, run.is_teacher)
+    method, _ = open_stage(replace(stage, cfg=cfg), run.feeds[-1], run.shared.start, run.is_teacher)
     return replace(method, params=first.params)
 
 
@@ -181,7 +183,7 @@ def main() -> None:
     run = prepare(cfg)
     every = changed(cfg, "as it is")
     every.loss.imitate, every.loss.gamma = True, 1.0  # batches with all that a row may read
-    method, data = open_stage(run, replace(run.stages[-1], cfg=every), run.start, run.is_teacher)
+    method, data = open_stage(replace(run.stages[-1], cfg=every), run.feeds[-1], run.shared.start, run.is_teacher)
     files = fixed_vectors(run, method, data, flags.held_out)
     print(f"\n| loss | {' | '.join(f'{file.one.name}, {len(file.labels)} pairs' for file in files)} |")
     print(f"|{' --- |' * (1 + len(files))}")

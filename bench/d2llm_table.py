@@ -33,9 +33,8 @@ import jdistill
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.progress import setup_logging
 from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
-from jdistill.feeds.held_out_questions import evaluate_questions
-from jdistill.feeds.judged import Judged, read_judged
-from jdistill.feeds.judged_pairs import evaluate_judged
+from jdistill.feeds.judged import JudgedPairs, read_judged
+from jdistill.feeds.judged_results import evaluate_judged, evaluate_questions
 from jdistill.models import lora
 
 ONE_FILE = {
@@ -95,13 +94,13 @@ def equal_rank(student: Path) -> int:
     return cfg["rank"] + round(others / of_one_rank)
 
 
-def other_file(judged: Judged, cfg: ConfigDict, row: str, folder: Path) -> dict[str, Any]:
+def other_file(judged: JudgedPairs, cfg: ConfigDict, row: str, folder: Path) -> dict[str, Any]:
     """The figures of a student that learnt from one file on the other."""
     left_out = replace(judged, sets=tuple(one for one in judged.sets if one.branch == ONE_FILE[row]))
     return evaluate_judged(cfg, left_out, load_pair_scorer(str(folder / "export")))
 
 
-def untuned(flags: argparse.Namespace, cfg: ConfigDict) -> tuple[Judged, PairScorer]:
+def untuned(flags: argparse.Namespace, cfg: ConfigDict) -> tuple[JudgedPairs, PairScorer]:
     """The language model as it is: a judge of the run's pairs, and a bi-encoder (mean pooling, cosines)."""
     cfg.judge.adapter = ""
     model = jdistill.load(flags.teacher)

@@ -27,8 +27,8 @@ from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError
 from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.evals.retrieval import best_rows, document_vectors, measures, ranking_of
-from jdistill.feeds.held_out_questions import held_out_collection
 from jdistill.feeds.judged import read_judged
+from jdistill.feeds.judged_results import held_out_collection
 from jdistill.models.interaction import BRANCHES
 from jdistill.retrieval import index
 

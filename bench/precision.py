@@ -49,7 +49,7 @@ def measure(
     (stage,) = METHODS["distilface"](cfg)
     tokens = TokenTable(rng.integers(1000, 30000, 3000), np.arange(0, 3001, 10))
     method = stage.build(
-        stage.cfg, Start(start, False, start.dim, tokens, lambda rows: np.zeros((len(rows), start.dim)))
+        stage.cfg, Start(start, False, start.dim, tokens, lambda rows: np.zeros((len(rows), start.dim)), None)
     )
     mesh, optimizer = sharding.global_mesh(), make_optimizer(cfg, 1000)
     step = jit_step(make_step(method, optimizer, 0, dropout=True), mesh)

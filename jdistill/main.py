@@ -78,9 +78,8 @@ def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:
     clear_temporary(workdir)
     ready = prepare(cfg)
     trained = train_stages(ready, workdir)
-    ready.answers.held_out()  # which all processes must ask for
-    if trained.judged is not None:
-        trained.judged.ask_for_evaluation(cfg)
+    ready.shared.embeddings.held_out()  # which all processes must ask for
+    trained.feed.ask_for_results(cfg)
     if sharding.is_first_process():
         finish(ready, trained, workdir, command_line())
     sharding.wait_for_all("results")

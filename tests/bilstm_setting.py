@@ -32,7 +32,7 @@ def setting(name: str, rows: int = 8, dropout: float = 0.0, **_: object) -> tupl
     method = stage.build(stage.cfg, replace(of_start, task=task))
     ids, mask = tokens.padded(np.arange(2 * rows), 20, 0)
     if name == "bilstm":
-        return method, {"ids": ids[:rows], "mask": mask[:rows], "teacher": of_start.answers(np.arange(rows))}
+        return method, {"ids": ids[:rows], "mask": mask[:rows], "teacher": of_start.embeddings(np.arange(rows))}
     label, logits = rng.integers(-1, 3, rows).astype(np.int32), rng.normal(size=(rows, 3)).astype(np.float32)
     both = {"ids": ids.reshape(rows, 2, 20), "mask": mask.reshape(rows, 2, 20)}
     return method, both | {"label": label, "logits": logits}

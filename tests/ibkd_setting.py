@@ -7,8 +7,9 @@ from simtde_setting import LOSSES, random_tokens, small_teacher, start
 
 from configs import ibkd as config_file
 from jdistill.data.sets.triplets import TripletTokens
-from jdistill.feeds.corpus import other_rows
 from jdistill.feeds.stage import Start
+from jdistill.feeds.texts import Texts, other_rows
+from jdistill.feeds.triplets import LabelledTriplets
 from jdistill.methods import METHODS
 from jdistill.train.method import Method
 
@@ -70,12 +71,12 @@ def setting(name: str, rows: int = 8, dropout: float = 0.0, **changes: object) -
     given: Start = start(teacher, tokens)
     method = stage.build(stage.cfg, given)
     which_rows = np.arange(rows)
-    if stage.data == "triplets":
+    if isinstance(stage.data, LabelledTriplets):
         return method, triplet_tokens(rows).padded(which_rows, 20, 0)
     ids, mask = tokens.padded(which_rows, 20, 0)
-    batch = {"ids": ids, "mask": mask, "teacher": given.answers(which_rows)}
-    if stage.others:
-        others = other_rows(which_rows, 5, cfg.seed, stage.others, len(tokens.lengths))
-        batch["others"] = given.answers(others.ravel()).reshape(*others.shape, -1)
+    batch = {"ids": ids, "mask": mask, "teacher": given.embeddings(which_rows)}
+    if isinstance(stage.data, Texts) and stage.data.num_extra:
+        others = other_rows(which_rows, 5, cfg.seed, stage.data.num_extra, len(tokens.lengths))
+        batch["others"] = given.embeddings(others.ravel()).reshape(*others.shape, -1)
         batch |= {"row": which_rows.astype(np.int32), "other_rows": others.astype(np.int32)}
     return method, batch

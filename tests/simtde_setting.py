@@ -58,7 +58,7 @@ def start(teacher: Encoder, tokens: TokenTable, width: int = 32, is_teacher: boo
     def answers(rows: np.ndarray) -> np.ndarray:
         return teacher.encode_ids(tokens.lists(rows), normalize=False)
 
-    return Start(teacher, is_teacher, width, tokens, answers)
+    return Start(teacher, is_teacher, width, tokens, answers, None)
 
 
 def setting(
@@ -69,4 +69,4 @@ def setting(
     method = simtde.build(config(variant, **{"student.dropout": dropout} | changes), start(teacher, tokens))
     rows = np.arange(batch_size)
     ids, mask = tokens.padded(rows, 20, 0)
-    return method, {"ids": ids, "mask": mask, "teacher": start(teacher, tokens).answers(rows)}
+    return method, {"ids": ids, "mask": mask, "teacher": start(teacher, tokens).embeddings(rows)}

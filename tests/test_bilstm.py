@@ -163,7 +163,7 @@ def student(**changes: object) -> Encoder:
     (stage,) = METHODS["bilstm_sra"](cfg)
     start = replace(start, tokenizer=make_tokenizer(cfg, start))
     tokens = random_tokens(50, vocab_size=1000)
-    return stage.build(cfg, Start(start, True, 32, tokens, lambda rows: np.zeros((len(rows), 32), np.float32))).student
+    return stage.build(cfg, Start(start, True, 32, tokens, lambda rows: np.zeros((len(rows), 32), np.float32), None)).student
 
 
 def test_parameters_are_those_of_the_paper() -> None:
@@ -204,7 +204,7 @@ def test_the_loss_is_half_of_one_minus_cosine_and_its_rivals_that_of_pairs(targe
     start = replace(start, tokenizer=make_tokenizer(cfg, start))
     tokens, rng = random_tokens(50, vocab_size=1000), np.random.default_rng(0)
     (stage,) = METHODS["bilstm_sra"](cfg)
-    method = stage.build(cfg, Start(start, True, 32, tokens, lambda rows: np.zeros((len(rows), 32), np.float32)))
+    method = stage.build(cfg, Start(start, True, 32, tokens, lambda rows: np.zeros((len(rows), 32), np.float32), None))
     ids, mask = tokens.padded(np.arange(6), 20, 0)
     data = {"ids": ids, "mask": mask, "teacher": rng.standard_normal((6, 32)).astype(np.float32)}
     loss, _ = method.objective(method.params, {}, method.represent(method.params, {}, data, None), data)

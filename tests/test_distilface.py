@@ -35,7 +35,7 @@ def setting(rows: int = 6, **changes: object) -> tuple[Method, dict[str, np.ndar
     given = start(small_teacher(), tokens)
     ids, mask = tokens.padded(np.arange(rows), 20, 0)
     (stage,) = stages(cfg)
-    return stage.build(cfg, given), {"ids": ids, "mask": mask, "teacher": given.answers(np.arange(rows))}
+    return stage.build(cfg, given), {"ids": ids, "mask": mask, "teacher": given.embeddings(np.arange(rows))}
 
 
 def test_the_loss_against_loops() -> None:

@@ -10,8 +10,8 @@ from conftest import make_encoder, sentences
 from jdistill.data.sets.candidates import Candidates
 from jdistill.data.sets.pairs import Pairs
 from jdistill.encoder.pair_scorer import PairScorer
-from jdistill.feeds.held_out_questions import evaluate_questions, held_out_collection
-from jdistill.feeds.judged import Judged, JudgedSet
+from jdistill.feeds.judged import JudgedPairs, JudgedSet
+from jdistill.feeds.judged_results import evaluate_questions, held_out_collection
 from jdistill.models.interaction import BRANCHES, random_iem
 
 
@@ -31,7 +31,7 @@ def test_held_out_questions_look_among_all_passages() -> None:
     assert list(collection.queries.values()) == [texts[2], texts[5]]  # the third asks for what is not there
     assert set(collection.documents.values()) == {texts[2], texts[3], texts[4], "far", texts[7], "its own"}
     assert [[collection.documents[d] for d in of] for of in collection.relevant.values()] == [[texts[2]], ["far"]]
-    judged = Judged((one, replace(one, name="same", branch=BRANCHES[0])), {})
+    judged = JudgedPairs((one, replace(one, name="same", branch=BRANCHES[0])), {})
     found = evaluate_questions(judged, PairScorer(make_encoder(), None, "cosine"), 0)
     assert found.keys() == {"asked"} and found["asked"].keys() == {"cosine"}
     assert found["asked"]["cosine"]["mrr@10"] >= 0.5 and found["asked"]["cosine"]["recall@10"] == 1  # of six passages

@@ -13,7 +13,7 @@ from test_losses import naive_info_nce
 
 from configs import ibkd as config_file
 from jdistill.core.errors import UserError
-from jdistill.feeds.corpus import other_rows
+from jdistill.feeds.texts import other_rows
 from jdistill.methods import METHODS
 from jdistill.train.method import Method
 from jdistill.train.step import make_gradient
@@ -161,7 +161,7 @@ def test_mse_and_hpd_against_numpy() -> None:
     np.testing.assert_array_equal(kernel, axes)  # student and teacher begin in one space
     assert total == pytest.approx(np.square(reps["sentence"] @ kernel - batch["teacher"] @ axes).mean(), rel=1e-4)
     # No other 8 directions keep more of the teacher's vectors.
-    vectors = start(small_teacher(), random_tokens(300)).answers(np.arange(300))
+    vectors = start(small_teacher(), random_tokens(300)).embeddings(np.arange(300))
     singular = np.linalg.svd(vectors, compute_uv=False)
     assert np.square(vectors @ axes).sum() == pytest.approx(np.square(singular[:8]).sum(), rel=1e-4)
 
@@ -211,7 +211,7 @@ def test_other_rows_are_others_and_do_not_depend_on_who_else_is_in_the_batch() -
 def test_projection_starts_on_the_students_principal_axes() -> None:
     method, _ = setting("finetune", **{"projection_start": "pca"})
     kernel = method.params["student"]["dense"]["0"]["kernel"]
-    vectors = start(small_teacher(), random_tokens(300)).answers(np.arange(300))
+    vectors = start(small_teacher(), random_tokens(300)).embeddings(np.arange(300))
     singular = np.linalg.svd(vectors, compute_uv=False)
     assert np.square(vectors @ kernel).sum() == pytest.approx(np.square(singular[:8]).sum(), rel=1e-3)
 

@@ -18,15 +18,10 @@ from jdistill.data.sets.pairs import Pairs, drawn
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import pair_scores
-from jdistill.feeds.judged import (
-    Judged,
-    candidate_data,
-    judgement_data,
-    other_words,
-    pairs_to_judge,
-    read_judged,
-)
-from jdistill.feeds.judged_pairs import evaluate_judged
+from jdistill.feeds.candidates import candidate_batches
+from jdistill.feeds.judge_tuning import prompt_batches
+from jdistill.feeds.judged import JudgedPairs, other_words, pairs_to_judge, read_judged
+from jdistill.feeds.judged_results import evaluate_judged
 from jdistill.feeds.negatives import mined
 from jdistill.teachers.judge import Judge
 
@@ -61,7 +56,7 @@ def asked(judge: Judge, query: str, passages: list[str]) -> tuple[np.ndarray, np
 
 def test_a_batch_for_the_student_has_its_texts_and_what_the_judge_says(given: tuple, model: Encoder) -> None:
     cfg, judged = given
-    _, data = candidate_data(cfg, judged, model)
+    _, data = candidate_batches(cfg, judged, model)
     assert len(data) == sum(len(one.candidates.queries) for one in judged.sets) and data.texts_per_row == 1 + P + K + I
     starts, seen = np.cumsum([0, *(len(one.candidates.queries) for one in judged.sets)]), set()
     for step in range(data.batches.steps_per_epoch):
@@ -97,7 +92,7 @@ def test_without_a_term_that_imitates_the_judge_is_not_asked(
     plain = cfg.copy_and_resolve_references()
     plain.loss.update({"imitate": False, "alpha": 0.0, "beta": 0.0, "gamma": 0.0})
     monkeypatch.setattr(Judge, "score", lambda *_: pytest.fail("the judge was asked"))
-    batch = candidate_data(plain, judged, model)[1].batch(0)
+    batch = candidate_batches(plain, judged, model)[1].batch(0)
     assert not batch["z"].any() and not batch["r"].any() and batch["real"].any()
 
 
@@ -118,7 +113,7 @@ def test_a_plan_counts_all_that_the_judge_is_asked(given: tuple) -> None:
 
 def test_rows_take_few_places_and_every_width_holds_them(given: tuple, model: Encoder) -> None:
     cfg, judged = given
-    _, data = candidate_data(cfg, judged, model, made_up=True)
+    _, data = candidate_batches(cfg, judged, model, made_up=True)
     places = tokens = 0
     for step in range(data.batches.steps_per_epoch):
         batch, (width, rows) = data.batch(step), data.batches.at(step)
@@ -130,7 +125,7 @@ def test_rows_take_few_places_and_every_width_holds_them(given: tuple, model: En
 
 def test_prompts_have_as_many_wrong_passages_as_right_ones(given: tuple) -> None:
     cfg, judged = given
-    _, data = judgement_data(cfg, judged)
+    _, data = prompt_batches(cfg, judged)
     rows = np.arange(len(data))
     batch = data.rows_of(0, data.batches.widths[-1], rows)
     expected = {}
@@ -152,7 +147,7 @@ def test_a_student_and_its_judge_are_measured_on_the_same_pairs(given: tuple) ->
     scorer = PairScorer(make_decoder(1), None, "cosine")
     found = evaluate_judged(cfg, judged, scorer)
 
-    def of_judge(judged: Judged, branch: str, pairs: Pairs) -> np.ndarray:
+    def of_judge(judged: JudgedPairs, branch: str, pairs: Pairs) -> np.ndarray:
         return judged.judges[branch].score(pairs.queries, pairs.passages)[0]
 
     for one in judged.sets:

@@ -69,7 +69,7 @@ def test_without_scaling_gradients_of_float16_become_zero(real_teacher: str) -> 
     for i, row in enumerate(tokens):
         ids[i, : len(row)], mask[i, : len(row)] = row, True
     start = Start(
-        model, True, 384, TokenTable(np.zeros(1, np.int32), np.array([0, 1])), lambda rows: np.zeros((1, 384))
+        model, True, 384, TokenTable(np.zeros(1, np.int32), np.array([0, 1])), lambda rows: np.zeros((1, 384)), None
     )
     _, params, losses = trained(start, {"ids": ids, "mask": mask}, 12, **{"learning_rate": 3e-5})
     assert losses[-1] < 1e-3

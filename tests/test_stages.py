@@ -136,7 +136,7 @@ def test_what_is_fitted_in_the_second_stage_sees_triplets_and_corpus_alike(folde
         given.append(start)
         return run.stages[0].build(cfg, start)
 
-    open_stage(run, replace(run.stages[1], build=build), run.start, True, made_up=True)
+    open_stage(replace(run.stages[1], build=build), run.feeds[1], run.shared.start, True, made_up=True)
     tokens = given[0].tokens
     half = len(tokens.lengths) // 2
     triplets = read_triplets(cfg.triplets)
@@ -144,8 +144,8 @@ def test_what_is_fitted_in_the_second_stage_sees_triplets_and_corpus_alike(folde
     assert half == len(passages)
 
     def ids_of(texts: Iterable[str]) -> set[tuple[int, ...]]:
-        return set(map(tuple, run.start.tokenize(list(texts))))
+        return set(map(tuple, run.shared.start.tokenize(list(texts))))
 
     first, second = (set(map(tuple, tokens.lists(rows))) for rows in np.split(np.arange(2 * half), 2))
     assert first == ids_of(passages)
-    assert len(second) == half and second <= ids_of(run.words.train) and second != first
+    assert len(second) == half and second <= ids_of(run.shared.corpus.train) and second != first

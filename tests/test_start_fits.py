@@ -143,8 +143,8 @@ def test_a_pooler_of_several_layers_side_by_side_is_wider_than_they_are(name: st
     stage, rows = METHODS[name](cfg)[0], np.arange(8)
     method = stage.build(stage.cfg, given)
     ids, mask = tokens.padded(rows, 20, 0)
-    batch = {"ids": ids, "mask": mask, "teacher": given.answers(rows), "row": rows.astype(np.int32)}
-    batch |= {"others": given.answers(np.arange(16)).reshape(8, 2, 128), "other_rows": np.arange(16).reshape(8, 2)}
+    batch = {"ids": ids, "mask": mask, "teacher": given.embeddings(rows), "row": rows.astype(np.int32)}
+    batch |= {"others": given.embeddings(np.arange(16)).reshape(8, 2, 128), "other_rows": np.arange(16).reshape(8, 2)}
     reps = method.represent(method.params, method.frozen, batch, None)
     loss, _ = method.objective(method.params, method.frozen, reps, batch)
     assert reps["sentence"].shape == (8, 128) and np.isfinite(loss)

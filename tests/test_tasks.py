@@ -23,10 +23,11 @@ from jdistill.data.sets.tasks import Split, Task, read_task
 from jdistill.data.text.sentences import split_sentences
 from jdistill.encoder.classifier import Classifier, load_classifier, save_head
 from jdistill.evals.classify import classification_scores
+from jdistill.evals.task import task_results
 from jdistill.export import command as exporter
 from jdistill.export.check import export
 from jdistill.feeds.stage import Start
-from jdistill.feeds.task import read_labelled, task_results
+from jdistill.feeds.task import TaskFeed, read_rows
 from jdistill.methods import METHODS
 from jdistill.models import classifier_head
 from jdistill.models.classifier_head import random_head
@@ -375,8 +376,8 @@ def test_the_loss_with_a_teacher_and_rows_without_a_label() -> None:
     (stage,) = METHODS["classify"](cfg)
     rows = Split(["a", "b"], None, np.array([0, 1], np.int32))
     task = Task("mine", ("no", "yes"), rows, rows, None)
-    encoder = make_encoder(num_layers=1)
-    method = stage.build(stage.cfg, Start(encoder, False, 32, random_tokens(20), lambda rows: rows, task))
+    encoder, feed = make_encoder(num_layers=1), TaskFeed(None, task, rows, None)  # type: ignore[arg-type]
+    method = stage.build(stage.cfg, Start(encoder, False, 32, random_tokens(20), lambda rows: rows, feed))
     vectors, logits = rng.normal(size=(5, 1, 32)).astype(np.float32), rng.normal(size=(5, 2)).astype(np.float32)
     labels = np.array([1, -1, 0, -1, 1], np.int32)
     batch = {"label": labels, "logits": logits}
@@ -408,11 +409,11 @@ def test_augmented_rows_are_answered_by_the_teacher(tmp_path: Path) -> None:
     cfg.update_from_flattened_dict(
         {key: str(value) if isinstance(value, Path) else value for key, value in keys.items()}
     )
-    labelled = read_labelled(cfg)
-    assert labelled.logits is not None and labelled.rows.labels[240:].tolist() == [-1] * int(found[1])
-    texts = labelled.rows.texts[238:243]
+    _, rows, logits = read_rows(cfg)
+    assert logits is not None and rows.labels[240:].tolist() == [-1] * int(found[1])
+    texts = rows.texts[238:243]
     expected = Classifier(encoder, head, ("0", "1"), False).logits(texts)
-    assert_close(labelled.logits[238:243], expected, 64, 2 * 3)  # a layer and 2 of the head
+    assert_close(logits[238:243], expected, 64, 2 * 3)  # a layer and 2 of the head
     alone = commands.run_inside(
         commands.command("configs/bilstm_sra_task.py", tmp_path / "alone", settings(tmp_path, augment="ts"))
     )

@@ -96,11 +96,16 @@ def last_exception(log: str) -> str:
     return next((line for line in after if line and not line.startswith(" ")), "?")[:200]
 
 
+# Name of a command -> the module that runs it.
+COMMANDS = {name: f"jdistill.{name}" for name in ("main", "evaluate", "mine", "compare", "search")}
+COMMANDS |= {name: f"jdistill.{name}.command" for name in ("export", "sweep")}
+
+
 def import_all(learnt: Path) -> None:
     """Imports the commands, and what runs before have been seen to import (`learnt`, a JSON list). JAX's backend stays unmade, since
     a process that has one must not fork."""
-    for name in ("main", "export", "evaluate", "mine", "compare", "sweep", "search"):
-        importlib.import_module(f"jdistill.{name}")
+    for name in COMMANDS.values():
+        importlib.import_module(name)
     for name in json.loads(learnt.read_text()) if learnt.is_file() else []:
         with suppress(Exception):
             importlib.import_module(name)
@@ -221,7 +226,7 @@ def _child(launch: Launch, process: int, port: int, guarded: Path, part: Path) -
 
 def _command(module: str) -> int:
     """A command's exit status, as its process would have it."""
-    main = sys.modules[f"jdistill.{module}"]
+    main = sys.modules[COMMANDS[module]]
     try:
         if module in ("main", "sweep"):
             from absl import app

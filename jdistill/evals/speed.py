@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -71,3 +71,11 @@ def _pass_ms(encoder: Timed, texts: Sequence[str]) -> np.ndarray:
         encoder.encode([text], batch_size=1)
         taken[i] = 1000 * (time.perf_counter() - start)
     return taken
+
+
+def per_second(run: Callable[[], object], count: int) -> float:
+    """How many of `count` things a second, compiling left out."""
+    run()
+    began = time.perf_counter()
+    run()
+    return count / (time.perf_counter() - began)

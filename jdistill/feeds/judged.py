@@ -1,21 +1,18 @@
-"""Labelled pairs, their mined candidates and a judge's scores of them: the data of D2LLM's two stages and of its evaluation."""
+"""Labelled pairs, their mined candidates, and the judge that scores them: what D2LLM's two stages and its evaluation read."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
-from jdistill.data.batching.batches import TokenTable
-from jdistill.data.batching.packed_rows import PackedRows
 from jdistill.data.sets.candidates import (
     Candidates,
     by_query,
@@ -29,28 +26,17 @@ from jdistill.data.sets.pairs import (
     train_and_test,
     without,
 )
-from jdistill.data.sets.triplets import TripletTokens, same_texts
 from jdistill.data.text.holdout import comparable
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import peft
 from jdistill.encoder.formats.hf import names_of
-from jdistill.feeds.corpus import (
-    cache_folder,
-    evaluation_texts,
-    in_role,
-    make_batches,
-    tokens_of,
-)
 from jdistill.feeds.negatives import mined
+from jdistill.feeds.tokens import cache_folder
 from jdistill.models import lora
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.interaction import BRANCHES
-from jdistill.teachers.fill import Answered
 from jdistill.teachers.judge import Judge, judge_of
-from jdistill.teachers.judge_scores import Scores, at, logits_at
-from jdistill.train.loop import Data
-
-SAMPLE_OF_EACH = 512  # queries, and passages, of each file that a start is fitted to
+from jdistill.teachers.judge_scores import Scores, logits_at
 
 
 @dataclass(frozen=True)
@@ -71,13 +57,13 @@ class JudgedSet:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedPairs:
     """judges: by branch, one model with two instructions."""
 
     sets: tuple[JudgedSet, ...]
     judges: dict[str, Judge]
 
-    def with_model(self, model: Encoder) -> Judged:
+    def with_model(self, model: Encoder) -> JudgedPairs:
         """The same with the judge's tuned model."""
         return replace(self, judges={branch: replace(judge, model=model) for branch, judge in self.judges.items()})
 
@@ -92,9 +78,15 @@ class Judged:
             Scores(self.judges[one.branch], cache_folder(cfg)).ask(*evaluation_pairs(cfg, one))
 
 
-def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
-    """The pair files of the config, with mined candidates. model: the judge's. Raises UserError for files that cannot be read, K larger than
-    a collection, and what a Judge refuses."""
+def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str] = ()) -> JudgedPairs:
+    """The pair files of the config, with mined candidates.
+
+    Args:
+      model: the judge's.
+      evaluation_texts: which no training pair holds.
+
+    Raises: UserError for files that cannot be read, K larger than a collection, and what a Judge refuses.
+    """
     base = judge_of(
         replace(with_adapter(model, cfg.judge.adapter), dtype=cfg.teacher_dtype),
         key="config.teacher",
@@ -109,7 +101,7 @@ def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
         )
     judges = {branch: replace(base, **_settings(cfg, branch)) for branch in BRANCHES if cfg[branch]}
     sets: list[JudgedSet] = []
-    evaluation = {comparable(text) for text in evaluation_texts(cfg)}
+    evaluation = {comparable(text) for text in evaluation_texts}
     for branch in judges:
         source, key = cfg[branch], f"config.{branch}"
         pairs = read_pairs(source, key, (cfg.train_split, cfg.test_split))
@@ -141,7 +133,7 @@ def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
         name = Path(source).stem
         name = f"{name}-{branch}" if name in [one.name for one in sets] else name
         sets.append(JudgedSet(name, branch, found, train, dev, _first(test, cfg.test_pairs)))
-    return Judged(tuple(sets), judges)
+    return JudgedPairs(tuple(sets), judges)
 
 
 def with_adapter(model: Encoder, folder: str) -> Encoder:
@@ -162,40 +154,12 @@ def other_words(cfg: ConfigDict) -> list[str]:
     return [name for name in words if judge.get(name, cfg.judge[name]) != cfg.judge[name]]
 
 
-def judgement_data(cfg: ConfigDict, given: Judged) -> tuple[TokenTable, Data]:
-    """Prompts with their labels: each query's positives, and as many of its hard negatives. Batches have "ids" int32 and "mask" bool
-    [n, L], "label" float32 [n]."""
-    ids: list[list[int]] = []
-    labels: list[float] = []
-    for one in given.sets:
-        P, K, _ = one.candidates.counts
-        queries, passages = [], []
-        for i, row in enumerate(one.candidates.columns):
-            right = row[:P][row[:P] >= 0]
-            wrong = row[P : P + K][row[P : P + K] >= 0][: len(right)]
-            queries += [one.candidates.queries[i]] * (len(right) + len(wrong))
-            passages += [one.candidates.passages[j] for j in (*right, *wrong)]
-            labels += [1.0] * len(right) + [0.0] * len(wrong)
-        ids += given.judges[one.branch].prompts(queries, passages)
-    model, label = next(iter(given.judges.values())).model, np.array(labels, np.float32)
-    tokens = TokenTable(
-        np.fromiter((token for row in ids for token in row), np.int32), np.cumsum([0, *map(len, ids)]).astype(np.int64)
-    )
-
-    def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
-        ids, mask = tokens.padded(rows, width, model.config.pad_token_id)
-        return {"ids": ids, "mask": mask, "label": label[rows]}
-
-    fingerprint = digest(tokens.ids, tokens.offsets, label)
-    return tokens, Data(make_batches(cfg, tokens.lengths), rows_of, fingerprint, "judgements")
-
-
 def imitates(cfg: ConfigDict) -> bool:
     """Whether a term of the student's loss reads what the judge says."""
     return bool(cfg.loss.imitate or cfg.loss.alpha or cfg.loss.beta or cfg.loss.gamma or cfg.loss.delta)
 
 
-def pairs_to_judge(cfg: ConfigDict, given: Judged) -> dict[str, tuple[list[str], list[str]]]:
+def pairs_to_judge(cfg: ConfigDict, given: JudgedPairs) -> dict[str, tuple[list[str], list[str]]]:
     """Branch -> (queries, passages) that a run asks its judge of: the candidates, if a term of the loss imitates it, and the pairs that it
     is evaluated on."""
     found = {}
@@ -210,93 +174,6 @@ def evaluation_pairs(cfg: ConfigDict, one: JudgedSet) -> tuple[list[str], list[s
     """(queries, passages) that a student and its judge are compared on: those that choose the thresholds, and the test pairs."""
     train = drawn(one.train, cfg.threshold_pairs, seed=0)
     return train.queries + one.test.queries, train.passages + one.test.passages
-
-
-def candidate_data(cfg: ConfigDict, given: Judged, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
-    """Queries with their candidates as the student reads them, and what the judge says of each, asked first. C = P + K + I, J = P + K.
-
-    Batches hold one task each: "ids", "segments", "positions" [n, R, S], "real", "texts" [n, 1 + C] as data.packed_rows has them; "z" float32
-    [n, C]; "r" float32 [n, J, J], cosines of the judge's features; "symmetric" bool [n]. made_up: zeros for what the judge would
-    say, as also where no term of the loss imitates it.
-    """
-    parts: list[_Part] = []
-    for one in given.sets:
-        columns = one.candidates.columns
-        tokens = TripletTokens(
-            tokens_of(cfg, in_role(student, "query", cfg.query_length), one.candidates.queries),
-            tokens_of(cfg, in_role(student, "document", cfg.document_length), one.candidates.passages),
-            columns,
-            same_texts(one.candidates.queries),
-        )
-        pair_of = np.full(columns.shape, -1, np.int64)
-        pair_of[columns >= 0] = np.arange((columns >= 0).sum())
-        scores = None if made_up or not imitates(cfg) else Scores(given.judges[one.branch], cache_folder(cfg))
-        parts.append(
-            _Part(
-                PackedRows(tokens, cfg.length_multiple),
-                pair_of,
-                sum(one.candidates.counts[:2]),
-                scores.ask(*one.candidates.pairs()) if scores else None,
-                one.branch == BRANCHES[0],
-                bool(cfg.loss.gamma),
-            )
-        )
-    starts = np.cumsum([0, *(len(part.pair_of) for part in parts)])
-    group = np.repeat(np.arange(len(parts)), np.diff(starts))
-
-    def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
-        which = int(group[rows[0]])
-        return parts[which].batch(rows - starts[which], width, student.config.pad_token_id)
-
-    lengths = np.concatenate([part.packed.lengths for part in parts])  # which decide the order
-    of_sets = [
-        (
-            one.candidates.columns,
-            given.judges[one.branch].fingerprint(),
-            one.candidates.queries,
-            one.candidates.passages,
-        )
-        for one in given.sets
-    ]
-    fingerprint = digest(*(part for parts_of_set in of_sets for part in parts_of_set), lengths)
-    tokens_of_rows = np.concatenate([part.packed.text_lengths.sum(1) for part in parts])
-    batches = replace(make_batches(cfg, lengths), groups=group, tokens=tokens_of_rows)
-    per_row = 1 + parts[0].pair_of.shape[1]
-    # What is fitted to the text is to fit queries and passages of each file alike.
-    sides = [side for part in parts for side in (part.packed.tokens.anchors, part.packed.tokens.passages)]
-    sample = reduce(TokenTable.joined, (side.some(SAMPLE_OF_EACH) for side in sides))
-    return sample, Data(batches, rows_of, fingerprint, "queries", per_row)
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The rows of one file. pair_of: int64 [N, C], the number of each candidate's pair in `judged`; -1: no candidate. features: whether r
-    is asked for."""
-
-    packed: PackedRows
-    pair_of: np.ndarray
-    near: int
-    judged: Answered | None
-    symmetric: bool
-    features: bool
-
-    @cached_property
-    def z(self) -> np.ndarray:
-        """float32 [N, C], 0 where there is no candidate."""
-        found = np.zeros(self.pair_of.shape, np.float32)
-        if self.judged is not None:
-            found[self.pair_of >= 0] = logits_at(self.judged)
-        return found
-
-    def batch(self, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
-        r = np.zeros((len(rows), self.near, self.near), np.float32)
-        if self.judged is not None and self.features:
-            there = self.pair_of[rows, : self.near]
-            y = at(self.judged, np.maximum(there, 0).ravel())[1].astype(np.float32).reshape(*there.shape, -1)
-            y /= np.maximum(np.linalg.norm(y, axis=-1, keepdims=True), 1e-12)
-            r = y @ y.transpose(0, 2, 1)
-        about = {"z": self.z[rows], "r": r, "symmetric": np.full(len(rows), self.symmetric)}
-        return self.packed.padded(rows, width, pad_id) | about
 
 
 def _settings(cfg: ConfigDict, branch: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from jdistill.core import sharding
 from jdistill.core.digest import digest
 from jdistill.data.sets.candidates import Queries, in_turn
 from jdistill.encoder import loading
-from jdistill.feeds.corpus import cache_folder
+from jdistill.feeds.tokens import cache_folder
 from jdistill.retrieval.bm25 import bm25_search
 from jdistill.retrieval.dense import dense_search
 from jdistill.retrieval.mining import Rules, mine, read_mined, scored_by

@@ -1,7 +1,8 @@
-"""The data of a stage on a labelled task: tokens of one or two texts a row, labels, and a fine-tuned teacher's logits."""
+"""A labelled task: one or two texts a row, labels, and a fine-tuned teacher's logits."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,42 +14,80 @@ from jdistill.core import sharding
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
+from jdistill.core.types import Tree
 from jdistill.data.batching.batches import TokenTable, check_rows
 from jdistill.data.sets.task_augment import task_variants
 from jdistill.data.sets.tasks import Split, Task, read_task
-from jdistill.encoder.classifier import Classifier, load_classifier
+from jdistill.encoder.classifier import Classifier, load_classifier, save_head
 from jdistill.encoder.encoder import Encoder
-from jdistill.evals.classify import classification_scores
-from jdistill.feeds.corpus import cache_folder, make_batches, tokens_of
+from jdistill.evals.task import task_results, task_scores
+from jdistill.feeds.feed import Feed
+from jdistill.feeds.shared import Shared
+from jdistill.feeds.tokens import cache_folder, make_batches, tokens_of
 from jdistill.teachers.cache import AnswerCache, whole
 from jdistill.teachers.fill import ask
 from jdistill.train.loop import Data
+from jdistill.train.method import Method
 
 UNKNOWN = -1  # the label of a row that has none
 BETWEEN = "\x1f"  # the two texts of a pair in a cache's key
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """A task, and the logits float32 [N, C] of its rows by a teacher that was fine-tuned on it; None without one.
+class LabelledTask:
+    """cfg.task of cfg.task_dir. It needs no text."""
 
-    rows: the training rows, and after them augmented ones, whose label is UNKNOWN.
+    scored = True
+
+    def reads_text(self, there_is: bool) -> bool:
+        return False
+
+    def read(self, shared: Shared) -> Feed:
+        return TaskFeed(shared, *read_rows(shared.cfg))
+
+
+@dataclass(frozen=True)
+class TaskFeed(Feed):
+    """A row is a text or a pair with its label.
+
+    Args:
+      rows: the training rows, and after them augmented ones, whose label is UNKNOWN.
+      logits: of the rows, by a teacher that was fine-tuned on the task, float32 [N, C]; None without one.
     """
 
     task: Task
     rows: Split
-    logits: np.ndarray | None = None
+    logits: np.ndarray | None
+
+    def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
+        return task_batches(cfg, self.rows, self.logits, student)
+
+    def dev_score(self, cfg: ConfigDict, method: Method) -> Callable[[Tree], dict[str, float]]:
+        """The metrics of the classifier on the dev split, and their mean."""
+
+        def score(params: Tree) -> dict[str, float]:
+            metrics = task_scores(self.task, method.trained(params), params["head"], self.task.dev)
+            return metrics | {"score": float(np.mean(list(metrics.values())))}
+
+        return score
+
+    def save(self, cfg: ConfigDict, student: Encoder, params: Tree, folder: Path) -> dict[str, float]:
+        save_head(Classifier(student, params["head"], self.task.labels, self.task.pairs), folder)
+        return {}
+
+    def results(self, cfg: ConfigDict, student: Encoder, params: Tree) -> dict[str, Any]:
+        return {"task": task_results(self.task, student, params["head"])}
 
 
-def read_labelled(cfg: ConfigDict) -> Labelled:
-    """cfg.task from cfg.task_dir, and what the classifier cfg.kd says of its training rows, asked once and kept."""
+def read_rows(cfg: ConfigDict) -> tuple[Task, Split, np.ndarray | None]:
+    """cfg.task from cfg.task_dir, its training rows, and what the classifier cfg.kd says of them, asked once and kept (TaskFeed)."""
     task = read_task(cfg.task, cfg.task_dir, cfg.split_seed, cfg.label_fraction)
     if not cfg.kd:
         if cfg.augment:
             raise UserError(
                 f"--config.augment={cfg.augment}: variants have no label, and --config.kd names no teacher to answer them"
             )
-        return Labelled(task, task.train)
+        return task, task.train, None
     exported = Path(cfg.kd) / "export"
     teacher = load_classifier(str(exported) if exported.is_dir() else cfg.kd, key="config.kd")
     if teacher.pairs != task.pairs:
@@ -61,7 +100,7 @@ def read_labelled(cfg: ConfigDict) -> Labelled:
             f"--config.kd={cfg.kd} tells {teacher.labels} apart, and the task {task.name} has {task.labels}"
         )
     rows = augmented(task.train, cfg) if cfg.augment else task.train
-    return Labelled(task, rows, teacher_logits(teacher, rows, cache_folder(cfg)))
+    return task, rows, teacher_logits(teacher, rows, cache_folder(cfg))
 
 
 def augmented(train: Split, cfg: ConfigDict) -> Split:
@@ -96,13 +135,12 @@ def teacher_logits(teacher: Classifier, split: Split, folder: Path) -> np.ndarra
     return ask(cache, keys, whole(answer), "the fine-tuned teacher's logits").read()
 
 
-def labelled_data(cfg: ConfigDict, given: Labelled, student: Encoder) -> tuple[TokenTable, Data]:
+def task_batches(cfg: ConfigDict, train: Split, logits: np.ndarray | None, student: Encoder) -> tuple[TokenTable, Data]:
     """The first texts' tokens, and batches with "ids" and "mask" [n, T, L], "label" int32 [n] (UNKNOWN: none), and, with a teacher,
     "logits"."""
-    train = given.rows
     tables = [tokens_of(cfg, student, side) for side in (train.texts, train.others) if side is not None]
     check_rows(labels=len(train.labels), **{f"side_{i}": len(table.lengths) for i, table in enumerate(tables)})
-    check_rows(labels=len(train.labels), logits=len(train.labels if given.logits is None else given.logits))
+    check_rows(labels=len(train.labels), logits=len(train.labels if logits is None else logits))
     lengths = np.max([table.lengths for table in tables], axis=0)
     fingerprint = digest(train.labels, train.texts, train.others or [])
 
@@ -113,26 +151,6 @@ def labelled_data(cfg: ConfigDict, given: Labelled, student: Encoder) -> tuple[T
             "mask": np.stack([mask for _, mask in sides], axis=1),
             "label": train.labels[rows],
         }
-        return batch if given.logits is None else batch | {"logits": given.logits[rows]}
+        return batch if logits is None else batch | {"logits": logits[rows]}
 
     return tables[0], Data(make_batches(cfg, lengths), rows_of, fingerprint, "labelled rows", len(tables))
-
-
-def task_scores(task: Task, student: Encoder, head: dict[str, Any], rows: Split) -> dict[str, float]:
-    """The task's metrics on some of its rows, in percent."""
-    model = Classifier(student, head, task.labels, task.pairs)
-    return classification_scores(rows.labels, model.logits(rows.texts, rows.others).argmax(1), task.metrics)
-
-
-def task_results(task: Task, student: Encoder, head: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The task's name -> its metrics on test, or on dev where there is no test, with "split", which of them that is, "dev", the metrics
-    there, and "rows" of each split; NAME-mm -> the same of MNLI's mismatched rows."""
-    dev = task_scores(task, student, head, task.dev)
-    test = task_scores(task, student, head, task.test) if task.test else dev
-    rows = {"train": len(task.train), "dev": len(task.dev)} | ({"test": len(task.test)} if task.test else {})
-    found: dict[str, dict[str, Any]] = {}
-    found[task.name] = test | {"split": "test" if task.test else "dev", "dev": dev, "rows": rows}
-    if task.other_dev is not None:
-        other = task_scores(task, student, head, task.other_dev)
-        found[f"{task.name}-mm"] = other | {"split": "dev", "dev": other, "rows": rows | {"dev": len(task.other_dev)}}
-    return found

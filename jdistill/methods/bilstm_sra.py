@@ -13,6 +13,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
+from jdistill.feeds.texts import Texts
 from jdistill.losses.embedding import mse, pair_cosines, unit
 from jdistill.students.bilstm import check_bilstm, make_bilstm, make_tokenizer
 from jdistill.students.transformer import representer
@@ -28,7 +29,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         raise UserError(f"--config.student.over_time={cfg.student.over_time!r} is not one of {', '.join(OVER_TIME)}")
     if cfg.loss.target not in TARGETS:
         raise UserError(f"--config.loss.target={cfg.loss.target!r} is not one of {', '.join(TARGETS)}")
-    return (Stage("distil", "texts", cfg, build, tokenizer=lambda start: make_tokenizer(cfg, start), fits=fits),)
+    return (Stage("distil", Texts(), cfg, build, tokenizer=lambda start: make_tokenizer(cfg, start), fits=fits),)
 
 
 def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:

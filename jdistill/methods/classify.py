@@ -7,6 +7,8 @@ Knowledge from BERT into Simple Neural Networks", eq. 3).
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +19,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
+from jdistill.feeds.task import LabelledTask, TaskFeed
 from jdistill.losses.embedding import mse
 from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.classifier_head import logits, random_head
@@ -37,20 +40,12 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     if not 0 <= cfg.loss.hard <= 1:
         raise UserError(f"--config.loss.hard={cfg.loss.hard} must lie in 0..1")
     whole = ConfigDict(cfg.to_dict() | {"student": cfg.scratch.to_dict()})
-    from_scratch = cfg.student == SCRATCH
-    if from_scratch:
-        return (
-            Stage(
-                "task",
-                "labelled",
-                whole,
-                build_from_scratch,
-                teacher=False,
-                tokenizer=lambda start: make_tokenizer(whole, start),
-                fits=fits_from_scratch,
-            ),
-        )
-    return (Stage("task", "labelled", whole, build, teacher=False, fits=fits),)
+    if cfg.student == SCRATCH:
+        own = partial(make_tokenizer, whole)
+        return (Stage("task", LabelledTask(), whole, build_from_scratch, own, fits=fits_from_scratch),)
+    exported = Path(cfg.student) / "export"  # where it is a run's folder
+    source = str(exported) if exported.is_dir() else cfg.student
+    return (Stage("task", LabelledTask(), whole, build, fits=fits, student=source),)
 
 
 def fits_from_scratch(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:
@@ -63,24 +58,23 @@ def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) 
     check_pooler(start, start.config.num_layers)
 
 
-def build_from_scratch(cfg: ConfigDict, given: Start) -> Method:
+def build_from_scratch(cfg: ConfigDict, given: Start[TaskFeed]) -> Method:
     """The same architecture and the same word vectors as a distilled student's at its start."""
     return build(
         cfg, dataclasses.replace(given, encoder=make_bilstm(cfg, given.encoder, given.tokens, given.teacher_width))
     )
 
 
-def build(cfg: ConfigDict, given: Start) -> Method:
+def build(cfg: ConfigDict, given: Start[TaskFeed]) -> Method:
     """The classifier reads what the encoder pools: its projections and normalisation are left behind."""
-    assert given.task is not None
     config = given.encoder.config
     if isinstance(config, BilstmConfig):
         config = dataclasses.replace(config, dropout=cfg.student.dropout)
     else:
         config = dataclasses.replace(config, hidden_dropout=cfg.student.dropout, attention_dropout=cfg.student.dropout)
     student = dataclasses.replace(given.encoder, config=config, dense=(), dense_activations=(), normalize=False)
-    texts, rng = 2 if given.task.pairs else 1, np.random.default_rng([cfg.seed, 4])
-    head = random_head(student.dim, texts, cfg.head_size, len(given.task.labels), rng)
+    texts, rng = 2 if given.feed.task.pairs else 1, np.random.default_rng([cfg.seed, 4])
+    head = random_head(student.dim, texts, cfg.head_size, len(given.feed.task.labels), rng)
     represent_texts = representer(student, cfg.dtype)
 
     def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:

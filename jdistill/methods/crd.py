@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.feeds.stage import Stage, Start
+from jdistill.feeds.texts import Texts
 from jdistill.losses.embedding import HIGHEST, unit
 from jdistill.methods import finetune
 from jdistill.students.transformer import make_student, representer
@@ -28,7 +29,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         raise UserError("--config.loss.buffer_per_text must be positive: CRD's negatives come from the buffer")
     if cfg.batch_size < 2:
         raise UserError("--config.batch_size=1: CRD contrasts a text with others of its batch, so it needs at least 2")
-    return (Stage("distil", "texts", cfg, build, cfg.loss.buffer_per_text, fits=finetune.fits), *finetune.stages(cfg))
+    return (Stage("distil", Texts(cfg.loss.buffer_per_text), cfg, build, fits=finetune.fits), *finetune.stages(cfg))
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:

@@ -18,6 +18,8 @@ from ml_collections import ConfigDict
 from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.candidates import ScoredCandidates
+from jdistill.feeds.judge_tuning import JudgeTuning, TuningFeed
 from jdistill.feeds.stage import Stage, Start
 from jdistill.losses.embedding import over_row_blocks
 from jdistill.losses.imitation import (
@@ -67,7 +69,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     if cfg.interaction != "cosine" and cfg.iem_size < least:
         raise UserError(f"--config.iem_size={cfg.iem_size}: the interaction module needs a width of {least} or more")
     scalars(cfg.loss, "temperature")
-    distil = Stage("distil", "candidates", cfg, build, teacher=False, fits=fits)
+    distil = Stage("distil", ScoredCandidates(), cfg, build, fits=fits)
     if not cfg.tune.epochs and not cfg.tune.max_steps:
         return (distil,)
     if cfg.judge.adapter:  # what tuning wrote would fit the model with that adapter in it, and no other
@@ -76,7 +78,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         )
     changed = cfg.copy_and_resolve_references()
     changed.update(cfg.tune)
-    return Stage("tune", "judgements", changed, build_judge, teacher=False, trains="judge"), distil
+    return Stage("tune", JudgeTuning(), changed, build_judge, trains="judge"), distil
 
 
 def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:
@@ -86,10 +88,9 @@ def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) 
         lora.paths(start.params, cfg.lora.paths)
 
 
-def build_judge(cfg: ConfigDict, given: Start) -> Method:
+def build_judge(cfg: ConfigDict, given: Start[TuningFeed]) -> Method:
     """Appendix D: low-rank adapters on the judge, cross entropy of its yes and no."""
-    assert given.judge is not None
-    judge = given.judge
+    judge = given.feed.judge
     model = judge.model
     adapters = lora.start(model.params, cfg.lora.paths, cfg.lora.rank, np.random.default_rng([cfg.seed, 5]))
     frozen = {"base": model.params, "answers": judge.answer_rows}

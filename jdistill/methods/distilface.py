@@ -15,6 +15,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
+from jdistill.feeds.texts import Texts
 from jdistill.losses import embedding
 from jdistill.losses.embedding import HIGHEST, info_nce
 from jdistill.students.shape import check_student
@@ -40,7 +41,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         )
     # Without a teacher "agreement with the teacher" is agreement with the untuned start, which must not choose.
     teaches = bool(cfg.loss.distil)
-    return (Stage("contrast", "texts", cfg, build, teacher=teaches, fits=fits),)
+    return (Stage("contrast", Texts(with_teacher=teaches), cfg, build, fits=fits),)
 
 
 def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:

@@ -17,6 +17,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
+from jdistill.feeds.triplets import LabelledTriplets
 from jdistill.losses.embedding import info_nce
 from jdistill.methods import information
 from jdistill.models.pooling import POOLERS
@@ -43,7 +44,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         raise UserError(
             f"--config.projection_start={cfg.projection_start!r} is not one of {', '.join(PROJECTION_STARTS)}"
         )
-    return (Stage("finetune", "triplets", changed, build),)
+    return (Stage("finetune", LabelledTriplets(), changed, build),)
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:

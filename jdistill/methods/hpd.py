@@ -15,6 +15,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
+from jdistill.feeds.texts import Texts
 from jdistill.losses import embedding
 from jdistill.methods import finetune
 from jdistill.students.shape import check_student
@@ -27,7 +28,7 @@ SAMPLE_TEXTS = 20_000  # texts whose teacher vectors the PCA is fitted to
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     tuned = cfg.copy_and_resolve_references()
     tuned.output_dim = 0  # the projection is there already
-    return (Stage("distil", "texts", cfg, build, fits=fits), *finetune.stages(tuned))
+    return (Stage("distil", Texts(), cfg, build, fits=fits), *finetune.stages(tuned))
 
 
 def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:
@@ -48,7 +49,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     _check_width(d, T)
     rng = np.random.default_rng([cfg.seed, 2])
     rows = np.sort(rng.permutation(len(given.tokens.lengths))[:SAMPLE_TEXTS])
-    t_NxT = given.answers(rows).astype(np.float64)
+    t_NxT = given.embeddings(rows).astype(np.float64)
     # About zero, not about the mean: the student has no bias to put a mean back, and cosines are of the vectors.
     axes_dxT = np.linalg.svd(t_NxT.T @ t_NxT)[2][:d]
     # An axis' sign is arbitrary; fixed, a run that resumes on another machine keeps its target.

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.feeds.stage import Stage, Start
+from jdistill.feeds.texts import Texts
 from jdistill.losses.embedding import HIGHEST, info_nce
 from jdistill.methods import finetune, information
 from jdistill.students.transformer import make_student, representer, to_teacher
@@ -28,7 +29,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     information.check(cfg, cfg.batch_size)
     if cfg.loss.similarity not in SIMILARITIES:
         raise UserError(f"--config.loss.similarity={cfg.loss.similarity!r} is not one of {', '.join(SIMILARITIES)}")
-    return (Stage("distil", "texts", cfg, build, fits=finetune.fits), *finetune.stages(cfg))
+    return (Stage("distil", Texts(), cfg, build, fits=finetune.fits), *finetune.stages(cfg))
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:

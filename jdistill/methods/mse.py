@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from jdistill.core.types import Array, Tree
 from jdistill.feeds.stage import Stage, Start
+from jdistill.feeds.texts import Texts
 from jdistill.losses import embedding
 from jdistill.methods import finetune
 from jdistill.students.transformer import make_student, representer, to_teacher
@@ -15,7 +16,7 @@ from jdistill.train.method import Method
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
-    return (Stage("distil", "texts", cfg, build, fits=finetune.fits), *finetune.stages(cfg))
+    return (Stage("distil", Texts(), cfg, build, fits=finetune.fits), *finetune.stages(cfg))
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:

@@ -18,6 +18,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
+from jdistill.feeds.texts import Texts
 from jdistill.losses import embedding
 from jdistill.models.bert import BertConfig, embedding_output
 from jdistill.models.pooling import pool
@@ -31,7 +32,7 @@ TOKEN_LOSSES = ("block", "table", "none")
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
-    return (Stage("distil", "texts", cfg, build, fits=fits),)
+    return (Stage("distil", Texts(), cfg, build, fits=fits),)
 
 
 def build(cfg: ConfigDict, given: Start) -> Method:

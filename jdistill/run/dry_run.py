@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,9 +12,10 @@ from ml_collections import ConfigDict
 
 from jdistill.core import sharding
 from jdistill.core.progress import clock
-from jdistill.feeds.corpus import Corpus, cache_folder
-from jdistill.feeds.judged import Judged, pairs_to_judge
+from jdistill.evals.speed import per_second
+from jdistill.feeds.feed import Feed
 from jdistill.feeds.stage import Stage
+from jdistill.feeds.tokens import cache_folder
 from jdistill.teachers.embeddings import Teacher
 from jdistill.train.loop import Data, total_steps
 from jdistill.train.method import Method
@@ -28,13 +28,12 @@ from jdistill.train.step import (
 )
 
 TIMED_STEPS = 3  # of each of the two commonest widths
-TIMED_TEXTS, TIMED_PAIRS = 256, 64  # that a teacher answers, that a judge scores
+TIMED_TEXTS = 256  # that a teacher answers
 
 
-def describe(
-    stage: Stage, method: Method, data: Data, teacher: Teacher, corpus: Corpus, judged: Judged | None = None
-) -> str:
-    """A stage's plan as lines of text. judged: of a stage that asks a judge. Compiles and runs a few steps; writes nothing."""
+def describe(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
+    """A stage's plan as lines of text. Compiles and runs a few steps; writes nothing."""
+    teacher, corpus = feed.shared.teacher, feed.shared.corpus
     cfg, batches = stage.cfg, data.batches
     steps = total_steps(cfg, batches.steps_per_epoch)
     per_token, memory = _measure(cfg, method, data)
@@ -43,7 +42,7 @@ def describe(
             [width * cfg.batch_size for width, _ in (batches.at(i) for i in range(min(steps, batches.steps_per_epoch)))]
         )
     )
-    asked = (corpus.train if stage.teacher else []) + corpus.held_out
+    asked = (corpus.train if feed.learns_from_teacher else []) + corpus.held_out
     missing = int((teacher.cache(cache_folder(cfg)).rows(asked) < 0).sum())
     checkpoint = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
     answers = missing * (4 * teacher.width + 16)
@@ -74,7 +73,7 @@ def describe(
             f"{answers / 2**20:,.0f} MiB of teacher answers, "
             f"{(cfg.keep_last + 1) * checkpoint / 2**20:,.0f} MiB of checkpoints; {free / 2**30:,.0f} GiB free",
         ),
-        _of_judge(cfg, judged) if judged else _of_teacher(teacher, corpus.train, missing),
+        feed.plan(cfg) or _of_teacher(teacher, corpus.train, missing),
         (
             "training",
             f"about {clock(steps * step_tokens * per_token)} at {cfg.batch_size / (step_tokens * per_token):,.0f} {data.unit}/s",
@@ -117,23 +116,5 @@ def _of_teacher(teacher: Teacher, texts: list[str], missing: int) -> tuple[str, 
     about = ""
     if missing and teacher.encoder is not None:
         some = texts[:TIMED_TEXTS]
-        about = f", about {clock(missing / _rate(lambda: teacher.answer(some), len(some)))}"
+        about = f", about {clock(missing / per_second(lambda: teacher.answer(some), len(some)))}"
     return "teacher", f"{missing:,} texts to answer{about}"
-
-
-def _of_judge(cfg: ConfigDict, judged: Judged) -> tuple[str, str]:
-    """All pairs, since which of them a judge that is yet to be tuned has answered cannot be known."""
-    pairs = pairs_to_judge(cfg, judged)
-    branch, (queries, passages) = max(pairs.items(), key=lambda item: len(item[1][0]))
-    few = queries[:TIMED_PAIRS], passages[:TIMED_PAIRS]
-    rate = _rate(lambda: judged.judges[branch].score(*few), len(few[0]))
-    count = sum(len(one) for one, _ in pairs.values())
-    return "judge", f"{count:,} pairs to score, less those that are kept, about {clock(count / rate)} for all"
-
-
-def _rate(run: Callable[[], object], count: int) -> float:
-    """How many of `count` things a second, compiling left out."""
-    run()
-    began = time.perf_counter()
-    run()
-    return count / (time.perf_counter() - began)

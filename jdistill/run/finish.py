@@ -12,20 +12,13 @@ from jdistill.core import files, sharding
 from jdistill.core.errors import UserError
 from jdistill.core.progress import clock, log
 from jdistill.encoder import loading
-from jdistill.encoder.classifier import Classifier, save_head
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals import agreement, speed
 from jdistill.evals.collapse import SAMPLE, check_vectors
 from jdistill.evals.suite import evaluate
 from jdistill.export.card import write_card
 from jdistill.export.check import export
-from jdistill.export.interaction import save_interaction
-from jdistill.feeds.held_out_questions import evaluate_questions
-from jdistill.feeds.judged_pairs import evaluate_judged
-from jdistill.feeds.task import task_results
 from jdistill.models.bilstm import BilstmConfig
-from jdistill.models.interaction import interaction_of
 from jdistill.report.command import write_report
 from jdistill.retrieval import index
 from jdistill.run.completeness import (
@@ -34,7 +27,7 @@ from jdistill.run.completeness import (
     read_results,
     vouch,
 )
-from jdistill.run.stages import Run, Trained, passages
+from jdistill.run.stages import Run, Trained
 
 
 def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
@@ -47,12 +40,9 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
     if "export" in lacks:
         export_trained(run, trained, workdir)
     model = loading.load(str(export_dir))
-    scorer = None
-    if trained.judged is not None:
-        scorer = PairScorer(model, trained.params.get("iem"), interaction_of(cfg))
     results = None if "results" in lacks else read_results(workdir)
     if results is None:
-        results = figures(run, trained, model, scorer, workdir, command)
+        results = figures(run, trained, model, workdir, command)
     if "index" in lacks:
         write_index(run, trained, model, workdir / "index")
     with files.adding_to(export_dir, "export"):
@@ -66,27 +56,18 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
 
 def export_trained(run: Run, trained: Trained, workdir: Path) -> None:
     """Exports the student, with what was trained beside it."""
-    student, params = trained.student, trained.params
 
     def add(folder: Path) -> dict[str, float]:
-        checks = {}
-        if run.labelled is not None and "head" in params:
-            task = run.labelled.task
-            save_head(Classifier(student, params["head"], task.labels, task.pairs), folder)
-        if trained.judged is not None:
-            of_logits = save_interaction(PairScorer(student, params.get("iem"), interaction_of(run.cfg)), folder)
-            checks = {} if of_logits is None else {"logits": of_logits}
+        checks = trained.feed.save(run.cfg, trained.student, trained.params, folder)
         write_card(workdir, folder, results={})  # which the figures are added to
         return checks
 
-    export(student, workdir / "export", run.cfg.onnx, [add], in_run=True)
+    export(trained.student, workdir / "export", run.cfg.onnx, [add], in_run=True)
 
 
-def figures(
-    run: Run, trained: Trained, model: Encoder, scorer: PairScorer | None, workdir: Path, command: str
-) -> dict[str, Any]:
+def figures(run: Run, trained: Trained, model: Encoder, workdir: Path, command: str) -> dict[str, Any]:
     """What results.json holds. model: the exported student."""
-    cfg, teacher, words, stages = run.cfg, run.teacher, run.words, trained.stages
+    cfg, teacher, corpus, stages = run.cfg, run.shared.teacher, run.shared.corpus, trained.stages
     sealed = files.read_seal(workdir / "export", "export") or {}
     results: dict[str, Any] = {
         "command": command,
@@ -96,12 +77,13 @@ def figures(
             **{what: sum(stage[what] for stage in stages) for what in ("seconds", "steps", "sentences")},
             "stages": stages,
             "devices": sharding.describe(),
-            "texts": len(words.train),
-            "removed_evaluation_texts": words.removed,
+            "texts": len(corpus.train),
+            "removed_evaluation_texts": corpus.removed,
         },
     }
     sets = {"senteval": cfg.senteval, "beir": cfg.beir, "pairs": cfg.dev_pairs}
     search = {"index": cfg.index, "index_effort": cfg.index_effort}
+    scorer = trained.feed.pair_scorer(cfg, model, trained.params)
     results |= evaluate(model, **sets, **search, scorer=scorer)
     if teacher.encoder is not None:
         results["teacher"] = {
@@ -112,26 +94,19 @@ def figures(
         if cfg.evaluate_teacher and any(sets.values()):
             of_teacher = evaluate(teacher.encoder, **sets, **search)
             results |= {f"teacher_{name}": value for name, value in of_teacher.items()}
-    if run.labelled is not None and "head" in trained.params:
-        results["task"] = task_results(run.labelled.task, model, trained.params["head"])
-    if trained.judged is not None and scorer is not None:
-        results["pairs"] = evaluate_judged(cfg, trained.judged, scorer)
-        results["questions"] = evaluate_questions(trained.judged, scorer, cfg.rescore)
-        if cfg.beir:
-            by_scorer = evaluate(model, beir=cfg.beir, **search, scorer=scorer, rescore=cfg.rescore)
-            results["retrieval_rescored"] = by_scorer["retrieval"]
-    if words.held_out:
+    results |= trained.feed.results(cfg, model, trained.params)
+    if corpus.held_out:
         results |= beside_teacher(run, model)
         if isinstance(model.config, BilstmConfig):
-            results["student"]["unknown_tokens"] = unknown_tokens(model, words.held_out)
+            results["student"]["unknown_tokens"] = unknown_tokens(model, corpus.held_out)
     return results
 
 
 def beside_teacher(run: Run, model: Encoder) -> dict[str, Any]:
     """The student's agreement with its teacher on the held-out texts, over how many directions its vectors spread, and its speed."""
-    held_out, teacher = run.words.held_out, run.teacher.encoder
+    held_out, teacher = run.shared.corpus.held_out, run.shared.teacher.encoder
     vectors = model.encode(held_out)
-    results: dict[str, Any] = {"agreement": agreement.agreement(vectors, run.answers.held_out())}
+    results: dict[str, Any] = {"agreement": agreement.agreement(vectors, run.shared.embeddings.held_out())}
     try:
         results["effective_rank"] = check_vectors(vectors[:SAMPLE], "the student")
     except UserError as error:  # it is trained: said, and kept beside its figures
@@ -146,10 +121,10 @@ def beside_teacher(run: Run, model: Encoder) -> dict[str, Any]:
 def write_index(run: Run, trained: Trained, model: Encoder, folder: Path) -> None:
     """The FAISS index of the run's texts, that jdistill.search answers from."""
     cfg = run.cfg
-    found = run.words.train + run.words.held_out or passages(trained.judged)
-    texts = found[: cfg.index_texts]
-    if len(texts) < len(found):
-        log.info("the index holds the first %d of %d texts (--config.index_texts)", len(texts), len(found))
+    whole = trained.feed.index_texts()
+    texts = whole[: cfg.index_texts]
+    if len(texts) < len(whole):
+        log.info("the index holds the first %d of %d texts (--config.index_texts)", len(texts), len(whole))
     vectors = model.encode(texts, prompt=model.prompt_for("document"), show_progress=True)
     settings = {key: cfg[key] for key in OF_INDEX}
     index.build(vectors, cfg.index, cfg.index_effort).save(folder, texts, model.fingerprint(), **settings)

@@ -14,7 +14,7 @@ from jdistill.config.keys import check_config
 from jdistill.core.errors import UserError
 from jdistill.core.files import flat
 from jdistill.models.pooling import known
-from jdistill.run.stages import has_own_score, stages_of
+from jdistill.run.stages import stages_of
 from jdistill.train.optimizer import make_optimizer
 
 Space = dict[str, BaseDistribution]
@@ -65,7 +65,7 @@ def check_space(cfg: ConfigDict, space: Space) -> None:
             for stage in stages:
                 make_optimizer(stage.cfg, 1)
                 known(stage.cfg.pooling or "mean")
-            if not (one.dev_pairs or has_own_score(stages[-1])):
+            if not (one.dev_pairs or stages[-1].data.scored):
                 raise UserError("a sweep compares dev scores, and this method has none without --config.dev_pairs")
 
 

@@ -1,0 +1,83 @@
+"""What a kind of training data is: an object that brings its batches, its dev score, what it saves and what it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ml_collections import ConfigDict
+
+from jdistill.core.types import Tree
+from jdistill.data.batching.batches import TokenTable
+from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.pair_scorer import PairScorer
+from jdistill.feeds.dev_score import encoder_score
+from jdistill.feeds.shared import Shared
+from jdistill.train.loop import Data
+from jdistill.train.method import Method
+
+
+class Kind(Protocol):
+    """A kind of training data as a stage names it: what is known of it before anything is read."""
+
+    @property
+    def scored(self) -> bool:
+        """Whether its checkpoints have a dev score without cfg.dev_pairs."""
+
+    def reads_text(self, there_is: bool) -> bool:
+        """Whether it reads the run's corpus. there_is: whether the config names text, or the teacher brings its own."""
+
+    def read(self, shared: Shared) -> Feed:
+        """Reads the data. Raises UserError for what is not there or does not fit, before anything is trained."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Training data of one kind, read. A feed overrides what its kind has; `cfg` is always that of the stage."""
+
+    shared: Shared
+    learns_from_teacher = False  # whether its batches hold the teacher's embeddings
+
+    def begin(self, before: Feed | None) -> Feed:
+        """This feed as its stage begins. before: that of the stage before, as it ended."""
+        return self
+
+    def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
+        """The tokens that a student's start is fitted to, and the batches. made_up: nobody is asked; answers are random or zero."""
+        raise NotImplementedError
+
+    def dev_score(self, cfg: ConfigDict, method: Method) -> Callable[[Tree], dict[str, float]]:
+        """Parameters -> dev figures; "score" among them chooses the best checkpoint. All processes of a run call it together."""
+        of_encoder = encoder_score(
+            cfg, self.shared.corpus, self.shared.embeddings, by_agreement=self.learns_from_teacher
+        )
+        return lambda params: of_encoder(method.trained(params))
+
+    def after(self, cfg: ConfigDict, method: Method, params: Tree, folder: Path) -> Feed:
+        """This feed as its stage leaves it; saves in the stage's folder what is no part of the student."""
+        return self
+
+    def plan(self, cfg: ConfigDict) -> tuple[str, str] | None:
+        """Of a dry run: whom it asks, and how long for; None: the teacher alone."""
+        return None
+
+    def ask_for_results(self, cfg: ConfigDict) -> None:
+        """Asks for what `results` reads; all processes of a run call it together."""
+
+    def index_texts(self) -> list[str]:
+        """The texts of the run's search index."""
+        return self.shared.corpus.train + self.shared.corpus.held_out
+
+    def pair_scorer(self, cfg: ConfigDict, student: Encoder, params: Tree) -> PairScorer | None:
+        """What scores pairs by more than the student's vectors; None where nothing does."""
+        return None
+
+    def save(self, cfg: ConfigDict, student: Encoder, params: Tree, folder: Path) -> dict[str, float]:
+        """Adds what was trained beside the student to its export; returns checks: name -> max abs difference from Flax."""
+        return {}
+
+    def results(self, cfg: ConfigDict, student: Encoder, params: Tree) -> dict[str, Any]:
+        """Figures of its own for results.json. student: as it was exported."""
+        return {}

@@ -1,0 +1,95 @@
+"""A corpus with its teacher's embeddings: the data of distillation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.data.batching.batches import TokenTable, check_rows
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.corpus import Corpus
+from jdistill.feeds.feed import Feed
+from jdistill.feeds.shared import Shared
+from jdistill.feeds.tokens import make_batches, tokens_of
+from jdistill.train.loop import Data
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Args:
+    num_extra: teacher embeddings of other texts per row, drawn anew at each step; 0 for none.
+    with_teacher: whether the method learns from the teacher's embeddings. Without, agreement with the teacher does not choose
+      the best checkpoint.
+    """
+
+    num_extra: int = 0
+    with_teacher: bool = True
+
+    @property
+    def scored(self) -> bool:
+        return self.with_teacher
+
+    def reads_text(self, there_is: bool) -> bool:
+        return True
+
+    def read(self, shared: Shared) -> Feed:
+        return TextFeed(shared, self.num_extra, self.with_teacher)
+
+
+@dataclass(frozen=True)
+class TextFeed(Feed):
+    """A row is a text of the corpus. Fields as in Texts."""
+
+    num_extra: int
+    learns_from_teacher: bool
+
+    def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
+        tokens = tokens_of(cfg, student, self.shared.corpus.train)
+        embeddings = self.shared.random_embeddings if made_up else self.shared.embeddings.train
+        of_teacher = embeddings if self.learns_from_teacher else None
+        return tokens, text_batches(
+            cfg, self.shared.corpus, tokens, of_teacher, student.config.pad_token_id, self.num_extra
+        )
+
+
+def text_batches(
+    cfg: ConfigDict,
+    corpus: Corpus,
+    tokens: TokenTable,
+    embeddings: Callable[[np.ndarray], np.ndarray] | None,
+    pad_id: int,
+    num_extra: int = 0,
+) -> Data:
+    """Batches of the corpus, each with its teacher embeddings.
+
+    Args:
+      embeddings: rows int64 [n] -> teacher embeddings float32 [n, D]; None for a method that has no teacher.
+      num_extra: teacher embeddings of other texts per row, drawn by (seed, step, row); 0 for none.
+
+    Returns: Data of {"ids": int32 [n, L], "mask": bool [n, L], "teacher": float32 [n, D]}; with extra ones "others" float32
+      [n, num_extra, D], and which texts those are: "row" int32 [n], "other_rows" int32 [n, num_extra].
+    """
+    check_rows(texts=len(corpus.train), tokens=len(tokens.lengths))
+
+    def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        ids, mask = tokens.padded(rows, width, pad_id)
+        batch = {"ids": ids, "mask": mask}
+        if embeddings is not None:
+            batch["teacher"] = embeddings(rows)
+        if num_extra and embeddings is not None:
+            drawn = other_rows(rows, step, cfg.seed, num_extra, len(tokens.lengths))
+            batch["others"] = embeddings(drawn.ravel()).reshape(*drawn.shape, -1)
+            batch |= {"row": rows.astype(np.int32), "other_rows": drawn.astype(np.int32)}
+        return batch
+
+    return Data(make_batches(cfg, tokens.lengths), rows_of, corpus.fingerprint, "texts")
+
+
+def other_rows(rows: np.ndarray, step: int, seed: int, count: int, texts: int) -> np.ndarray:
+    """For each row `count` others of `texts`, int64 [len(rows), count], drawn by (seed, step, row) alone: however many
+    processes share a batch, they draw the same."""
+    drawn = [np.random.default_rng([seed, step, int(row)]).integers(0, texts - 1, count) for row in rows]
+    return np.stack([those + (those >= row) for those, row in zip(drawn, rows, strict=True)])

@@ -1,0 +1,47 @@
+"""How a student reads the texts of its training data: its prompts and lengths, its tokens, and their order in batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.core.files import default_folder
+from jdistill.data.batching.batches import Batches, TokenTable, choose_buckets, tokenize_once
+from jdistill.encoder.encoder import Encoder
+
+# A width costs a compilation of seconds, which fewer steps than this would not repay; but the first few always do.
+STEPS_PER_WIDTH, FEWEST_WIDTHS = 50, 4
+
+
+def tokens_of(cfg: ConfigDict, student: Encoder, texts: list[str]) -> TokenTable:
+    """The texts as the student reads them, tokenised once and kept."""
+    fingerprint = repr((student.tokenizer_fingerprint(), student.max_length, student.default_prompt, student.prompts))
+    return tokenize_once(texts, student.tokenize, fingerprint, cache_folder(cfg) / "tokens")
+
+
+def in_role(student: Encoder, role: str, limit: int) -> Encoder:
+    """The encoder as it reads a "query" or a "document": that prompt if it has one, `limit` tokens (0: its own limit)."""
+    return replace(
+        student,
+        default_prompt=student.prompt_for(role) or student.default_prompt,
+        max_length=min(limit or student.max_length, student.max_length),
+    )
+
+
+def configured_prompts(cfg: ConfigDict) -> dict[str, str]:
+    """The prompts that the config gives the student, by role."""
+    return {role: text for role, text in (("query", cfg.query_prompt), ("document", cfg.document_prompt)) if text}
+
+
+def make_batches(cfg: ConfigDict, lengths: np.ndarray) -> Batches:
+    """Batches of a stage; a short run gets fewer widths than cfg.length_buckets allows."""
+    steps = cfg.max_steps or int(cfg.epochs * len(lengths) / cfg.batch_size)
+    count = min(cfg.length_buckets, max(FEWEST_WIDTHS, steps // STEPS_PER_WIDTH))
+    return Batches(lengths, cfg.batch_size, choose_buckets(lengths, count, cfg.length_multiple), cfg.seed)
+
+
+def cache_folder(cfg: ConfigDict) -> Path:
+    return Path(cfg.cache_dir) if cfg.cache_dir else default_folder()

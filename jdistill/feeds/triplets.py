@@ -1,0 +1,109 @@
+"""Labelled triplets: the data of supervised contrastive learning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.core.digest import digest
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
+from jdistill.data.batching.batches import TokenTable, check_rows
+from jdistill.data.sets.triplets import (
+    Triplets,
+    TripletTokens,
+    passage_columns,
+    read_triplets,
+    remove_evaluation_rows,
+    same_texts,
+)
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.corpus import Corpus
+from jdistill.feeds.feed import Feed
+from jdistill.feeds.shared import Shared
+from jdistill.feeds.tokens import in_role, make_batches, tokens_of
+from jdistill.train.loop import Data
+
+
+@dataclass(frozen=True)
+class LabelledTriplets:
+    """An anchor, a positive and negatives a row, of cfg.triplets. A run may have text beside them, to be judged on and searched in."""
+
+    scored = False
+
+    def reads_text(self, there_is: bool) -> bool:
+        return there_is
+
+    def read(self, shared: Shared) -> Feed:
+        return TripletFeed(shared, training_triplets(shared))
+
+
+@dataclass(frozen=True)
+class TripletFeed(Feed):
+    """A row is an anchor, a positive and K negatives."""
+
+    triplets: Triplets
+
+    def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
+        of_triplets, data = triplet_batches(cfg, self.triplets, student)
+        # What is fitted to the text, such as the projection's start, is to fit the corpus as well as the labelled rows.
+        tokens = of_triplets.passages
+        if self.shared.corpus.train:
+            texts = sample(self.shared.corpus, len(tokens.lengths))
+            tokens = tokens.joined(tokens_of(cfg, student, texts))
+        return tokens, data
+
+
+def training_triplets(shared: Shared) -> Triplets:
+    """Reads cfg.triplets and removes rows that hold a sentence of an evaluation set. Raises UserError where fewer than a batch are left."""
+    cfg = shared.cfg
+    triplets = remove_evaluation_rows(read_triplets(cfg.triplets), shared.evaluation_texts)
+    skipped = ", ".join(f"{count} {reason}" for reason, count in triplets.skipped.items())
+    log.info("triplets: %d from %s%s", len(triplets), cfg.triplets, f"; skipped {skipped}" if skipped else "")
+    if len(triplets) < cfg.finetune.batch_size:
+        raise UserError(
+            f"--config.triplets={cfg.triplets}: {len(triplets)} rows do not fill one batch of finetune.batch_size={cfg.finetune.batch_size}"
+        )
+    return triplets
+
+
+def sample(corpus: Corpus, count: int) -> list[str]:
+    """At most so many of the training texts, the same for the same texts."""
+    rows = np.random.default_rng(0).permutation(len(corpus.train))[:count]
+    return [corpus.train[i] for i in np.sort(rows)]
+
+
+def triplet_batches(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tuple[TripletTokens, Data]:
+    """The tokens of the triplets by the student's prompts and lengths, and their batches.
+
+    Returns: tokens, and Data of {"ids": int32 [n, K+2, L], "mask": bool [n, K+2, L], "real": bool [n, K+2], false where a row has
+      fewer than K negatives, …} (data.sets.triplets).
+    """
+    most = max(map(len, triplets.negatives))
+    passages, columns = passage_columns(triplets, min(cfg.negatives or most, most))
+    fewer = int((columns < 0).any(1).sum())
+    if fewer:
+        log.info(
+            "%d of %d triplets have fewer than %d negatives; the gaps are masked",
+            fewer,
+            len(triplets),
+            columns.shape[1] - 1,
+        )
+    query = in_role(student, "query", cfg.query_length)
+    passage = in_role(student, "document", cfg.document_length)
+    tokens = TripletTokens(
+        tokens_of(cfg, query, triplets.anchors),
+        tokens_of(cfg, passage, passages),
+        columns,
+        same_texts(triplets.anchors),
+    )
+    check_rows(anchors=len(tokens.anchors.lengths), columns=len(columns))
+    check_rows(passages=len(tokens.passages.lengths), texts=len(passages))
+    fingerprint = digest(columns, triplets.anchors, passages)
+
+    def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return tokens.padded(rows, width, student.config.pad_token_id)
+
+    return tokens, Data(make_batches(cfg, tokens.lengths), rows_of, fingerprint, "triplets", columns.shape[1] + 1)
