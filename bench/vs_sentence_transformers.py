@@ -27,7 +27,8 @@ import jdistill
 from jdistill.core.files import default_folder
 from jdistill.core.progress import setup_logging
 from jdistill.data.text.holdout import split_held_out
-from jdistill.data.text.sources import read_texts, resolve
+from jdistill.data.text.locations import resolve
+from jdistill.data.text.sources import read_texts
 from jdistill.evals.suite import evaluate
 from jdistill.teachers.embeddings import open_teacher
 

@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import ctypes, resource, sys, time
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: with pages of 2 MB, as some machines have, few are mapped either way
-from jdistill.host_memory import give_back_freed_memory, keep_freed_memory
+from jdistill.core.memory import give_back_freed_memory, keep_freed_memory
 kept = keep_freed_memory() if sys.argv[1] == "keep" else None
 import jax, jax.numpy as jnp
 

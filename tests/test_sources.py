@@ -20,7 +20,8 @@ from commands import HANG
 
 from jdistill.core.errors import UserError
 from jdistill.data.text import sources
-from jdistill.data.text.sources import read_texts, resolve
+from jdistill.data.text.locations import resolve
+from jdistill.data.text.sources import read_texts
 
 
 def write(path: Path, content: str | bytes) -> str:
@@ -115,8 +116,9 @@ def run_without_hub(calls: list[str], folder: Path, **env: str) -> list[tuple[st
     is a closed port."""
     script = """if True:
         import json, sys, time
-        from jdistill.data.sources import read_texts, resolve
-        from jdistill.errors import UserError
+        from jdistill.core.errors import UserError
+        from jdistill.data.text.locations import resolve
+        from jdistill.data.text.sources import read_texts
         waits = []
         time.sleep = waits.append
         for call in sys.argv[1:]:

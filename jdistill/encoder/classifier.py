@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 from jdistill.core.errors import UserError
 from jdistill.core.files import write_json
 from jdistill.core.json_files import read_settings, said
-from jdistill.data.text.sources import resolve
+from jdistill.data.text.locations import resolve
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.tensors import float_tensor, load_tensors

@@ -10,7 +10,7 @@ from jdistill.core import files
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import read_settings
 from jdistill.core.progress import log
-from jdistill.data.text.sources import resolve
+from jdistill.data.text.locations import resolve
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import bilstm as bilstm_files
 from jdistill.encoder.formats import hf, st_reader

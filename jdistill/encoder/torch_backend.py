@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jdistill.core.errors import UserError, first_line
-from jdistill.data.text.sources import resolve
+from jdistill.data.text.locations import resolve
 from jdistill.encoder.encoder import prompt_named
 from jdistill.encoder.formats.modules import read_modules
 

@@ -12,7 +12,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.sets.pairs import Pairs, read_pairs
 from jdistill.data.text.hub import dataset_splits
-from jdistill.data.text.sources import local_path
+from jdistill.data.text.locations import local_path
 from jdistill.encoder.encoder import TextEncoder
 from jdistill.encoder.pair_scorer import PairScorer, pair_vectors
 from jdistill.evals.pair_labels import average_precision, pair_scores

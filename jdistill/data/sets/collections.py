@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from jdistill.data.sets.beir import beir_queries, collections, read_collection
 from jdistill.data.sets.collection import Collection
 from jdistill.data.sets.hub_collection import open_hub_collection
-from jdistill.data.text.sources import local_path
+from jdistill.data.text.locations import local_path
 
 
 def read_collections(source: str, key: str = "beir") -> Iterator[Collection]:

@@ -123,6 +123,13 @@ def python_docs() -> list[str]:
     return list(_sentences())
 
 
+def numbered_sentences(rest: str, column: str, key: str) -> Iterator[tuple[int, str]]:
+    """The same, as a text source's rows. Raises UserError for anything after the name."""
+    if rest:
+        raise UserError(f"--{key}=python-docs:{rest}: nothing comes after python-docs")
+    return enumerate(python_docs(), 1)
+
+
 def _documents(root: Path) -> Iterator[str]:
     topics = root / "pydoc_data" / "topics.py"
     if topics.is_file():

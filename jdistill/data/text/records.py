@@ -14,6 +14,7 @@ from jdistill.core.errors import UserError, first_line
 from jdistill.core.json_files import parse_json
 from jdistill.core.progress import log
 from jdistill.data.text.hub import dataset_splits, train_of
+from jdistill.data.text.locations import files_of, local_path
 from jdistill.data.text.readers import (
     csv_dialect,
     csv_fault,
@@ -21,7 +22,6 @@ from jdistill.data.text.readers import (
     open_text,
     regular,
 )
-from jdistill.data.text.sources import files_of, local_path
 
 KINDS = (".jsonl", ".csv", ".tsv", ".parquet")
 

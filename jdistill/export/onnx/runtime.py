@@ -11,7 +11,7 @@ import onnxruntime
 
 from jdistill.core.errors import UserError
 from jdistill.data.batching.padding import batches_by_length
-from jdistill.data.text.sources import resolve
+from jdistill.data.text.locations import resolve
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.export.onnx import graph

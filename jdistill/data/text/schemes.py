@@ -1,0 +1,27 @@
+"""Text sources by scheme: SCHEME or SCHEME:REST, for texts that stand in no file, folder or dataset. One line each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from jdistill.core.errors import UserError
+from jdistill.data.text.python_docs import numbered_sentences
+
+# (rest, column, key) -> (number of the row, its text): rest is what follows the colon, column the config's text_column, and key the
+# config key that names the source, for messages. What a reader gives is stripped, checked and made distinct by read_texts.
+Reader = Callable[[str, str, str], Iterator[tuple[int, str | bytes | None]]]
+
+SCHEMES: dict[str, Reader] = {
+    "python-docs": numbered_sentences,
+}
+
+
+def reader_of(source: str, key: str) -> Reader | None:
+    """The reader of a source with a scheme; None for a path, a `pkg:` folder or a datasets id. Raises UserError for an unknown scheme."""
+    scheme, colon, _ = source.partition(":")
+    if scheme in SCHEMES:
+        return SCHEMES[scheme]
+    if colon and re.fullmatch(r"[a-z][a-z0-9+-]+", scheme) and scheme != "pkg":
+        raise UserError(f"--{key}={source}: there is no text source {scheme}:; there are {', '.join(SCHEMES)} and pkg:")
+    return None
