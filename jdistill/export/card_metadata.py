@@ -92,7 +92,11 @@ def eval_results(results: dict[str, Any]) -> Iterator[EvalResult]:
 
 def _percent(scores: dict[str, Any]) -> dict[tuple[str, str], Any]:
     """(metric, its name) -> value of those measures of labels that are there."""
-    return {(kind, f"{kind.replace('_', ' ')} in percent"): scores[key] for key, kind in LABEL_MEASURES.items() if key in scores}
+    return {
+        (kind, f"{kind.replace('_', ' ')} in percent"): scores[key]
+        for key, kind in LABEL_MEASURES.items()
+        if key in scores
+    }
 
 
 def _of_set(
