@@ -18,11 +18,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
-
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError, exits_cleanly, leave
@@ -43,11 +38,10 @@ from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
-from jdistill.report.page import BLUE, Page, num
+from jdistill.report.comparison import write_comparison_page
 
 KIND = "comparison"  # of its folder's seal
 SHOWN = 16  # dimensions of a covariance matrix that are drawn, as in the paper's figure 4
-GEOMETRY = ("alignment", "uniformity", "off_diagonal")
 
 
 def score(model: Encoder, senteval: Path, texts: list[str]) -> dict[str, Any]:
@@ -80,7 +74,7 @@ def compare(models: dict[str, str], senteval: Path, text: str, out: Path) -> dic
         found[name] = score(model, senteval, texts)
         write_kept(path, {"texts": text, "digest": of_texts, "models": known | found})
     write_kept(path, {"texts": text, "digest": of_texts, "models": found})
-    write_page(found, out)
+    write_comparison_page(found, out)
     return found
 
 
@@ -100,75 +94,6 @@ def read_kept(path: Path, of_texts: str) -> dict[str, Any]:
         return {}
     kept = json.loads(path.read_text())
     return kept["models"] if kept.get("digest") == of_texts else {}
-
-
-def write_page(found: dict[str, dict[str, Any]], out: Path) -> None:
-    """OUT/compare.html from the figures of score()."""
-    page = Page(out)
-    page.put("h1", "Encoders side by side")
-    tasks = list(next(iter(found.values()))["sts"])
-    page.table(
-        "STS, Spearman x 100",
-        ["Model", "Parameters", "Width", *tasks],
-        [
-            [name, num(of["num_params"], 1, 1e-6, " M"), str(of["dim"]), *(num(of["sts"][task]) for task in tasks)]
-            for name, of in found.items()
-        ],
-    )
-    page.table(
-        "Geometry: alignment and uniformity on STS-B, mean absolute covariance off the diagonal; all three lower is better",
-        ["Model", "Alignment", "Uniformity", "Off-diagonal"],
-        [[name, *(num(of["geometry"][key], 4) for key in GEOMETRY)] for name, of in found.items()],
-    )
-    page.html.append('<div class="plots">')
-    page.plot(
-        "alignment-uniformity",
-        alignment_plot(found),
-        "Alignment against uniformity, a point a model, coloured by its STS average.",
-        "Both lower is better; the colour is the STS average. IBKD, figure 5.",
-    )
-    page.html.append("</div>")
-    page.plot(
-        "covariance",
-        covariance_plot(found),
-        f"Covariance of the first {SHOWN} dimensions of each model.",
-        f"Absolute covariance of the first {SHOWN} dimensions, unit vectors, scaled so that isotropic vectors have 1 on the "
-        "diagonal. IBKD, figure 4.",
-    )
-    page.save("compare.html", "Encoders side by side")
-
-
-def alignment_plot(found: dict[str, dict[str, Any]]) -> Figure:
-    figure = Figure(figsize=(5.6, 4.2), dpi=200, layout="constrained")
-    axes = figure.subplots()
-    x, y = ([of["geometry"][key] for of in found.values()] for key in ("uniformity", "alignment"))
-    averages = [of["sts"].get("Avg") for of in found.values()]  # where a task is missing there is none
-    if None in averages:
-        axes.scatter(x, y, color=BLUE, s=60, zorder=3)
-    else:
-        dots = axes.scatter(x, y, c=averages, cmap="viridis", s=60, zorder=3)
-        figure.colorbar(dots, label="STS average")
-    for name, at in zip(found, zip(x, y, strict=True), strict=True):
-        axes.annotate(name, at, xytext=(6, 4), textcoords="offset points", fontsize=8, parse_math=False)
-    axes.set(xlabel="uniformity", ylabel="alignment")
-    axes.margins(0.18)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def covariance_plot(found: dict[str, dict[str, Any]]) -> Figure:
-    columns = min(4, len(found))
-    rows = -(-len(found) // columns)
-    figure = Figure(figsize=(2.4 * columns + 0.8, 2.5 * rows), dpi=200, layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False)
-    for panel in panels.flat:
-        panel.set_axis_off()
-    for panel, (name, of) in zip(panels.flat, found.items(), strict=False):
-        panel.imshow(np.abs(of["covariance"]), cmap="Blues", vmin=0, vmax=1)
-        panel.set_title(name, fontsize=9, parse_math=False)
-    figure.colorbar(ScalarMappable(Normalize(0, 1), "Blues"), ax=panels, shrink=0.7)
-    return figure
 
 
 @exits_cleanly

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from jdistill.core.errors import UserError
-from jdistill.report.command import main, read_metrics, write_report
-from jdistill.report.page import best_point, retention, smooth
+from jdistill.report.charts import best_point, smooth
+from jdistill.report.command import main
+from jdistill.report.facts import read_metrics
+from jdistill.report.run import write_report
+from jdistill.report.tables import retention
 
 PNG = b"\x89PNG\r\n\x1a\n"
 CONFIG = {"method": "simtde", "teacher": "pkg:some teacher/model", "batch_size": 64, "loss": {"alpha": 0.5}}
@@ -114,8 +117,8 @@ def test_full_run(tmp_path: Path) -> None:
     page = Cells(html)
     assert "<h1>Run my run</h1>" in html
     assert (
-        "small has 9,493,632 parameters (41.8 % of its teacher&#x27;s 22,713,216), scores 78.40 on average on STS "
-        "(99.4 % of its teacher&#x27;s 78.87) and is 1.86 (flax) times as fast."
+        "small has 9,493,632 parameters (41.8 % of its teacher&#39;s 22,713,216), scores 78.40 on average on STS "
+        "(99.4 % of its teacher&#39;s 78.87) and is 1.86 (flax) times as fast."
     ) in html
     assert ["STS12", "80.00", "72.00", "90.0 %"] in page.rows
     assert ["SICK-R", "77.09", "–", "–"] in page.rows

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +41,12 @@ from jdistill.train.loop import Diverged
 def test_a_grid_that_does_not_fit_is_refused(specs: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         parse_space(specs, config_file.get_config(), "grid")
+
+
+def test_without_optuna_the_command_says_what_to_install() -> None:
+    code = "import sys, runpy; sys.modules['optuna'] = None; runpy.run_module('jdistill.sweep', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stderr.strip() == 'error: a sweep needs optuna: pip install "jdistill[sweep]"' and done.returncode == 1
 
 
 def test_keys_by_their_end_and_ranges() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score, precision_score, recall_score
 from test_tasks import flavour
 
 from jdistill.data.sets.tasks import read_task
@@ -32,15 +31,48 @@ def test_a_threshold_where_all_are_alike(labels: list[bool]) -> None:
     assert ((scores > best_threshold(scores, np.array(labels))) == labels).all()
 
 
-def test_scores_of_pairs_are_scikit_learn_s() -> None:
-    rng = np.random.default_rng(1)
-    labels = rng.random(100) < 0.3
-    scores = rng.random(100) + 0.5 * labels
-    found = pair_scores(scores, labels, scores, labels)
-    called = scores > found["threshold"]
-    for name, function in (("f1", f1_score), ("precision", precision_score), ("recall", recall_score)):
-        assert found[name] == pytest.approx(100 * function(labels, called, zero_division=0.0))
-    assert found["prior"] == 100 * labels.mean() and found["prior"] < found["ap"] <= 100
+def by_counting(called: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """The definitions of accuracy, precision, recall and F1 in percent, a share of nothing being 0."""
+    hits = sum(1 for c, y in zip(called, labels, strict=True) if c and y)
+    right = sum(1 for c, y in zip(called, labels, strict=True) if c == y)
+    precision, recall = hits / max(sum(called), 1), hits / max(sum(labels), 1)
+    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    found = {"accuracy": right / len(labels), "precision": precision, "recall": recall, "f1": f1}
+    return {name: 100 * value for name, value in found.items()}
+
+
+def precision_at_each_positive(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Average precision in percent: at the score of each positive, the share of positives among the pairs of at least that score."""
+    return 100 * float(np.mean([labels[scores >= at].mean() for at in scores[labels]]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("ties", [False, True])
+def test_scores_of_pairs_are_those_of_counting(seed: int, ties: bool) -> None:
+    rng = np.random.default_rng(seed)
+    train_labels, labels = rng.random(80) < 0.5, rng.random(100) < 0.4
+    train_scores, scores = rng.normal(train_labels, 0.8), rng.normal(labels, 0.8)
+    if ties:
+        train_scores, scores = train_scores.round(1), scores.round(1)
+    found = pair_scores(train_scores, train_labels, scores, labels)
+    expected = by_counting(scores > found["threshold"], labels)
+    expected |= {"ap": precision_at_each_positive(scores, labels), "prior": 100 * labels.mean()}
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-9)
+    assert found["threshold"] == best_threshold(train_scores, train_labels) and found["prior"] < found["ap"] < 100
+    assert 0 < found["precision"] < 100 and 0 < found["recall"] < 100 and set(found) == {*expected, "threshold"}
+
+
+@pytest.mark.parametrize("positive", [True, False])
+@pytest.mark.filterwarnings("error::sklearn.exceptions.UndefinedMetricWarning")
+def test_pairs_of_which_none_is_called_positive_score_nothing(positive: bool) -> None:
+    """All pairs lie below the threshold, and none, or all but the first, is a positive."""
+    train_scores, train_labels = np.array([0.8, 0.9]), np.array([False, True])
+    scores, labels = np.array([0.1, 0.2, 0.3]), np.array([False, True, True])
+    found = pair_scores(
+        train_scores, train_labels, scores if positive else scores[:1], labels if positive else labels[:1]
+    )
+    assert (found["precision"], found["recall"], found["f1"]) == (0, 0, 0)
+    assert found["accuracy"] == pytest.approx(100 / 3 if positive else 100, abs=1e-9)
 
 
 def test_frozen_vectors_know_the_word(tmp_path: Path, real_teacher: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import accuracy_score, average_precision_score, precision_recall_fscore_support
 
 
 def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -25,16 +25,15 @@ def pair_scores(
     ap's floor: in percent; and the threshold. labels: bool, true for positives."""
     threshold = best_threshold(train_scores, train_labels)
     called, real = scores > threshold, labels.astype(bool)
-    hits = int((called & real).sum())
-    precision, recall = hits / max(int(called.sum()), 1), hits / max(int(real.sum()), 1)
+    precision, recall, f1, _ = precision_recall_fscore_support(real, called, average="binary", zero_division=0.0)
     found = {
-        "accuracy": float((called == real).mean()),
-        "f1": 2 * precision * recall / max(precision + recall, 1e-12),
+        "accuracy": accuracy_score(real, called),
+        "f1": f1,
         "precision": precision,
         "recall": recall,
-        "prior": float(real.mean()),
+        "prior": real.mean(),
     }
-    in_percent = {name: 100 * value for name, value in found.items()}
+    in_percent = {name: 100 * float(value) for name, value in found.items()}
     return in_percent | {"ap": average_precision(scores, labels), "threshold": threshold}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,11 @@ from jdistill.encoder.formats.bilstm import read_config as bilstm_config
 from jdistill.encoder.formats.modules import read_modules
 from jdistill.encoder.formats.st_reader import read_pooler
 from jdistill.encoder.formats.st_writer import TRANSFORMER, is_built_in
+from jdistill.export.card_metadata import metadata
+from jdistill.export.card_text import code_span, figures, plain
 from jdistill.models.pooling import POOLERS
 
-HEAD = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags:
-- sentence-transformers
-- sentence-similarity
-- feature-extraction
-- jdistill
----
-
+HEAD = """
 # {name}
 
 A sentence encoder of {params} parameters with {dim}-dimensional vectors, {made} by {method} from {teacher}
@@ -85,8 +77,14 @@ TOKENS = {
 
 
 def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[str, Any] | None = None) -> None:
-    """README.md in an exported folder, from the run's config.json and its results (None: its results.json, once there is one). measured: what
-    the run's figures are of, where they are not of this folder."""
+    """Writes README.md into an exported folder.
+
+    Args:
+      workdir: the run's folder, of which config.json is read.
+      folder: the export.
+      measured: what the run's figures are of, where they are not of this folder; the card then has none.
+      results: of the run; None: its results.json, once there is one.
+    """
     config = _read(workdir / "config.json")
     results = _read(workdir / "results.json") if results is None else results
     model, modules = _read(folder / "config.json"), read_modules(folder)
@@ -101,7 +99,8 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
         module.kind == "Normalize" for module in rest
     )
     code = sorted(path.name for path in folder.glob("*.py"))
-    text = HEAD.format(
+    own_results = {} if measured else results
+    text = metadata(workdir.resolve().name, config, own_results) + HEAD.format(
         name=plain(workdir.resolve().name),
         quoted=json.dumps(printable(workdir.resolve().name), ensure_ascii=False),
         params=_count(results, "student"),
@@ -128,21 +127,8 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
         for path in sorted(folder.glob("torch_int8*"))
     ]
     text += INT8.format(rows="\n".join(rows)) if rows else ""
-    text += NOT_MEASURED.format(what=measured) if measured and results else _figures(results, config)
+    text += NOT_MEASURED.format(what=measured) if measured and results else figures(own_results, config)
     write_bytes(folder / "README.md", text.encode("utf-8", "replace"))
-
-
-def plain(text: str) -> str:
-    """A name of somebody else's as Markdown that shows it letter by letter, on one line."""
-    return re.sub(r"([\\`*_{}\[\]<>#|!~&])", r"\\\1", printable(text))
-
-
-def code_span(text: str) -> str:
-    """The same as code, fenced by more backticks than it holds in a row."""
-    shown = printable(text)
-    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
-    space = " " if "`" in shown else ""
-    return f"{fence}{space}{shown}{space}{fence}"
 
 
 def described(pooling: str, num_layers: int) -> str:
@@ -153,70 +139,6 @@ def described(pooling: str, num_layers: int) -> str:
     if layers == (num_layers,):
         return f"{tokens} of the last hidden state" if "over" in tokens else f"{tokens} last hidden state"
     return f"{tokens} of {JOINED[pooler.over_layers]} hidden states {', '.join(map(str, layers))} (0: the embedding layer's output)"
-
-
-def _figures(results: dict[str, Any], config: dict[str, Any]) -> str:
-    parts: list[str] = []
-    other = "teacher" if config.get("teacher", "teacher") else "its start"  # without a teacher, what stands beside it
-    sts, teacher = results.get("sts", {}), results.get("teacher_sts", {})
-    if sts:
-        rows = [
-            f"| {task} | {value:.2f} | {teacher[task]:.2f} | {100 * value / teacher[task]:.1f} % |"
-            if task in teacher
-            else f"| {task} | {value:.2f} | | |"
-            for task, value in sts.items()
-        ]
-        parts.append(
-            f"\n## Semantic textual similarity (Spearman x 100)\n\n| task | this model | {other} | of it |\n| --- | --- | --- | --- |\n"
-            + "\n".join(rows)
-        )
-    for name, scores in results.get("retrieval", {}).items():
-        theirs = results.get("teacher_retrieval", {}).get(name, {})
-        rows = [
-            f"| {metric} | {value:.4f} | {theirs[metric]:.4f} |"
-            if metric in theirs
-            else f"| {metric} | {value:.4f} | |"
-            for metric, value in scores.items()
-        ]
-        parts.append(
-            f"\n## Retrieval: {plain(name)}\n\n| metric | this model | {other} |\n| --- | --- | --- |\n"
-            + "\n".join(rows)
-        )
-    for name, found in results.get("pairs", {}).items():
-        lines = [
-            f"| {row} | {of['accuracy']:.2f} | {of['ap']:.2f} | {of['precision']:.2f} | {of['recall']:.2f} |"
-            for row, of in found.items()
-        ]
-        parts.append(
-            f"\n## Labelled pairs: {plain(name)}\n\n"
-            f"{found['student']['prior']:.1f} % of them are positives, the least average precision there is.\n\n"
-            "| | accuracy | average precision | precision | recall |\n| --- | --- | --- | --- | --- |\n"
-            + "\n".join(lines)
-        )
-    agreement = results.get("agreement", {})
-    if agreement:
-        rows = [
-            f"| {label} | {agreement[key]:.4f} |"
-            for key, label in (
-                ("mean_cosine", "mean cosine"),
-                ("spearman", "Spearman of pair cosines x 100"),
-                ("pearson", "Pearson of pair cosines x 100"),
-                ("top10_overlap", "overlap of the ten nearest, %"),
-            )
-            if agreement.get(key) is not None
-        ]
-        parts.append(
-            f"\n## Agreement with {other.replace('teacher', 'the teacher')} on held-out text\n\n| figure | value |\n| --- | --- |\n"
-            + "\n".join(rows)
-        )
-    training = results.get("training", {})
-    if training:
-        parts.append(
-            f"\n## Training\n\n{training['sentences']:,} sentences of {training['texts']:,} distinct texts in "
-            f"{training['steps']:,} steps on {training['devices']}; {training['removed_evaluation_texts']:,} texts of "
-            "evaluation sets were removed first."
-        )
-    return "\n".join(parts) + "\n" if parts else ""
 
 
 def _count(results: dict[str, Any], who: str) -> str:

@@ -1,1 +1,1 @@
-"""The pages of a run and of a sweep."""
+"""The pages of a run, of a sweep and of a comparison."""

@@ -1,58 +1,64 @@
-"""The report's part on labels: a task's metrics, and labelled pairs as the student and its judge tell them apart."""
+"""The tables of a run on labels: a task's metrics, labelled pairs as student and judge tell them apart, held-out questions."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from jdistill.report.page import Page, num, real
+from jdistill.report.facts import objects
+from jdistill.report.tables import Table, num, real
 
 PAIR_MEASURES = ("accuracy", "f1", "ap", "precision", "recall")
+QUESTION_MEASURES = ("ndcg@10", "mrr@10", "recall@10")
 
 
-def labelled(page: Page, found: dict[str, Any]) -> None:
-    """A section for results.json's "task" and one for its "pairs", where the run has them; what is not a number shows as a dash."""
-    tasks, files = (found[key] if isinstance(found.get(key), dict) else {} for key in ("task", "pairs"))
+def labelled_tables(results: dict[str, Any]) -> dict[str, Table]:
+    """Title -> table of the "task", the "pairs" and the "questions" in results.json; without rows where the run has none."""
+    return {
+        "Task": task_table(objects(results.get("task"))),
+        "Labelled pairs": pairs_table(objects(results.get("pairs"))),
+        "Held-out questions": questions_table(objects(results.get("questions"))),
+    }
+
+
+def task_table(tasks: dict[str, dict[str, Any]]) -> Table:
+    """A row for each number of a task, of its dev split and of its test split."""
     rows = []
     for name, figures in tasks.items():
-        if isinstance(figures, dict):
-            sides = {"dev": figures.get("dev"), str(figures.get("split", "test")): figures}
-            rows += [
-                [name, side, metric, num(value, 2)]
-                for side, values in sides.items()
-                if isinstance(values, dict)
-                for metric, value in values.items()
-                if real(value) is not None
-            ]
-    if rows:
-        page.put("h2", "Task")
-        page.table("In percent", ["Task", "Split", "Measure", "Value"], rows, words=(1, 2))
+        sides = {"dev": figures.get("dev"), str(figures.get("split", "test")): figures}
+        rows += [
+            [name, side, metric, num(value, 2)]
+            for side, values in objects(sides).items()
+            for metric, value in values.items()
+            if real(value) is not None
+        ]
+    return Table("In percent", ["Task", "Split", "Measure", "Value"], rows, words=(1, 2))
+
+
+def pairs_table(files: dict[str, dict[str, Any]]) -> Table:
+    """A row for the student and one for its judge, of each file of pairs."""
     rows = [
-        [name, row, *(num(figures.get(measure), 2) for measure in (*PAIR_MEASURES, "prior"))]
-        for name, of_file in files.items()
-        if isinstance(of_file, dict)
-        for row, figures in of_file.items()
-        if isinstance(figures, dict)
+        [name, scorer, *(num(figures.get(measure), 2) for measure in (*PAIR_MEASURES, "prior"))]
+        for name, scorers in files.items()
+        for scorer, figures in objects(scorers).items()
     ]
-    if rows:
-        page.put("h2", "Labelled pairs")
-        page.table(
-            "In percent; average precision stands beside its floor, the share of positives",
-            ["File", "Scored by", "Accuracy", "F1", "Average precision", "Precision", "Recall", "Positives"],
-            rows,
-            words=(1,),
-        )
-    questions = found.get("questions") if isinstance(found.get("questions"), dict) else {}
+    return Table(
+        "In percent; average precision stands beside its floor, the share of positives",
+        ["File", "Scored by", "Accuracy", "F1", "Average precision", "Precision", "Recall", "Positives"],
+        rows,
+        words=(1,),
+    )
+
+
+def questions_table(files: dict[str, dict[str, Any]]) -> Table:
+    """A row for each way to rank passages, of each file of questions."""
     rows = [
-        [name, how, *(num(figures.get(measure), 3) for measure in ("ndcg@10", "mrr@10", "recall@10"))]
-        for name, of_file in (questions or {}).items()
-        if isinstance(of_file, dict)
-        for how, figures in of_file.items()
-        if isinstance(figures, dict)
+        [name, ranking, *(num(figures.get(measure), 3) for measure in QUESTION_MEASURES)]
+        for name, rankings in files.items()
+        for ranking, figures in objects(rankings).items()
     ]
-    if rows:
-        page.table(
-            "Each held-out question looks for its passages among all of its file's",
-            ["File", "Ranked by", "nDCG@10", "MRR@10", "Recall@10"],
-            rows,
-            words=(1,),
-        )
+    return Table(
+        "Each held-out question looks for its passages among all of its file's",
+        ["File", "Ranked by", "nDCG@10", "MRR@10", "Recall@10"],
+        rows,
+        words=(1,),
+    )

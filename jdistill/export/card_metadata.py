@@ -1,0 +1,118 @@
+"""The metadata of a model card that the Hugging Face hub reads: library, tags, the model it was made from, measured results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+
+from jdistill.core.errors import UserError
+from jdistill.core.printable import printable
+from jdistill.data.text.sources import local_path
+from jdistill.report.tables import real
+
+TAGS = ["sentence-transformers", "sentence-similarity", "feature-extraction", "jdistill"]
+# Where SentEval's pairs lie on the hub. Its SICK-R is the test split alone, of which the hub's set is more.
+HUB_SETS = {
+    "STS12": "mteb/sts12-sts",
+    "STS13": "mteb/sts13-sts",
+    "STS14": "mteb/sts14-sts",
+    "STS15": "mteb/sts15-sts",
+    "STS16": "mteb/sts16-sts",
+    "STS-B": "mteb/stsbenchmark-sts",
+}
+LABEL_MEASURES = {
+    "accuracy": "accuracy",
+    "f1": "f1",
+    "ap": "average_precision",
+    "precision": "precision",
+    "recall": "recall",
+}
+CACHED = re.compile(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)/snapshots/[0-9a-f]+/?$")
+
+
+def metadata(name: str, config: dict[str, Any], results: dict[str, Any]) -> str:
+    """The block of YAML that a card begins with, between its two lines of dashes.
+
+    Args:
+      name: the model's.
+      config: of its run, config.json.
+      results: of its run, as results.json holds them; empty where they are not this model's.
+    """
+    measured = list(eval_results(results))
+    data = ModelCardData(
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=TAGS,
+        base_model=hub_id(str(config.get("teacher") or config.get("start") or "")),
+        model_name=without_markup(name) or "student" if measured else None,
+        eval_results=measured or None,
+    )
+    return "\n".join(["---", data.to_yaml(), "---", ""])
+
+
+def hub_id(source: str) -> str | None:
+    """The hub's id owner/name of a source that is one, or that is a folder of the hub's cache; None for any other."""
+    if cached := CACHED.search(source):
+        return "/".join(cached.groups())
+    try:
+        if local_path(source, "teacher") is not None:
+            return None
+        validate_repo_id(source)
+    except (UserError, HFValidationError):
+        return None
+    return source
+
+
+def without_markup(text: str) -> str:
+    """A name of somebody else's for a block that a reader may show as YAML, as Markdown or as HTML: nothing in it is any of them."""
+    return re.sub(r"[\\`*{}\[\]<>#|!~&]+", "_", printable(text))
+
+
+def eval_results(results: dict[str, Any]) -> Iterator[EvalResult]:
+    """The student's figures of STS, retrieval, labelled pairs and a task, as far as they are numbers."""
+    for name, value in results.get("sts", {}).items():
+        if name != "Avg":  # which is of no data set
+            yield from _of_set(
+                ("semantic-similarity", "Semantic Similarity"), name, {("spearmanr", "Spearman x 100"): value}
+            )
+    for name, scores in results.get("retrieval", {}).items():
+        figures = {(metric.replace("@", "_at_"), metric): value for metric, value in scores.items()}
+        yield from _of_set(("information-retrieval", "Information Retrieval"), name, figures)
+    for name, scorers in results.get("pairs", {}).items():
+        yield from _of_set(("binary-classification", "Binary Classification"), name, _percent(scorers["student"]))
+    for name, scores in results.get("task", {}).items():
+        split = scores.get("split")
+        yield from _of_set(("text-classification", "Text Classification"), name, _percent(scores), split)
+
+
+def _percent(scores: dict[str, Any]) -> dict[tuple[str, str], Any]:
+    """(metric, its name) -> value of those measures of labels that are there."""
+    return {
+        (kind, f"{kind.replace('_', ' ')} in percent"): scores[key]
+        for key, kind in LABEL_MEASURES.items()
+        if key in scores
+    }
+
+
+def _of_set(
+    task: tuple[str, str], name: str, figures: dict[tuple[str, str], Any], split: str | None = "test"
+) -> Iterator[EvalResult]:
+    """The results on a data set. task: type and name; figures: (metric, its name) -> value."""
+    dataset = without_markup(name)
+    for (kind, metric), value in figures.items():
+        if (number := real(value)) is not None:
+            yield EvalResult(
+                task_type=task[0],
+                task_name=task[1],
+                dataset_type=HUB_SETS.get(name, dataset),
+                dataset_name=dataset,
+                dataset_split=None if split is None else without_markup(split),
+                metric_type=without_markup(kind),
+                metric_name=without_markup(metric),
+                metric_value=round(number, 4),
+            )

@@ -1,0 +1,96 @@
+"""Markdown that a model card is made of: names of others shown letter by letter, and its tables of figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from jdistill.core.printable import printable
+
+AGREEMENT = {
+    "mean_cosine": "mean cosine",
+    "spearman": "Spearman of pair cosines x 100",
+    "pearson": "Pearson of pair cosines x 100",
+    "top10_overlap": "overlap of the ten nearest, %",
+}
+
+
+def plain(text: str) -> str:
+    """A name of somebody else's as Markdown that shows it letter by letter, on one line."""
+    return re.sub(r"([\\`*_{}\[\]<>#|!~&])", r"\\\1", printable(text))
+
+
+def code_span(text: str) -> str:
+    """The same as code, fenced by more backticks than it holds in a row."""
+    shown = printable(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    space = " " if "`" in shown else ""
+    return f"{fence}{space}{shown}{space}{fence}"
+
+
+def table(head: list[str], rows: Iterable[list[str]]) -> str:
+    """A table of Markdown. Its cells are Markdown themselves: a name of somebody else's goes through plain() first."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def figures(results: dict[str, Any], config: dict[str, Any]) -> str:
+    """The sections of a card that say what its run measured, from results.json and config.json; empty where it measured nothing."""
+    other = "teacher" if config.get("teacher", "teacher") else "its start"  # without a teacher, what stands beside it
+    sections = [
+        *_sts(results, other),
+        *_retrieval(results, other),
+        *_pairs(results),
+        *_agreement(results, "the teacher" if other == "teacher" else other),
+        *_training(results),
+    ]
+    return "".join(f"\n## {title}\n\n{text}" for title, text in sections)
+
+
+def _sts(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
+    """Title and text of the section on STS, where there is one; so with those below."""
+    teacher = results.get("teacher_sts", {})
+    rows = [
+        [plain(task), f"{value:.2f}", f"{teacher[task]:.2f}", f"{100 * value / teacher[task]:.1f} %"]
+        if task in teacher
+        else [plain(task), f"{value:.2f}", "", ""]
+        for task, value in results.get("sts", {}).items()
+    ]
+    if rows:
+        yield "Semantic textual similarity (Spearman x 100)", table(["task", "this model", other, "of it"], rows)
+
+
+def _retrieval(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
+    for name, scores in results.get("retrieval", {}).items():
+        theirs = results.get("teacher_retrieval", {}).get(name, {})
+        rows = [
+            [plain(metric), f"{value:.4f}", f"{theirs[metric]:.4f}" if metric in theirs else ""]
+            for metric, value in scores.items()
+        ]
+        yield f"Retrieval: {plain(name)}", table(["metric", "this model", other], rows)
+
+
+def _pairs(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, scorers in results.get("pairs", {}).items():
+        measures = ("accuracy", "ap", "precision", "recall")
+        rows = [[plain(scorer), *(f"{of[measure]:.2f}" for measure in measures)] for scorer, of in scorers.items()]
+        floor = f"{scorers['student']['prior']:.1f} % of them are positives, the least average precision there is."
+        head = ["", "accuracy", "average precision", "precision", "recall"]
+        yield f"Labelled pairs: {plain(name)}", f"{floor}\n\n{table(head, rows)}"
+
+
+def _agreement(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
+    found = results.get("agreement", {})
+    rows = [[label, f"{found[key]:.4f}"] for key, label in AGREEMENT.items() if found.get(key) is not None]
+    if found:
+        yield f"Agreement with {other} on held-out text", table(["figure", "value"], rows)
+
+
+def _training(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if training := results.get("training", {}):
+        yield (
+            "Training",
+            f"{training['sentences']:,} sentences of {training['texts']:,} distinct texts in {training['steps']:,} steps on "
+            f"{plain(training['devices'])}; {training['removed_evaluation_texts']:,} texts of evaluation sets were removed first.\n",
+        )

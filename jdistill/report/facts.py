@@ -1,0 +1,51 @@
+"""What a run's folder holds: its JSON files and its stages' metrics, as far as they can be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def read_json(path: Path) -> tuple[dict[str, Any], str]:
+    """The object in a JSON file and, where there is none to read, the line that says so (otherwise empty)."""
+    try:
+        found = json.loads(path.read_text("utf-8", errors="replace"))
+    except FileNotFoundError:
+        return {}, f"No {path.name} in this run's folder."
+    except ValueError as error:
+        return {}, f"{path.name} is not valid JSON ({error}) and was left out."
+    return (found, "") if isinstance(found, dict) else ({}, f"{path.name} holds no JSON object and was left out.")
+
+
+def objects(found: Any) -> dict[str, dict[str, Any]]:
+    """The entries of a JSON object that are objects themselves; none where `found` is no object."""
+    entries = found.items() if isinstance(found, dict) else ()
+    return {name: entry for name, entry in entries if isinstance(entry, dict)}
+
+
+def read_metrics(path: Path) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], int]:
+    """One stage's curves, name -> (steps int64 [n], values float64 [n]) by rising step, and the count of bad lines.
+
+    A step found again (after a resume) replaces the earlier value; null and NaN are kept as NaN; a line that is not
+    an object with an integer step, such as the last one of a killed run, counts as bad.
+    """
+    curves: dict[str, dict[int, float]] = {}
+    bad = 0
+    for line in filter(str.strip, path.read_text("utf-8", errors="replace").split("\n")):
+        try:
+            row = json.loads(line)
+            step = row.pop("step")
+            if type(step) is not int or step >= 2**63:
+                raise TypeError("the step is not an integer")
+            for name, value in row.items():
+                if value is None or type(value) in (int, float):
+                    curves.setdefault(name, {})[step] = float("nan" if value is None else value)
+        except (ValueError, AttributeError, KeyError, TypeError, OverflowError):
+            bad += 1
+    return {
+        name: (np.array(sorted(points), np.int64), np.array([points[s] for s in sorted(points)]))
+        for name, points in curves.items()
+    }, bad

@@ -1,0 +1,122 @@
+"""Writes a run's page: report.html, which can be mailed as one file, and its charts as PNGs in report/."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jdistill.core.errors import UserError
+from jdistill.report import run_tables
+from jdistill.report.charts import agreement_chart, curve_chart
+from jdistill.report.facts import objects, read_json, read_metrics
+from jdistill.report.labelled import labelled_tables
+from jdistill.report.page import Chart, write_page
+from jdistill.report.tables import real
+
+NOT_TERMS = ("loss", "lr", "sentences_per_s", "epoch")
+SECTIONS = (
+    "student", "teacher", "sts", "teacher_sts", "retrieval", "teacher_retrieval", "agreement", "training",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StageCurves:
+    """What the page shows of a stage. notes: lines on what could not be read or drawn."""
+
+    name: str
+    notes: list[str]
+    charts: list[Chart]
+
+
+def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
+    """Writes report.html and report/*.png into the folder of a run, from what it holds.
+
+    Reads config.json, results.json and STAGE/metrics.jsonl; where one is missing or spoilt the page says so in a line.
+
+    Args:
+      workdir: the folder of a run.
+      results: what results.json will hold; None: it is read.
+
+    Returns: the page's path.
+
+    Raises: UserError where `workdir` is not a folder.
+    """
+    if not workdir.is_dir():
+        raise UserError(f"--workdir {workdir}: no such folder; give the folder of a run (it holds config.json)")
+    config, config_missing = read_json(workdir / "config.json")
+    found, results_missing = read_json(workdir / "results.json") if results is None else (results, "")
+    sections = {key: objects(found).get(key, {}) for key in SECTIONS}
+    listed = found["speed"] if isinstance(found.get("speed"), list) else []
+    speed = [row for row in listed if isinstance(row, dict)]
+    stages = stage_curves(workdir)
+    pairs = cosine_pairs(sections["agreement"])
+    scatter = agreement_chart(pairs) if len(pairs) else None
+    return write_page(
+        workdir / "report.html",
+        "run.html",
+        [chart for stage in stages for chart in stage.charts] + ([scatter] if scatter else []),
+        name=workdir.resolve().name,
+        headline=run_tables.headline(sections, speed),
+        summary=run_tables.summary_table(sections),
+        results_missing=results_missing,
+        training=run_tables.training_table(sections["training"]),
+        stages=stages,
+        sts=run_tables.score_table(
+            "Spearman x 100; retention is the student's score in percent of its teacher's",
+            sections["teacher_sts"],
+            sections["sts"],
+            decimals=2,
+        ),
+        retrieval=run_tables.score_table(
+            "By collection and measure",
+            by_measure(sections["teacher_retrieval"]),
+            by_measure(sections["retrieval"]),
+            decimals=4,
+        ),
+        labelled=labelled_tables(found),
+        agreement=run_tables.agreement_table(sections["agreement"]),
+        scatter=scatter,
+        speed=run_tables.speed_table(speed),
+        config=json.dumps(config, indent=2, ensure_ascii=False),
+        config_missing=config_missing,
+        command=str(found.get("command", "")).replace(" --", " \\\n    --"),
+    )
+
+
+def stage_curves(workdir: Path) -> list[StageCurves]:
+    """Each stage's curves, in the order in which the stages were last written, which is the order of training."""
+    files = sorted(workdir.glob("*/metrics.jsonl"), key=lambda path: (path.stat().st_mtime_ns, path.parent.name))
+    return [_curves_of(path) for path in files]
+
+
+def _curves_of(path: Path) -> StageCurves:
+    """The curves of a STAGE/metrics.jsonl: the loss, its terms, the dev scores, then learning rate and speed."""
+    stage = path.parent.name
+    curves, bad = read_metrics(path)
+    dev = [name for name in curves if name.startswith("dev/")]
+    terms = [name for name in curves if name not in NOT_TERMS and name not in dev]
+    shown = [name for name in ("loss", *terms, *dev, "lr", "sentences_per_s") if name in curves]
+    charts = [curve_chart(stage, name, *curves[name]) for name in shown]
+    notes = [f"Unreadable lines skipped in {stage}/metrics.jsonl: {bad:,}."] if bad else []
+    if not dev:
+        notes.append("No evaluation on dev data was recorded.")
+    notes += [chart for chart in charts if isinstance(chart, str)]
+    return StageCurves(stage, notes, [chart for chart in charts if isinstance(chart, Chart)])
+
+
+def by_measure(retrieval: dict[str, Any]) -> dict[str, Any]:
+    """Collection and measure -> score, from scores by collection."""
+    return {
+        f"{name} {measure}": value for name, scores in objects(retrieval).items() for measure, value in scores.items()
+    }
+
+
+def cosine_pairs(agreement: dict[str, Any]) -> np.ndarray:
+    """The cosines of pairs of texts by teacher and student, float64 [n, 2], as far as they are numbers."""
+    listed = agreement["pairs"] if isinstance(agreement.get("pairs"), list) else []
+    whole = [pair for pair in listed if isinstance(pair, list) and len(pair) == 2 and None not in map(real, pair)]
+    return np.array(whole, float).reshape(-1, 2)

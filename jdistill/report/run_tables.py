@@ -1,0 +1,117 @@
+"""The tables of a run's page, from results.json: summary, training, scores beside the teacher's, agreement, latency."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jdistill.core.progress import clock
+from jdistill.report.tables import Table, num, real, retention
+
+
+def headline(results: dict[str, dict[str, Any]], speed: list[dict[str, Any]]) -> str:
+    """The one sentence that says the result, as far as it was measured."""
+    student, teacher = results["student"], results["teacher"]
+    params, theirs = student.get("num_params"), teacher.get("num_params")
+    sts, teacher_sts = results["sts"].get("Avg"), results["teacher_sts"].get("Avg")
+    said = []
+    if real(params) is not None:
+        said.append(f"has {num(params, 0)} parameters{_beside(params, theirs, 0)}")
+    if real(sts) is not None:
+        said.append(f"scores {num(sts)} on average on STS{_beside(sts, teacher_sts, 2)}")
+    faster = ", ".join(
+        f"{num(row['ratio'])} ({row.get('framework', '–')})"
+        for row in speed
+        if row.get("model") == student.get("name") and real(row.get("ratio")) is not None
+    )
+    if faster:
+        said.append(f"is {faster} times as fast")
+    if not said:
+        return "This run has no result yet."
+    text = " and ".join(filter(None, [", ".join(said[:-1]), said[-1]]))
+    return f"{student.get('name', 'The student')} {text}."
+
+
+def _beside(student: Any, teacher: Any, decimals: int) -> str:
+    """How much of its teacher's figure the student has, in brackets; empty where that cannot be said."""
+    share = retention(student, teacher)
+    return "" if share is None else f" ({num(share, 1)} % of its teacher's {num(teacher, decimals)})"
+
+
+def summary_table(results: dict[str, dict[str, Any]]) -> Table:
+    """Size and average score of teacher and student."""
+    student, teacher = results["student"], results["teacher"]
+    compared = [
+        ("Parameters", teacher.get("num_params"), student.get("num_params"), 0, 1.0, ""),
+        ("Size", teacher.get("bytes"), student.get("bytes"), 1, 1e-6, " MB"),
+        ("STS average", results["teacher_sts"].get("Avg"), results["sts"].get("Avg"), 2, 1.0, ""),
+        ("Tokens that its vocabulary lacks", None, student.get("unknown_tokens"), 2, 1.0, " %"),
+    ]
+    rows = [
+        [
+            name,
+            num(theirs, decimals, scale, unit),
+            num(mine, decimals, scale, unit),
+            num(retention(mine, theirs), 1, unit=" %"),
+        ]
+        for name, theirs, mine, decimals, scale, unit in compared
+        if real(theirs) is not None or real(mine) is not None
+    ]
+    return Table(
+        f"Teacher: {teacher.get('name', 'unnamed')}. Student: {student.get('name', 'unnamed')}.",
+        ["Summary", "Teacher", "Student", "Student / teacher"],
+        rows,
+    )
+
+
+def training_table(training: dict[str, Any]) -> Table:
+    """What the training took: its time first, then each number and text of results.json's "training"."""
+    rows = [
+        [name.replace("_", " ").capitalize(), value if isinstance(value, str) else num(value, 0)]
+        for name, value in training.items()
+        if (isinstance(value, str) or real(value) is not None) and name != "seconds"
+    ]
+    if real(training.get("seconds")) is not None:
+        rows.insert(0, ["Time", clock(training["seconds"])])
+    return Table("What the training took", ["Training", "Value"], rows)
+
+
+def score_table(caption: str, teacher: dict[str, Any], student: dict[str, Any], decimals: int) -> Table:
+    """Teacher beside student with retention, one row a score, the average last."""
+    rows = [
+        [
+            name,
+            num(teacher.get(name), decimals),
+            num(student.get(name), decimals),
+            num(retention(student.get(name), teacher.get(name)), 1, unit=" %"),
+        ]
+        for name in sorted(teacher | student, key=lambda name: name == "Avg")
+        if real(teacher.get(name)) is not None or real(student.get(name)) is not None
+    ]
+    return Table(caption, ["Task", "Teacher", "Student", "Retention"], rows)
+
+
+def agreement_table(agreement: dict[str, Any]) -> Table:
+    """The figures of student and teacher on the same texts."""
+    rows = [[name.replace("_", " "), num(value, 4)] for name, value in agreement.items() if real(value) is not None]
+    return Table("Student and teacher on the same texts", ["Measure", "Value"], rows)
+
+
+def speed_table(speed: list[dict[str, Any]]) -> Table:
+    """A row for each model and framework."""
+    rows = [
+        [
+            str(row.get("model", "–")),
+            str(row.get("framework", "–")),
+            num(row.get("latency_ms"), 2, unit=" ms"),
+            num(row.get("ratio"), 2, unit=" x"),
+            num(row.get("bytes"), 1, 1e-6, " MB"),
+            num(row.get("num_params"), 0),
+        ]
+        for row in speed
+    ]
+    return Table(
+        "Latency of one text; speed is against the teacher in the same framework",
+        ["Model", "Framework", "Latency", "Speed", "Size", "Parameters"],
+        rows,
+        words=(1,),
+    )

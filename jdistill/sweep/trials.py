@@ -1,0 +1,129 @@
+"""A sweep's study: the file in which Optuna keeps the trials, what a trial tells it, and trials that a kill ended."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
+from jdistill.train.loop import Diverged
+
+
+def open_study(path: Path, prune: bool) -> optuna.Study:
+    """The study that a file holds, with the trials that it has got so far; a new one where there is no file.
+
+    Args:
+      path: Optuna's journal.
+      prune: whether trials below the median of the others are to end early.
+
+    Raises: UserError for a file that is damaged.
+    """
+    try:
+        return optuna.create_study(
+            storage=JournalStorage(JournalFileBackend(str(path))),
+            study_name="sweep",
+            direction="maximize",
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=4) if prune else optuna.pruners.NopPruner(),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+        raise UserError(
+            f"{path} is damaged ({error}); bring it back, or delete it to run the sweep's trials again"
+        ) from None
+
+
+def run_trial(
+    study: optuna.Study,
+    trial: optuna.Trial,
+    curve: dict[int, float],
+    train: Callable[[Callable[[int, float], bool]], None],
+) -> None:
+    """Runs a trial to its end and tells the study its best dev score, or that it was pruned or diverged.
+
+    Args:
+      curve: step -> dev score of the trial before it was killed; empty for a new one. Scores are added to it.
+      train: trains; calls its argument with step and dev score of each checkpoint, and stops where that returns True.
+    """
+    pruned = False
+    for step, score in curve.items():
+        trial.report(score, step)
+
+    def give_up(step: int, score: float) -> bool:
+        nonlocal pruned
+        if step not in curve:
+            trial.report(score, step)
+        curve[step] = score
+        pruned = trial.should_prune()
+        return pruned
+
+    try:
+        train(give_up)
+    except Diverged as error:
+        log.info("%s", error)
+        trial.set_user_attr("diverged", str(error))
+        study.tell(trial, state=TrialState.PRUNED)
+        return
+    best = max(curve.values())
+    if pruned:
+        study.tell(trial, state=TrialState.PRUNED)
+    else:
+        study.tell(trial, best)
+    log.info("%s at a dev score of %.2f", "pruned" if pruned else "done", best)
+
+
+def repeat_trial(study: optuna.Study, trial: optuna.Trial, same: FrozenTrial) -> None:
+    """Ends a trial as an earlier one with the same values did, so that the sampler's count goes on."""
+    for name, value in same.user_attrs.items():
+        trial.set_user_attr(name, value)
+    if same.state == TrialState.COMPLETE:
+        study.tell(trial, same.value)
+    else:
+        study.tell(trial, state=TrialState.PRUNED)
+
+
+def take_up_killed(study: optuna.Study) -> dict[str, dict[int, float]]:
+    """Enqueues the trials that a kill ended.
+
+    Returns: a trial's name -> its dev scores by step, from all the times that it was killed.
+    """
+    for trial in study.get_trials(states=(TrialState.RUNNING,)):
+        study.tell(trial.number, state=TrialState.FAIL)
+        study.enqueue_trial(trial.params)
+    found: dict[str, dict[int, float]] = {}
+    for trial in study.get_trials(states=(TrialState.FAIL,)):
+        found.setdefault(trial_name(trial.params), {}).update(trial.intermediate_values)
+    return found
+
+
+def ended_trials(study: optuna.Study) -> list[FrozenTrial]:
+    """The trials that came to an end, pruned and diverged ones too."""
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+
+
+def trial_name(params: dict[str, Any]) -> str:
+    """A folder's name for the trial of these values."""
+    name = ",".join(f"{key}={value}" for key, value in params.items()).replace("/", "_")
+    return name if len(name) < 150 else f"{name[:100]}-{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
+
+
+def trial_rows(study: optuna.Study) -> list[dict[str, Any]]:
+    """The ended trials as sweep.json holds them, one per setting, best first: params, score (None without one), state and curve."""
+    distinct = {repr(sorted(trial.params.items())): trial for trial in reversed(ended_trials(study))}
+    rows: list[dict[str, Any]] = [
+        {
+            "params": trial.params,
+            "score": trial.value if trial.state == TrialState.COMPLETE else None,
+            "state": "diverged" if "diverged" in trial.user_attrs else trial.state.name.lower(),
+            "curve": {str(step): value for step, value in sorted(trial.intermediate_values.items())},
+        }
+        for trial in sorted(distinct.values(), key=lambda trial: trial.number)
+    ]
+    return sorted(rows, key=lambda row: -(row["score"] if row["score"] is not None else float("-inf")))

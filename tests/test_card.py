@@ -1,0 +1,153 @@
+"""A model card, read back as the hub reads it: its metadata, its results, and names of others that stay names."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_encoder, save_encoder
+from huggingface_hub import EvalResult, ModelCard
+
+from jdistill.export.card import write_card
+from jdistill.export.card_metadata import hub_id, metadata
+
+LABELS = {"accuracy": 81.25, "f1": 70.0, "ap": 64.0, "precision": 61.5, "recall": 80.0, "prior": 33.3, "threshold": 0.2}
+RESULTS: dict[str, Any] = {
+    "student": {"name": "student", "num_params": 9_493_632},
+    "teacher": {"name": "owner/teacher", "num_params": 22_713_216},
+    "sts": {"STS12": 72.123456, "SICK-R": 70.0, "Avg": 71.0},
+    "teacher_sts": {"STS12": 80.0, "Avg": 78.0},
+    "retrieval": {"scifact": {"ndcg@10": 0.61, "recall@100": 0.9}},
+    "teacher_retrieval": {"scifact": {"ndcg@10": 0.64}},
+    "pairs": {"same": {"student": LABELS, "teacher": LABELS | {"ap": 99.0}}},
+    "task": {"sst2": {"accuracy": 90.5, "split": "dev", "dev": {"accuracy": 90.5}, "rows": {"train": 10}}},
+    "agreement": {"mean_cosine": 0.9651, "spearman": 97.0},
+    "training": {
+        "sentences": 365_012,
+        "texts": 9000,
+        "steps": 2852,
+        "devices": "2 x cpu",
+        "removed_evaluation_texts": 3,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported student."""
+    return save_encoder(make_encoder(num_layers=1), tmp_path_factory.mktemp("card") / "export")
+
+
+def card_of(folder: Path, workdir: Path, teacher: str, results: dict[str, Any], measured: str = "") -> ModelCard:
+    """The card of a run with this teacher and these results, as huggingface_hub loads it."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    (workdir / "config.json").write_text(json.dumps({"method": "simtde", "teacher": teacher}))
+    write_card(workdir, folder, measured, results)
+    return ModelCard.load(folder / "README.md")
+
+
+def found(results: list[EvalResult]) -> set[tuple[Any, ...]]:
+    return {(of.task_type, of.dataset_type, of.dataset_split, of.metric_type, of.metric_value) for of in results}
+
+
+def test_the_hub_finds_what_was_measured(folder: Path, tmp_path: Path) -> None:
+    card = card_of(folder, tmp_path / "my run", "owner/teacher-v1.5", RESULTS)
+    data = card.data.to_dict()
+    assert data["library_name"] == "sentence-transformers" and data["pipeline_tag"] == "sentence-similarity"
+    assert {"sentence-transformers", "jdistill"} <= set(data["tags"]) and data["base_model"] == "owner/teacher-v1.5"
+    assert "language" not in data and data["model-index"][0]["name"] == card.data.model_name == "my run"
+    pairs = ("binary-classification", "same", "test")
+    assert found(card.data.eval_results) == {
+        ("semantic-similarity", "mteb/sts12-sts", "test", "spearmanr", 72.1235),
+        ("semantic-similarity", "SICK-R", "test", "spearmanr", 70.0),
+        ("information-retrieval", "scifact", "test", "ndcg_at_10", 0.61),
+        ("information-retrieval", "scifact", "test", "recall_at_100", 0.9),
+        (*pairs, "accuracy", 81.25),
+        (*pairs, "f1", 70.0),
+        (*pairs, "average_precision", 64.0),
+        (*pairs, "precision", 61.5),
+        (*pairs, "recall", 80.0),
+        ("text-classification", "sst2", "dev", "accuracy", 90.5),
+    }
+    assert {of.metric_name for of in card.data.eval_results if of.task_type == "binary-classification"} == {
+        f"{measure} in percent" for measure in ("accuracy", "f1", "average precision", "precision", "recall")
+    }
+
+
+def test_the_text_of_a_card_shows_the_same_figures(folder: Path, tmp_path: Path) -> None:
+    text = card_of(folder, tmp_path / "run", "owner/teacher", RESULTS).text
+    assert text.startswith(
+        "\n# run\n\nA sentence encoder of 9.5 million parameters with 32-dimensional vectors, distilled"
+    )
+    for line in (
+        "| STS12 | 72.12 | 80.00 | 90.2 % |",
+        "| SICK-R | 70.00 |  |  |",
+        "| ndcg@10 | 0.6100 | 0.6400 |",
+        "| recall@100 | 0.9000 |  |",
+        "| student | 81.25 | 64.00 | 61.50 | 80.00 |",
+        "| mean cosine | 0.9651 |",
+        "365,012 sentences of 9,000 distinct texts in 2,852 steps on 2 x cpu; 3 texts of evaluation sets were removed first.",
+    ):
+        assert line in text.splitlines(), line
+    assert "33.3 % of them are positives" in text and "## Agreement with the teacher on held-out text" in text
+
+
+@pytest.mark.parametrize(("results", "measured"), [({}, ""), (RESULTS, "its best checkpoint")])
+def test_a_card_claims_no_figures_that_are_not_its_own(
+    results: dict[str, Any], measured: str, folder: Path, tmp_path: Path
+) -> None:
+    card = card_of(folder, tmp_path / "run", "owner/teacher", results, measured)
+    assert card.data.eval_results is None and "model-index" not in card.data.to_dict()
+    assert "STS12" not in card.text and ("the run measured its best checkpoint" in card.text) == bool(measured)
+
+
+def test_a_model_of_the_hub_is_told_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "teacher").mkdir(parents=True)
+    assert hub_id("owner/name_1.5-x") == "owner/name_1.5-x"
+    cache = "/home/me/.cache/huggingface/hub/models--owner--my-name/snapshots/0a1b2c"
+    assert hub_id(cache) == hub_id(cache + "/") == "owner/my-name"
+    for source in (
+        "runs/teacher",
+        "runs/gone",
+        "pkg:json/x",
+        "owner/a:b",
+        "a/b/c",
+        "x",
+        "",
+        "owner/a--b",
+        "owner/a.gguf/",
+        "\x1b/x",
+    ):
+        assert hub_id(source) is None, source
+    start = metadata("run", {"teacher": "", "start": "owner/start"}, {})
+    assert "base_model: owner/start\n" in start and "base_model" not in metadata("run", {"teacher": "runs/teacher"}, {})
+
+
+HOSTILE = "\n---\n# heading\n<script>alert('\"1')</script>[a](http://b) ![i](j) `c`: {d} & |e|\x1b\u2028\ud800"
+
+
+def test_names_of_others_are_no_markup_in_a_card(folder: Path, tmp_path: Path) -> None:
+    results = {
+        "sts": {HOSTILE: 1.0, "STS12": float("nan")},
+        "retrieval": {HOSTILE: {HOSTILE: 0.5}},
+        "pairs": {HOSTILE: {"student": LABELS, HOSTILE: LABELS}},
+        "task": {HOSTILE: {"accuracy": 2.0, "split": HOSTILE}},
+        "training": RESULTS["training"] | {"devices": HOSTILE},
+    }
+    workdir = tmp_path / HOSTILE.replace("/", "_").replace("\ud800", "")
+    card = card_of(folder, workdir, HOSTILE, results)
+    whole = (folder / "README.md").read_text("utf-8")
+    block = whole.split("\n---\n")[0]
+    assert not any(character in block for character in "<>`[]|&!*\x1b\u2028") and "base_model" not in block
+    assert len(card.data.eval_results) == 8 and "model-index:" in block
+    assert [of.metric_value for of in card.data.eval_results if of.task_type == "semantic-similarity"] == [1.0]
+    # What stands as code Markdown shows letter by letter: the teacher's name between backticks, and how to load the model.
+    prose, spans = re.subn(r"`` .* ``", "", re.sub(r"(?s)```python\n.*?\n```\n", "", card.text))
+    for mark in ("<script>", "[a](", "![i]", "`c`", "\x1b", "\u2028"):
+        assert mark not in prose, mark
+    assert spans == 1 and "\\<script\\>" in prose
+    assert "\n---\n" not in card.text and "\n# heading" not in card.text
