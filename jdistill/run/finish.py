@@ -19,7 +19,7 @@ from jdistill.evals.suite import evaluate
 from jdistill.export.card import write_card
 from jdistill.export.check import export
 from jdistill.models.bilstm import BilstmConfig
-from jdistill.report.command import write_report
+from jdistill.report.run import write_report
 from jdistill.retrieval import index
 from jdistill.run.completeness import (
     OF_INDEX,
