@@ -39,7 +39,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.teachers.cache import whole
 from jdistill.teachers.embeddings import Teacher
 from jdistill.teachers.fill import Answered, ask
-from jdistill.train.loop import Data
+from jdistill.train.dataset import Data
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from jdistill.models.interaction import BRANCHES
 from jdistill.teachers.fill import Answered
 from jdistill.teachers.judge import Judge, judge_of
 from jdistill.teachers.judge_scores import Scores, at, logits_at
-from jdistill.train.loop import Data
+from jdistill.train.dataset import Data
 
 SAMPLE_OF_EACH = 512  # queries, and passages, of each file that a start is fitted to
 

@@ -22,7 +22,7 @@ from jdistill.evals.classify import classification_scores
 from jdistill.feeds.corpus import cache_folder, make_batches, tokens_of
 from jdistill.teachers.cache import AnswerCache, whole
 from jdistill.teachers.fill import ask
-from jdistill.train.loop import Data
+from jdistill.train.dataset import Data
 
 UNKNOWN = -1  # the label of a row that has none
 BETWEEN = "\x1f"  # the two texts of a pair in a cache's key

@@ -27,7 +27,8 @@ from jdistill.report.sweep import write_sweep_page
 from jdistill.run.stages import prepare, train_stages
 from jdistill.run.workdir import clear_temporary, only_run, settle_config
 from jdistill.sweep.space import Space, check_space, parse_space
-from jdistill.train.loop import Diverged, Interrupted
+from jdistill.train.signals import Interrupted
+from jdistill.train.watch import Diverged
 
 try:
     import optuna
