@@ -45,7 +45,7 @@ from jdistill.run.stages import (
     prepare,
     stages_of,
 )
-from jdistill.train.loop import Data
+from jdistill.train.dataset import Data
 from jdistill.train.method import Method
 from jdistill.train.optimizer import make_optimizer
 

@@ -13,20 +13,22 @@ if __name__ == "__main__":
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, leave
 from jdistill.core.folders import check_out_file, write_out
 from jdistill.core.progress import log, setup_logging
 from jdistill.data.sets.collections import query_texts
-from jdistill.data.sets.tasks import read_task
+from jdistill.data.sets.tasks import Task, read_task
 from jdistill.encoder import loading, torch_backend
 from jdistill.encoder.encoder import Encoder, TextEncoder
 from jdistill.encoder.pair_scorer import load_pair_scorer
 from jdistill.evals.collapse import check_vectors
-from jdistill.evals.labelled_source import read_labelled
+from jdistill.evals.labelled_source import LabelledSource, read_labelled
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.evals.sts import evaluate_sts
 from jdistill.evals.suite import SETS, evaluate, table
@@ -41,9 +43,33 @@ MADE_BY = "jdistill.evaluate"
 
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
+    args = make_parser().parse_args(argv)
+    keep_compiled_programs()
+    setup_logging()
+    if args.out:
+        check_out_file(Path(args.out), "--out", args.overwrite, MADE_BY)
+    sets = read_sets(args)
+    results = score(args, sets)
+    if args.out:
+        out = Path(args.out)
+        write_out(out, {"made_by": MADE_BY} | results)
+        log.info("written to %s", out)
+    print(table(results))
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The flags of the command."""
     parser = argparse.ArgumentParser(
         prog="python -m jdistill.evaluate", description="Scores an encoder; give at least one set."
     )
+    _add_sets(parser)
+    _add_backend(parser)
+    return parser
+
+
+def _add_sets(parser: argparse.ArgumentParser) -> None:
+    """The flags of the model and of what it is scored on."""
     parser.add_argument("--model", required=True, help="a folder, a hub id, or pkg:import_name/sub/folder")
     parser.add_argument("--senteval", default="", metavar="DIR", help="a SentEval folder: the seven STS tasks")
     parser.add_argument(
@@ -84,6 +110,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--poolers", default="", metavar="NAMES", help="all, or some poolers: the STS tasks by each, in one pass"
     )
+
+
+def _add_backend(parser: argparse.ArgumentParser) -> None:
+    """The flags of what encodes and searches, and of the file that is written."""
     parser.add_argument(
         "--backend",
         choices=("flax", "torch", "onnx"),
@@ -111,71 +141,88 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--out", default="", metavar="FILE", help="the figures as JSON; else they are only printed")
     parser.add_argument("--overwrite", action="store_true", help="replace a file --out that this command did not write")
-    args = parser.parse_args(argv)
-    keep_compiled_programs()
-    setup_logging()
-    if args.out:
-        check_out_file(Path(args.out), "--out", args.overwrite, MADE_BY)
-    sets = {name: getattr(args, name) for name in SETS}
-    labelled_sources = {branch: getattr(args, branch) for branch in BRANCHES if getattr(args, branch)}
-    if not any(sets.values()) and not labelled_sources and not args.transfer:
-        names = ", ".join(f"--{name}" for name in (*SETS, *BRANCHES, "transfer"))
-        raise UserError(f"nothing to evaluate on: give at least one of {names}")
-    if args.transfer and not (args.task_dir or args.senteval):
-        raise UserError("--transfer needs --task_dir or --senteval, the folder that holds the tasks")
+
+
+@dataclass(frozen=True)
+class EvaluationSets:
+    """What a model is scored on. paths: by the names of evals.suite.SETS, "" for a set that is not given."""
+
+    paths: dict[str, str]
+    labelled: list[LabelledSource]
+    tasks: list[Task]
+
+
+def read_sets(args: argparse.Namespace) -> EvaluationSets:
+    """Reads or looks for every set that is named, before a model is loaded and hours of encoding begin.
+
+    Raises: UserError for what is not there, and for flags that do not go together.
+    """
+    paths = {name: getattr(args, name) for name in SETS}
+    sources = {branch: getattr(args, branch) for branch in BRANCHES if getattr(args, branch)}
+    check_flags(args, bool(sources), bool(any(paths.values())))
     tasks = [read_task(name, args.task_dir or args.senteval) for name in args.transfer]
-    # Before the model is loaded and hours of encoding begin.
-    for name, path in sets.items():
+    for name, path in paths.items():
         if path and name == "beir":
             sum(1 for _ in query_texts(path, name))  # their tables are there
         elif path and name != "geometry" and not Path(path).exists():
             raise UserError(f"--{name}={path}: no such file or folder")
-    if (args.test_split or args.threshold_split) and not labelled_sources:
+    labelled = [read_labelled(path, branch, args.test_split, args.threshold_split) for branch, path in sources.items()]
+    return EvaluationSets(paths, labelled, tasks)
+
+
+def check_flags(args: argparse.Namespace, has_labelled: bool, has_sets: bool) -> None:
+    """Raises UserError for flags that do not go together."""
+    if not has_sets and not has_labelled and not args.transfer:
+        names = ", ".join(f"--{name}" for name in (*SETS, *BRANCHES, "transfer"))
+        raise UserError(f"nothing to evaluate on: give at least one of {names}")
+    if args.transfer and not (args.task_dir or args.senteval):
+        raise UserError("--transfer needs --task_dir or --senteval, the folder that holds the tasks")
+    if (args.test_split or args.threshold_split) and not has_labelled:
         raise UserError("--test_split and --threshold_split are of --symmetric or --asymmetric, which is not given")
-    labelled = [
-        read_labelled(path, branch, args.test_split, args.threshold_split) for branch, path in labelled_sources.items()
-    ]
     if args.poolers and (args.backend != "flax" or not args.senteval):
         raise UserError("--poolers: the STS tasks by each pooler need --senteval, and --backend=flax")
     if args.rescore and (args.backend != "flax" or not (args.rescore == "all" or args.rescore.isdecimal())):
         raise UserError(f"--rescore={args.rescore}: a number of documents or all, and --backend=flax")
+
+
+def make_loader(args: argparse.Namespace) -> Callable[[str], TextEncoder]:
+    """Source -> encoder, by the backend that the flags name."""
     backends: dict[str, Callable[[str], TextEncoder]] = {
         "flax": loading.load,
         "torch": partial(torch_backend.load, trust_remote_code=args.trust_remote_code),
         "onnx": partial(runtime.load, file=args.onnx_file),
     }
-    load = backends[args.backend]
+    return backends[args.backend]
+
+
+def score(args: argparse.Namespace, sets: EvaluationSets) -> dict[str, Any]:
+    """The figures of a model on every set, by the set's name; "model" says what was scored."""
+    load = make_loader(args)
     scorer = load_pair_scorer(args.model) if args.backend == "flax" else None
     model = scorer.encoder if scorer else load(args.model)
     check_vectors(model.encode(list(PROBE_TEXTS)), f"--model={args.model}")
     # Names that do not fit should be known before hours of encoding.
-    every = (
-        EveryPooler(model, pooler_names(args.poolers, model.config.num_layers))
-        if args.poolers and isinstance(model, Encoder)
-        else None
-    )
-    about = {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
-    figures = evaluate(
+    poolers = None
+    if args.poolers and isinstance(model, Encoder):
+        poolers = EveryPooler(model, pooler_names(args.poolers, model.config.num_layers))
+    results: dict[str, Any] = {
+        "model": {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
+    }
+    results |= evaluate(
         model,
-        **sets,
+        **sets.paths,
         corpus_model=load(args.corpus_model) if args.corpus_model else None,
         index=args.index,
         index_effort=args.index_effort,
-        labelled=labelled,
+        labelled=sets.labelled,
         scorer=scorer,
         rescore=int(args.rescore) if args.rescore.isdecimal() else (0 if args.rescore else None),
     )
-    results = {"model": about} | figures
-    if tasks:
-        results["transfer"] = {task.name: evaluate_transfer(model, task) for task in tasks}
-    if every:
-        results["poolers"] = {name: evaluate_sts(view, Path(args.senteval)) for name, view in every.views().items()}
-    if args.out:
-        out = Path(args.out)
-        write_out(out, {"made_by": MADE_BY} | results)
-        log.info("written to %s", out)
-    print(table(results))
-    return 0
+    if sets.tasks:
+        results["transfer"] = {task.name: evaluate_transfer(model, task) for task in sets.tasks}
+    if poolers:
+        results["poolers"] = {name: evaluate_sts(view, Path(args.senteval)) for name, view in poolers.views().items()}
+    return results
 
 
 if __name__ == "__main__":

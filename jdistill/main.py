@@ -39,7 +39,7 @@ from jdistill.run.stages import (
     train_stages,
 )
 from jdistill.run.workdir import clear_temporary, only_run, settle_config
-from jdistill.train.loop import Interrupted
+from jdistill.train.signals import Interrupted
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "print the plan (parameters, steps, memory, disk, time) and stop")
 COORDINATOR = flags.DEFINE_string(

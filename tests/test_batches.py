@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import combinations
 from pathlib import Path
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
 
 from jdistill.core.errors import UserError
 from jdistill.data.batching.batches import (
@@ -108,3 +111,40 @@ def test_joined_tables() -> None:
     joined = one.joined(other)
     assert joined.lists(np.arange(4)) == [[5, 6], [7], [], [70_000, 9]]
     assert joined.lengths.tolist() == [2, 1, 0, 2]
+
+
+@st.composite
+def arbitrary_batches(draw: st.DrawFn) -> Batches:
+    """Batches of 1 to 60 texts in 1 to 3 groups, one of which fills a batch."""
+    lengths = np.array(draw(st.lists(st.integers(1, 40), min_size=1, max_size=60)))
+    groups = np.array(draw(st.lists(st.integers(0, 2), min_size=len(lengths), max_size=len(lengths))))
+    batch_size = draw(st.integers(1, 7))
+    assume(np.bincount(groups).max() >= batch_size)
+    widths = choose_buckets(lengths, draw(st.integers(1, 4)), draw(st.sampled_from([1, 4])))
+    return Batches(lengths, batch_size, widths, draw(st.integers(0, 3)), groups if draw(st.booleans()) else None)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(arbitrary_batches(), st.integers(0, 2))
+def test_any_epoch_has_each_row_once_but_fewer_than_a_batch_of_each_group(b: Batches, epoch: int) -> None:
+    steps = [b.at(epoch * b.steps_per_epoch + i) for i in range(b.steps_per_epoch)]
+    for width, rows in steps:
+        assert len(rows) == b.batch_size and b.lengths[rows].max() <= width and width in b.widths
+        assert len(set(b.group_of[rows].tolist())) == 1
+    rows = np.concatenate([rows for _, rows in steps])
+    assert len(set(rows.tolist())) == len(rows)
+    left = np.setdiff1d(np.arange(len(b.lengths)), rows)
+    assert (np.bincount(b.group_of[left], minlength=1) < b.batch_size).all()
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(arbitrary_batches(), st.lists(st.integers(0, 200), min_size=1, max_size=5))
+def test_any_step_is_the_same_batch_whatever_was_asked_before(b: Batches, steps: list[int]) -> None:
+    begun_there = [dataclasses.replace(b).at(step) for step in steps]
+    for step, (width, rows) in zip(steps, begun_there, strict=True):
+        again, same_rows = b.at(step)
+        assert again == width
+        np.testing.assert_array_equal(same_rows, rows)
+    forward = dataclasses.replace(b)
+    last = [forward.at(step) for step in range(max(steps) + 1)][-1]
+    np.testing.assert_array_equal(last[1], begun_there[steps.index(max(steps))][1])

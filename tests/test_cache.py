@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from jdistill.core.errors import UserError
 from jdistill.teachers.cache import AnswerCache, DamagedRows, whole
@@ -152,3 +155,22 @@ def test_another_width_is_refused(tmp_path: Path) -> None:
     AnswerCache(tmp_path, 3)
     with pytest.raises(UserError, match="answers of another shape"):
         AnswerCache(tmp_path, 4)
+
+
+@settings(derandomize=True, deadline=None, max_examples=80)
+@given(st.dictionaries(st.sampled_from(["values", "sums", "keys"]), st.integers(0, 160), min_size=1))
+def test_a_cache_cut_at_any_byte_asks_again_for_what_it_lost_and_no_more(left: dict[str, int]) -> None:
+    texts = [f"text {i}" for i in range(10)]
+    row_bytes = {"values": 12, "sums": 4, "keys": 16}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        AnswerCache(folder, 3).fill(texts, Counting())
+        for end, size in left.items():
+            path = folder / f"part-00000.{end}"
+            path.write_bytes(path.read_bytes()[:size])
+        whole_rows = min([10, *(size // row_bytes[end] for end, size in left.items())])
+        teacher = Counting()
+        answers = ask(AnswerCache(folder, 3), texts, whole(teacher), "answers")
+        np.testing.assert_array_equal(answers.read(), Counting()(texts))
+        assert teacher.asked == texts[whole_rows:]
+        assert AnswerCache(folder, 3).fill(texts, teacher) == 0

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import tempfile
 from pathlib import Path
 
+import hypothesis.strategies as st
 import jax
 import numpy as np
 import pytest
 from conftest import random_params, tiny_decoder_config
+from hypothesis import given, settings
 from parity import assert_close
 
 from jdistill.core.errors import UserError
 from jdistill.encoder.formats import hf as convert
 from jdistill.models import decoder
+from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.registry import hidden_states
 
@@ -144,3 +149,46 @@ def test_what_is_not_computed_is_refused(change: dict, message: str, tmp_path: P
     (tmp_path / "config.json").write_text(json.dumps(hf))
     with pytest.raises(UserError, match=message):
         convert.read_config(tmp_path)
+
+
+@st.composite
+def decoder_configs(draw: st.DrawFn) -> DecoderConfig:
+    """Any small architecture of the three kinds that config.json can describe."""
+    kind, small = draw(st.sampled_from(["llama", "qwen2", "qwen3"])), st.integers(1, 6)
+    groups, bias = draw(small), kind == "qwen2" or draw(st.booleans())
+    low = draw(st.floats(0.1, 4.0))
+    scaling = (draw(st.floats(1.0, 32.0)), low, low + draw(st.floats(0.1, 8.0)), draw(st.integers(1, 8192)))
+    return DecoderConfig(
+        model_type=kind,
+        vocab_size=draw(st.integers(5, 40)),
+        hidden_size=draw(small),
+        num_layers=draw(st.integers(1, 12)),
+        num_heads=groups * draw(st.integers(1, 3)),
+        num_kv_heads=groups,
+        head_size=2 * draw(small),
+        intermediate_size=draw(small),
+        max_positions=draw(small),
+        rms_norm_eps=draw(st.floats(1e-12, 0.1)),
+        rope_theta=draw(st.floats(1.0, 1e7)),
+        rope_scaling=draw(st.none() | st.just(scaling)),
+        activation=draw(st.sampled_from(sorted(ACTIVATIONS))),
+        qkv_bias=bias,
+        out_bias=bias and kind != "qwen2",
+        mlp_bias=kind == "llama" and draw(st.booleans()),
+        qk_norm=kind == "qwen3",
+        tied=draw(st.booleans()),
+        pad_token_id=draw(st.integers(0, 4)),
+    )
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(decoder_configs(), st.booleans())
+def test_any_decoder_goes_to_hugging_face_and_back(config: DecoderConfig, prefixed: bool) -> None:
+    params = random_params(config)
+    tensors = convert.to_hf(config, params)
+    if prefixed:  # as a model with an output layer names them
+        tensors = {f"model.{name}": tensor for name, tensor in tensors.items()}
+    jax.tree.map(np.testing.assert_array_equal, convert.from_hf(config, tensors, "memory"), params)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(convert.write_config(config)))
+        assert convert.read_config(Path(folder)) == config

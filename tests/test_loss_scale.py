@@ -22,7 +22,8 @@ from jdistill.data.text.python_docs import python_docs
 from jdistill.feeds.stage import Start
 from jdistill.methods.distilface import build
 from jdistill.train import loss_scale
-from jdistill.train.loop import Data, train
+from jdistill.train.dataset import Data
+from jdistill.train.loop import train
 from jdistill.train.optimizer import make_optimizer
 from jdistill.train.step import (
     init_state,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
 from parity import assert_close, rounding
 
 from jdistill.losses import embedding
@@ -135,3 +137,20 @@ def test_info_nce_of_one_text_is_zero_and_of_equal_texts_log_n():
     assert float(embedding.info_nce(x[:1], x[:1], 0.05)) == pytest.approx(0.0, abs=1e-6)
     assert float(embedding.info_nce(x, x, 0.05)) == pytest.approx(np.log(5), abs=1e-5)
     assert np.isfinite(jax.grad(lambda x: embedding.info_nce(x, x * 0, 0.05))(x * 1e30)).all()
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(st.integers(1, 24), st.integers(1, 30), st.lists(st.integers(1, 3), max_size=2))
+def test_rows_cut_into_blocks_and_put_together_are_the_rows(rows: int, block: int, width: list[int]) -> None:
+    count = embedding.number_of_blocks(rows, block)
+    tree = {"a": np.arange(rows * math.prod(width)).reshape(rows, *width), "b": np.arange(rows)}
+    blocks = embedding.to_blocks(tree, count)
+    assert rows % count == 0 and rows // count <= block
+    assert all(rows % fewer for fewer in range(math.ceil(rows / block), count))  # no fewer blocks do
+    for k in range(count):  # of each device's rows every block has the same number
+        np.testing.assert_array_equal(blocks["a"][k], tree["a"][k::count])
+    together = embedding.from_blocks(blocks)
+    for name, values in tree.items():
+        np.testing.assert_array_equal(together[name], values)
+    whole_again = embedding.to_blocks(together, count)
+    np.testing.assert_array_equal(whole_again["b"], blocks["b"])

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import flax.linen as nn
+import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import make_encoder, random_params, real_teacher_folder, save_encoder, tiny_config
+from hypothesis import given, settings
 from parity import assert_close, excess
 from safetensors.numpy import load_file, save_file
 
 import jdistill
 from jdistill.core.errors import UserError
 from jdistill.encoder.formats import hf
-from jdistill.models.bert import Bert
+from jdistill.models.bert import ACTIVATIONS, Bert, BertConfig
 from jdistill.models.matmul import Dense, matmul
+
+small = st.integers(1, 6)
 
 
 def torch_model(kind: str, folder: Path):
@@ -97,6 +102,43 @@ def test_weights_go_to_hugging_face_and_back_exactly(kind: str) -> None:
     assert flat.keys() == hf.parameter_shapes(config).keys()
     for key, value in hf.flatten_dict(again, sep="/").items():
         np.testing.assert_array_equal(value, flat[key])
+
+
+@st.composite
+def bert_configs(draw: st.DrawFn) -> BertConfig:
+    """Any small architecture of the four kinds that config.json can describe."""
+    kind = draw(st.sampled_from(["bert", "roberta", "distilbert", "electra"]))
+    distil, heads, vocabulary, pad = kind == "distilbert", draw(small), draw(st.integers(5, 40)), draw(st.integers(0, 4))
+    hidden = heads * draw(small)
+    return BertConfig(
+        model_type=kind,
+        vocab_size=vocabulary,
+        embedding_size=draw(small) if kind == "electra" else hidden,
+        hidden_size=hidden,
+        num_layers=draw(st.integers(1, 12)),
+        num_heads=heads,
+        intermediate_size=draw(small),
+        max_positions=pad + 1 + draw(small),
+        type_vocab_size=0 if distil else draw(st.integers(0, 3)),
+        layer_norm_eps=1e-12 if distil else draw(st.floats(1e-12, 0.1)),
+        activation=draw(st.sampled_from(sorted(ACTIVATIONS))),
+        pad_token_id=pad,
+        hidden_dropout=draw(st.floats(0.0, 1.0)),
+        attention_dropout=draw(st.floats(0.0, 1.0)),
+    )
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(bert_configs(), st.booleans())
+def test_any_encoder_goes_to_hugging_face_and_back(config: BertConfig, prefixed: bool) -> None:
+    params = random_params(config)
+    tensors = hf.to_hf(config, params)
+    if prefixed:  # as a model with a head on it names them
+        tensors = {f"{config.model_type}.{name}": tensor for name, tensor in tensors.items()}
+    jax.tree.map(np.testing.assert_array_equal, hf.from_hf(config, tensors, "memory"), params)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(hf.write_config(config)))
+        assert hf.read_config(Path(folder)) == config
 
 
 def test_padding_and_batch_mates_change_nothing() -> None:

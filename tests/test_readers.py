@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
+import tempfile
 import time
 import tracemalloc
 from pathlib import Path
 
+import hypothesis.strategies as st
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given, settings
 
 from jdistill.core.errors import UserError
 from jdistill.data.text.readers import MAX_CHARS, rows_of
+from jdistill.data.text.records import records_of
 from jdistill.data.text.sources import read_texts
 
 TEXTS = ["The cat sat.", "Ein Käse, bitte.", "猫が座った。"]
@@ -138,3 +143,53 @@ def test_not_gzip_is_named(tmp_path: Path) -> None:
     (tmp_path / "plain.txt.gz").write_text("not compressed")
     with pytest.raises(UserError, match="plain.txt.gz cannot be read.*[Nn]ot a gzip"):
         read_texts(str(tmp_path / "plain.txt.gz"))
+
+
+# Quotes about each cell, or about those alone that need them; a bare \r is among those where lines end in it.
+CSV_DIALECTS = [{"lineterminator": "\n", "quoting": csv.QUOTE_ALL}, {"lineterminator": "\r\n"}]
+
+
+def write_csv(path: Path, texts: list[str], dialect: dict) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, **dialect).writerows([["text", "number"], *((text, i) for i, text in enumerate(texts))])
+
+
+def read_both_ways(path: Path) -> tuple[list[str], list[str]]:
+    """The texts as cells of a column, and out of whole records."""
+    cells = [cell for _, cell in rows_of(path, "text", "config.text")]
+    texts = [cell.decode() if isinstance(cell, bytes) else cell or "" for cell in cells]
+    return texts, [record["text"] for _, record in records_of(str(path), "config.text")]
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(st.lists(st.text(), min_size=1, max_size=6), st.sampled_from(CSV_DIALECTS))
+@example(['"', ",", "a\nb", "a\r\nb", "\r", "", "\x00", "\ufeff", "\u2028", "1.5"], CSV_DIALECTS[0])
+def test_any_text_comes_back_from_csv(texts: list[str], dialect: dict) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.csv"
+        write_csv(path, texts, dialect)
+        # Lines end in either way, so within a quoted cell too \r\n is read as \n.
+        expected = [text.replace("\r\n", "\n") for text in texts]
+        assert read_both_ways(path) == (expected, expected)
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(st.lists(st.text(st.characters(exclude_characters="\t\n\r", codec="utf-8")), min_size=1, max_size=6))
+@example(['"', 'a "b" c', "", ","])
+def test_any_line_comes_back_from_tsv(texts: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.tsv"
+        lines = [f"{text}\t{i}\n" for i, text in enumerate(texts)]
+        path.write_text("text\tnumber\n" + "".join(lines), encoding="utf-8", newline="")
+        assert read_both_ways(path) == (texts, texts)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(st.lists(st.text(), min_size=1, max_size=6), st.booleans(), st.sampled_from(["\n", "\r\n"]))
+@example(["\r\n", "\u2028", "\x00", '"', "", "\\"], False, "\n")
+def test_any_text_comes_back_from_jsonl(texts: list[str], ascii_only: bool, line_end: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.jsonl"
+        lines = [json.dumps({"text": text, "number": i}, ensure_ascii=ascii_only) for i, text in enumerate(texts)]
+        path.write_text(line_end.join(lines), encoding="utf-8", newline="")
+        assert read_both_ways(path) == (texts, texts)

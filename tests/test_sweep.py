@@ -20,7 +20,7 @@ from jdistill.models.pooling import DISTILFACE
 from jdistill.report.sweep import best_by_value, over_seeds
 from jdistill.sweep.command import sweep
 from jdistill.sweep.space import parse_space
-from jdistill.train.loop import Diverged
+from jdistill.train.watch import Diverged
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from simtde_setting import setting
 
 from configs import simtde as config_file
 from jdistill.data.batching.batches import Batches
-from jdistill.train.loop import Data, train
+from jdistill.train.dataset import Data
+from jdistill.train.loop import train
 
 
 def test_the_teachers_answers_are_no_part_of_the_training_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

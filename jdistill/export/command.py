@@ -20,8 +20,10 @@ from jdistill.core.errors import UserError, exits_cleanly
 from jdistill.core.folders import check_out
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.run_folder import check_is_run
+from jdistill.core.types import Tree
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder.classifier import load_classifier, save_head
+from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import (
     custom_files,
     is_built_in,
@@ -36,9 +38,44 @@ from jdistill.export.quantize import KINDS
 from jdistill.export.trained import load_trained
 from jdistill.models.interaction import interaction_of
 
+CALIBRATION_TEXTS = 512
+
 
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
+    flags = make_parser().parse_args(argv)
+    setup_logging()
+    if (KINDS.get(flags.quantize) == "calibrated") != bool(flags.calibrate):
+        raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
+    check_is_run(flags.workdir)
+    in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
+    check_out(flags.out, KIND, "--out", flags.overwrite, None if in_run else flags.workdir)
+    student, params = load_trained(flags.workdir, flags.stage, flags.step)
+    plain = with_built_in_pooler(student) if flags.plain else student
+    measured = "" if flags.step is None else "its best checkpoint"
+    if plain is not student:
+        measured = f"pooler {student.pooling}"
+    texts = read_texts(flags.calibrate, key="calibrate").texts[:CALIBRATION_TEXTS] if flags.calibrate else []
+
+    def add(folder: Path) -> None:
+        add_modules(plain, params, flags.workdir, folder, with_interaction=not flags.plain)
+        if flags.quantize:
+            quantize = quantized_for_torch if flags.quantize_for == "torch" else quantized
+            quantize(plain, folder, flags.quantize, texts)
+        write_card(flags.workdir, folder, measured)
+
+    if "iem" in params and flags.plain:
+        log.info("the interaction module was trained on PMA's vectors, and is left out")
+    export(plain, flags.out, flags.format == "onnx", [add], flags.overwrite, in_run)
+    if flags.plain and (code := custom_files(plain)):
+        log.warning(
+            "the folder still needs trust_remote_code: a decoder that reads both ways carries %s", ", ".join(code)
+        )
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The flags of the command."""
     parser = argparse.ArgumentParser(prog="python -m jdistill.export", description=__doc__)
     parser.add_argument("--workdir", type=Path, required=True, help="of the run whose best checkpoint is exported")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
@@ -55,7 +92,10 @@ def main(argv: list[str] | None = None) -> int:
         help="torch adds torch_int8, a folder for sentence-transformers with trust_remote_code, in place of the graph",
     )
     parser.add_argument(
-        "--calibrate", default="", metavar="TEXTS", help="for int8-calibrated: any text source, of which 512 are read"
+        "--calibrate",
+        default="",
+        metavar="TEXTS",
+        help=f"for int8-calibrated: any text source, of which {CALIBRATION_TEXTS} are read",
     )
     parser.add_argument(
         "--plain",
@@ -65,45 +105,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--stage", default="", help="the stage whose student is exported; without it, the last one")
     parser.add_argument("--step", type=int, help="of a kept checkpoint to export instead of the best")
     parser.add_argument("--overwrite", action="store_true", help="replace --out whatever it holds")
-    flags = parser.parse_args(argv)
-    setup_logging()
-    measured = "" if flags.step is None else "its best checkpoint"
-    if (KINDS.get(flags.quantize) == "calibrated") != bool(flags.calibrate):
-        raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
-    check_is_run(flags.workdir)
-    in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
-    check_out(flags.out, KIND, "--out", flags.overwrite, None if in_run else flags.workdir)
-    student, params = load_trained(flags.workdir, flags.stage, flags.step)
-    if flags.plain and not is_built_in(student.pooling):
-        if student.dense:
-            raise UserError(
-                f"--plain: the student projects what {student.pooling} gives, so its pooler cannot be changed"
-            )
-        log.info("pooler %s becomes %s", student.pooling, nearest_built_in(student.pooling))
-        measured = f"pooler {student.pooling}"
-        student = replace(student, pooling=nearest_built_in(student.pooling))
-    texts = read_texts(flags.calibrate, key="calibrate").texts[:512] if flags.calibrate else []
-    of_run = flags.workdir / "export"
-    kind = (
-        interaction_of(ConfigDict(json.loads((flags.workdir / "config.json").read_text()))) if "iem" in params else ""
-    )
+    return parser
 
-    def add(folder: Path) -> None:
-        if "iem" in params and not flags.plain:
-            save_interaction(PairScorer(student, params["iem"], kind), folder)
-        if "head" in params and (of_run / "head.json").is_file():  # a classifier's, which names its labels
-            save_head(replace(load_classifier(str(of_run)), encoder=student, head=params["head"]), folder)
-        if flags.quantize:
-            (quantized_for_torch if flags.quantize_for == "torch" else quantized)(
-                student, folder, flags.quantize, texts
-            )
-        write_card(flags.workdir, folder, measured)
 
-    if "iem" in params and flags.plain:
-        log.info("the interaction module was trained on PMA's vectors, and is left out")
-    export(student, flags.out, flags.format == "onnx", [add], flags.overwrite, in_run)
-    if flags.plain and (code := custom_files(student)):
-        log.warning(
-            "the folder still needs trust_remote_code: a decoder that reads both ways carries %s", ", ".join(code)
-        )
-    return 0
+def with_built_in_pooler(student: Encoder) -> Encoder:
+    """The student, its pooler one that sentence-transformers has. Raises UserError where a projection follows the pooler."""
+    if is_built_in(student.pooling):
+        return student
+    if student.dense:
+        raise UserError(f"--plain: the student projects what {student.pooling} gives, so its pooler cannot be changed")
+    log.info("pooler %s becomes %s", student.pooling, nearest_built_in(student.pooling))
+    return replace(student, pooling=nearest_built_in(student.pooling))
+
+
+def add_modules(student: Encoder, params: Tree, workdir: Path, folder: Path, with_interaction: bool) -> None:
+    """Writes what was trained beside the student: an interaction module, and a classifier's head, which names its labels."""
+    if "iem" in params and with_interaction:
+        interaction = interaction_of(ConfigDict(json.loads((workdir / "config.json").read_text())))
+        save_interaction(PairScorer(student, params["iem"], interaction), folder)
+    of_run = workdir / "export"
+    if "head" in params and (of_run / "head.json").is_file():
+        save_head(replace(load_classifier(str(of_run)), encoder=student, head=params["head"]), folder)

@@ -25,7 +25,7 @@ from jdistill.feeds.tokens import cache_folder, in_role, make_batches, tokens_of
 from jdistill.models.interaction import BRANCHES
 from jdistill.teachers.fill import Answered
 from jdistill.teachers.judge_scores import Scores, at, logits_at
-from jdistill.train.loop import Data
+from jdistill.train.dataset import Data
 
 SAMPLE_OF_EACH = 512  # queries, and passages, of each file that a start is fitted to
 TIMED_PAIRS = 64  # that the judge of a dry run scores

@@ -15,7 +15,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.feeds.dev_score import encoder_score
 from jdistill.feeds.shared import Shared
-from jdistill.train.loop import Data
+from jdistill.train.dataset import Data
 from jdistill.train.method import Method
 
 

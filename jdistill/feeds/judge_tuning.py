@@ -23,7 +23,7 @@ from jdistill.feeds.judged_feed import JudgedFeed, judged_pairs
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import make_batches
 from jdistill.models.decoder import DecoderConfig
-from jdistill.train.loop import Data
+from jdistill.train.dataset import Data
 from jdistill.train.method import Method
 
 

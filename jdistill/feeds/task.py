@@ -26,7 +26,7 @@ from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import cache_folder, make_batches, tokens_of
 from jdistill.teachers.cache import AnswerCache, whole
 from jdistill.teachers.fill import ask
-from jdistill.train.loop import Data
+from jdistill.train.dataset import Data
 from jdistill.train.method import Method
 
 UNKNOWN = -1  # the label of a row that has none

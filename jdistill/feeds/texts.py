@@ -14,7 +14,7 @@ from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import make_batches, tokens_of
-from jdistill.train.loop import Data
+from jdistill.train.dataset import Data
 
 
 @dataclass(frozen=True)

@@ -84,26 +84,49 @@ def hsic(
     if x_nxD.shape[0] < FEWEST_ROWS[estimator]:
         raise ValueError(f"{x_nxD.shape[0]} rows: the {estimator} estimator needs at least {FEWEST_ROWS[estimator]}")
     w_n = jnp.ones(x_nxD.shape[0]) if mask_n is None else mask_n.astype(jnp.float32)
+    unit_rows = unit_rows or kernel == "linear"
+    x_nxD, s_nxE = (centre(side, w_n, unit_rows, about_mean=kernel != "linear") for side in (x_nxD, s_nxE))
+    gamma_x, gamma_s = (gamma or median_gamma(side, mask_n, kernel) for side in (x_nxD, s_nxE))
+    row = _row_sums(x_nxD, s_nxE, w_n, kernel, gamma_x, gamma_s, block)
+    total = {name: values_n.sum() for name, values_n in row.items()}
     n = w_n.sum()
-    sides = []
-    for side in (x_nxD, s_nxE):
-        # Whatever stands in rows that do not count, it must not meet a product: 0 times inf is NaN.
-        side = jnp.where(w_n[:, None] > 0, side.astype(jnp.float32), 0.0)
-        side = unit(side) if unit_rows or kernel == "linear" else side
-        if kernel != "linear":  # distances do not change, and small numbers keep their digits
-            side = side - (side * w_n[:, None]).sum(0) / n
-        own_gamma: Array | float = gamma
-        if gamma == 0 and kernel != "linear":
-            median = median_distance(side, mask_n)
-            own_gamma = 0.5 / median if kernel == "rbf" else median
-        sides.append((side, own_gamma))
-    (x, gamma_x), (s, gamma_s) = sides
-    index_n = jnp.arange(x.shape[0])
+    if estimator == "unbiased":
+        value = _unbiased(row, total, n)
+    else:
+        value = _centred_trace(row, total, w_n, n) / (n**2 if estimator == "biased" else (n - 1.0) ** 2)
+    diagnostics = (_off_diagonal(total, "x", n), _off_diagonal(total, "s", n), _rank(total, "x"), _rank(total, "s"))
+    return Hsic(value, *map(jax.lax.stop_gradient, diagnostics))
+
+
+def centre(x_nxD: Array, w_n: Array, unit_rows: bool, about_mean: bool) -> Array:
+    """Rows in float32, zero where they do not count, of length one where asked to, about their mean where asked to.
+
+    About their mean distances do not change, and small numbers keep their digits.
+    """
+    # Whatever stands in rows that do not count, it must not meet a product: 0 times inf is NaN.
+    x_nxD = jnp.where(w_n[:, None] > 0, x_nxD.astype(jnp.float32), 0.0)
+    x_nxD = unit(x_nxD) if unit_rows else x_nxD
+    return x_nxD - (x_nxD * w_n[:, None]).sum(0) / w_n.sum() if about_mean else x_nxD
+
+
+def median_gamma(x_nxD: Array, mask_n: Array | None, kernel: str) -> Array | float:
+    """The median heuristic: 1 / (2 m) for rbf, m for imq, m the median squared distance; linear has no gamma."""
+    if kernel == "linear":
+        return 0.0
+    median = median_distance(x_nxD, mask_n)
+    return 0.5 / median if kernel == "rbf" else median
+
+
+def _row_sums(
+    x_nxD: Array, s_nxE: Array, w_n: Array, kernel: str, gamma_x: Array | float, gamma_s: Array | float, block: int
+) -> dict[str, Array]:
+    """Sums over each row of K_X ("x"), K_S ("s"), their product ("xs") and squares ("xx", "ss"), and both diagonals: [n] each."""
+    index_n = jnp.arange(x_nxD.shape[0])
 
     def sums(rows: dict[str, Array]) -> dict[str, Array]:
         same_bxn = rows["index"][:, None] == index_n
-        kx = gram_rows(rows["x"], x, same_bxn, kernel, gamma_x)
-        ks = gram_rows(rows["s"], s, same_bxn, kernel, gamma_s)
+        kx = gram_rows(rows["x"], x_nxD, same_bxn, kernel, gamma_x)
+        ks = gram_rows(rows["s"], s_nxE, same_bxn, kernel, gamma_s)
         weight_bxn = rows["w"][:, None] * w_n
         diagonal_x, diagonal_s = ((jnp.where(same_bxn, k, 0.0) * weight_bxn).sum(1) for k in (kx, ks))
         return {
@@ -116,24 +139,26 @@ def hsic(
             "diagonal_s": diagonal_s,
         }
 
-    row = over_row_blocks(sums, {"x": x, "s": s, "w": w_n, "index": index_n}, block)
-    total = {name: values_n.sum() for name, values_n in row.items()}
-    if estimator == "unbiased":
-        off_x_n, off_s_n = row["x"] - row["diagonal_x"], row["s"] - row["diagonal_s"]
-        trace = total["xs"] - (row["diagonal_x"] * row["diagonal_s"]).sum()
-        both = off_x_n.sum() * off_s_n.sum() / ((n - 1.0) * (n - 2.0))
-        value = (trace + both - 2.0 / (n - 2.0) * (off_x_n * off_s_n).sum()) / (n * (n - 3.0))
-    else:
-        # tr(K_X H K_S H) with row means taken off, which cancels less than the expanded sums do.
-        mean_x_n, mean_s_n = (row[side] / n - w_n * total[side] / n**2 for side in ("x", "s"))
-        centred = total["xs"] - total["x"] * total["s"] / n**2 - 2.0 * n * (mean_x_n * mean_s_n).sum()
-        value = centred / (n**2 if estimator == "biased" else (n - 1.0) ** 2)
+    return over_row_blocks(sums, {"x": x_nxD, "s": s_nxE, "w": w_n, "index": index_n}, block)
 
-    def off_diagonal(side: str) -> Array:
-        return (total[side] - total[f"diagonal_{side}"]) / jnp.maximum(n * (n - 1.0), 1.0)
 
-    def rank(side: str) -> Array:
-        return jnp.square(total[f"diagonal_{side}"]) / jnp.maximum(total[side * 2], 1e-12)
+def _unbiased(row: dict[str, Array], total: dict[str, Array], n: Array) -> Array:
+    """Song et al. 2012, eq. 4: (tr K~L~ + 1ᵀK~1 1ᵀL~1 / ((n-1)(n-2)) - 2 1ᵀK~L~1 / (n-2)) / (n(n-3)), K~ and L~ of zero diagonals."""
+    off_x_n, off_s_n = row["x"] - row["diagonal_x"], row["s"] - row["diagonal_s"]
+    trace = total["xs"] - (row["diagonal_x"] * row["diagonal_s"]).sum()
+    both = off_x_n.sum() * off_s_n.sum() / ((n - 1.0) * (n - 2.0))
+    return (trace + both - 2.0 / (n - 2.0) * (off_x_n * off_s_n).sum()) / (n * (n - 3.0))
 
-    watch = (off_diagonal("x"), off_diagonal("s"), rank("x"), rank("s"))
-    return Hsic(value, *map(jax.lax.stop_gradient, watch))
+
+def _centred_trace(row: dict[str, Array], total: dict[str, Array], w_n: Array, n: Array) -> Array:
+    """tr(K_X H K_S H) of IBKD eq. 6, with row means taken off, which cancels less than the expanded sums do."""
+    mean_x_n, mean_s_n = (row[side] / n - w_n * total[side] / n**2 for side in ("x", "s"))
+    return total["xs"] - total["x"] * total["s"] / n**2 - 2.0 * n * (mean_x_n * mean_s_n).sum()
+
+
+def _off_diagonal(total: dict[str, Array], side: str, n: Array) -> Array:
+    return (total[side] - total[f"diagonal_{side}"]) / jnp.maximum(n * (n - 1.0), 1.0)
+
+
+def _rank(total: dict[str, Array], side: str) -> Array:
+    return jnp.square(total[f"diagonal_{side}"]) / jnp.maximum(total[side * 2], 1e-12)

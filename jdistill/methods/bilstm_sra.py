@@ -37,9 +37,9 @@ def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) 
     check_bilstm(cfg.student, start, "student")
 
 
-def build(cfg: ConfigDict, given: Start) -> Method:
+def build(cfg: ConfigDict, context: Start) -> Method:
     """Binds the student to the teacher's width."""
-    student = make_bilstm(cfg, given.encoder, given.tokens, given.teacher_width)
+    student = make_bilstm(cfg, context.encoder, context.tokens, context.teacher_width)
 
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]

@@ -58,23 +58,24 @@ def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) 
     check_pooler(start, start.config.num_layers)
 
 
-def build_from_scratch(cfg: ConfigDict, given: Start[TaskFeed]) -> Method:
+def build_from_scratch(cfg: ConfigDict, context: Start[TaskFeed]) -> Method:
     """The same architecture and the same word vectors as a distilled student's at its start."""
     return build(
-        cfg, dataclasses.replace(given, encoder=make_bilstm(cfg, given.encoder, given.tokens, given.teacher_width))
+        cfg,
+        dataclasses.replace(context, encoder=make_bilstm(cfg, context.encoder, context.tokens, context.teacher_width)),
     )
 
 
-def build(cfg: ConfigDict, given: Start[TaskFeed]) -> Method:
+def build(cfg: ConfigDict, context: Start[TaskFeed]) -> Method:
     """The classifier reads what the encoder pools: its projections and normalisation are left behind."""
-    config = given.encoder.config
+    config = context.encoder.config
     if isinstance(config, BilstmConfig):
         config = dataclasses.replace(config, dropout=cfg.student.dropout)
     else:
         config = dataclasses.replace(config, hidden_dropout=cfg.student.dropout, attention_dropout=cfg.student.dropout)
-    student = dataclasses.replace(given.encoder, config=config, dense=(), dense_activations=(), normalize=False)
-    texts, rng = 2 if given.feed.task.pairs else 1, np.random.default_rng([cfg.seed, 4])
-    head = random_head(student.dim, texts, cfg.head_size, len(given.feed.task.labels), rng)
+    student = dataclasses.replace(context.encoder, config=config, dense=(), dense_activations=(), normalize=False)
+    texts, rng = 2 if context.feed.task.pairs else 1, np.random.default_rng([cfg.seed, 4])
+    head = random_head(student.dim, texts, cfg.head_size, len(context.feed.task.labels), rng)
     represent_texts = representer(student, cfg.dtype)
 
     def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:

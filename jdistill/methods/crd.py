@@ -32,16 +32,16 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     return (Stage("distil", Texts(cfg.loss.buffer_per_text), cfg, build, fits=finetune.fits), *finetune.stages(cfg))
 
 
-def build(cfg: ConfigDict, given: Start) -> Method:
+def build(cfg: ConfigDict, context: Start) -> Method:
     """Both sides are projected to cfg.loss.critic_dim and unit length; the projections are dropped at export."""
-    student = make_student(cfg, given.encoder, given.tokens)
+    student = make_student(cfg, context.encoder, context.tokens)
     rng = np.random.default_rng([cfg.seed, 2])
 
     def projection(width: int) -> np.ndarray:
         return rng.normal(0, width**-0.5, (width, cfg.loss.critic_dim)).astype(np.float32)
 
-    shared = projection(given.teacher_width)  # where both start in one space, one start for both
-    W_s = shared if student.dim == given.teacher_width else projection(student.dim)
+    shared = projection(context.teacher_width)  # where both start in one space, one start for both
+    W_s = shared if student.dim == context.teacher_width else projection(student.dim)
     params = {"student": student.weights(), "critic": {"student": W_s, "teacher": shared.copy()}}
 
     def objective(

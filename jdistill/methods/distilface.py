@@ -49,13 +49,13 @@ def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) 
     check_student(cfg, start)
 
 
-def build(cfg: ConfigDict, given: Start) -> Method:
+def build(cfg: ConfigDict, context: Start) -> Method:
     """L = contrast, plus loss.distil times the mean cosine distance of W s and the teacher's vector."""
     loss = cfg.loss
-    student = make_student(cfg, given.encoder, given.tokens)
+    student = make_student(cfg, context.encoder, context.tokens)
     params: Tree = {"student": student.weights()}
     if loss.distil:
-        params["W"] = to_teacher(student.dim, given.teacher_width, np.random.default_rng([cfg.seed, 2]))
+        params["W"] = to_teacher(student.dim, context.teacher_width, np.random.default_rng([cfg.seed, 2]))
     represent_texts = representer(student, cfg.dtype)
 
     def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:

@@ -47,11 +47,11 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     return (Stage("finetune", LabelledTriplets(), changed, build),)
 
 
-def build(cfg: ConfigDict, given: Start) -> Method:
+def build(cfg: ConfigDict, context: Start) -> Method:
     """Binds the stage to the student of the stage before. Raises UserError for keys that do not fit it."""
-    student = given.encoder
+    student = context.encoder
     if cfg.output_dim:
-        student = with_projection(cfg, student, given)
+        student = with_projection(cfg, student, context)
     represent_texts = representer(student, cfg.dtype)
 
     def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
@@ -121,14 +121,14 @@ def _check_projection(cfg: ConfigDict, width: int) -> None:
         raise UserError(f"--config.output_dim={cfg.output_dim} must lie in 1..{width}, the student's own width")
 
 
-def with_projection(cfg: ConfigDict, student: Encoder, given: Start) -> Encoder:
+def with_projection(cfg: ConfigDict, student: Encoder, context: Start) -> Encoder:
     """The student with W_proj [D, output_dim] (eq. 11) at its start: its own vectors' principal axes, or random."""
     D, d = student.dim, cfg.output_dim
     _check_projection(cfg, D)
     rng = np.random.default_rng([cfg.seed, 3])
     kernel = rng.normal(0, D**-0.5, (D, d))
     if cfg.projection_start == "pca":
-        tokens = given.tokens
+        tokens = context.tokens
         rows = rng.permutation(len(tokens.lengths))[:SAMPLE_TEXTS]
         x_NxD = student.encode_ids(tokens.lists(rows))
         # About zero, not about the mean: cosines are of the vectors themselves.

@@ -42,14 +42,14 @@ def _check_width(d: int, T: int) -> None:
         raise UserError(f"--config.output_dim={d} must lie in 1..{T}, the teacher's width: HPD compresses its vectors")
 
 
-def build(cfg: ConfigDict, given: Start) -> Method:
+def build(cfg: ConfigDict, context: Start) -> Method:
     """L = mean over elements of (W s - P t)², P the teacher's principal axes [T, d]. Raises UserError for output_dim."""
-    student = make_student(cfg, given.encoder, given.tokens)
-    d, T = cfg.output_dim, given.teacher_width
+    student = make_student(cfg, context.encoder, context.tokens)
+    d, T = cfg.output_dim, context.teacher_width
     _check_width(d, T)
     rng = np.random.default_rng([cfg.seed, 2])
-    rows = np.sort(rng.permutation(len(given.tokens.lengths))[:SAMPLE_TEXTS])
-    t_NxT = given.embeddings(rows).astype(np.float64)
+    rows = np.sort(rng.permutation(len(context.tokens.lengths))[:SAMPLE_TEXTS])
+    t_NxT = context.embeddings(rows).astype(np.float64)
     # About zero, not about the mean: the student has no bias to put a mean back, and cosines are of the vectors.
     axes_dxT = np.linalg.svd(t_NxT.T @ t_NxT)[2][:d]
     # An axis' sign is arbitrary; fixed, a run that resumes on another machine keeps its target.

@@ -19,10 +19,10 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     return (Stage("distil", Texts(), cfg, build, fits=finetune.fits), *finetune.stages(cfg))
 
 
-def build(cfg: ConfigDict, given: Start) -> Method:
+def build(cfg: ConfigDict, context: Start) -> Method:
     """L = mean over elements of (W s - t)²; W is learnt and dropped at export."""
-    student = make_student(cfg, given.encoder, given.tokens)
-    W_DxT = to_teacher(student.dim, given.teacher_width, np.random.default_rng([cfg.seed, 2]))
+    student = make_student(cfg, context.encoder, context.tokens)
+    W_DxT = to_teacher(student.dim, context.teacher_width, np.random.default_rng([cfg.seed, 2]))
 
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]

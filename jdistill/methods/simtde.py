@@ -8,6 +8,8 @@ rows of the paper's Table 2 are switches of `cfg.student` and `cfg.loss`.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,84 +37,86 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     return (Stage("distil", Texts(), cfg, build, fits=fits),)
 
 
-def build(cfg: ConfigDict, given: Start) -> Method:
+def build(cfg: ConfigDict, context: Start) -> Method:
     """Binds SimTDE to its start, the encoder whose last layers the student copies: as a rule the teacher itself.
 
     Raises UserError for switches that do not fit together.
     """
-    loss, start = cfg.loss, given.encoder
-    config = fits(cfg, start, given.is_teacher, given.teacher_width)
-    whole = start.config
-    assert isinstance(whole, BertConfig)
-    encoder = make_student(cfg, start, given.tokens)
-    teacher_layers = _matched_layers(loss, config, whole)
-    match: Tree = {}
+    start = context.encoder
+    config = fits(cfg, start, context.is_teacher, context.teacher_width)
+    encoder = make_student(cfg, start, context.tokens)
+    assert isinstance(start.config, BertConfig)
+    layers = matched_layers(cfg.loss, config, start.config)
+    params: Tree = {}
     if config.hidden_size != start.config.hidden_size:
-        # LMX-KD: a learnable matrix per matched layer, dropped at export, and one for the sentence, which the student
-        # keeps.
-        d, D = config.hidden_size, start.config.hidden_size
-        rng = np.random.default_rng([cfg.seed, 2])
-        matrices = [rng.normal(0, d**-0.5, (d, D)).astype(np.float32) for _ in range(len(teacher_layers) + 1)]
-        encoder = dataclasses.replace(encoder, dense=({"kernel": matrices[0]},), dense_activations=("Identity",))
-        match = {"match": {str(k): matrix for k, matrix in enumerate(matrices[1:])}}
-    params = {"student": encoder.weights()} | match
-    frozen: Tree = scalars(loss, "alpha", "hidden")
-    if loss.token != "none" or teacher_layers:
-        needed = (
-            start.params
-            if teacher_layers
-            else {name: start.params[name] for name in ("embeddings", "project") if name in start.params}
-        )
-        frozen["teacher"] = needed
+        encoder, params = _with_matrices(cfg, encoder, start.config.hidden_size, len(layers))
+    params = {"student": encoder.weights()} | params
+    frozen: Tree = scalars(cfg.loss, "alpha", "hidden")
+    if layers:
+        frozen["teacher"] = start.params
+    elif cfg.loss.token != "none":
+        frozen["teacher"] = {name: start.params[name] for name in ("embeddings", "project") if name in start.params}
+    parts = Parts(cfg.loss, config, start.config, start.pooling, layers, jnp.dtype(cfg.dtype))
+    return Method(params, encoder, frozen, partial(represent, parts), partial(objective, parts))
 
-    dtype = jnp.dtype(cfg.dtype)
 
-    def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
-        states = hidden_states(config, params["student"]["model"], batch["ids"], batch["mask"], dtype, rng)
-        sentence_BxD = pool(start.pooling, states, batch["mask"], params["student"].get("pooler"))
-        if "dense" in params["student"]:
-            sentence_BxD = sentence_BxD @ params["student"]["dense"]["0"]["kernel"]
-        out = {"sentence": sentence_BxD}
-        if loss.token == "block":
-            out["tokens"] = states[0]  # eq. 2: TokenEmb_S^proj
-        for k, _ in enumerate(teacher_layers):
-            h_BxLxd = states[len(states) - len(teacher_layers) + k]
-            out[f"hidden_{k}"] = h_BxLxd @ params["match"][str(k)] if match else h_BxLxd
-        return out
+def _with_matrices(cfg: ConfigDict, encoder: Encoder, teacher_width: int, layers: int) -> tuple[Encoder, Tree]:
+    """LMX-KD: a learnable matrix per matched layer, dropped at export, and one for the sentence, which the student keeps.
 
-    def objective(
-        params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
-    ) -> tuple[Array, dict[str, Array]]:
-        sentence = _sentence_loss(reps["sentence"], batch["teacher"], loss)  # eq. 4: L_SE
-        metrics = {"sentence_loss": sentence}
-        total = sentence
-        if loss.token != "none":
-            token = _token_loss(params, frozen["teacher"], reps, batch)  # eq. 3: L_TE
-            metrics["token_loss"] = token
-            total = frozen["alpha"] * token + (1.0 - frozen["alpha"]) * sentence  # eq. 5: L_KD
-        if teacher_layers:
-            targets = jax.lax.stop_gradient(hidden_states(whole, frozen["teacher"], batch["ids"], batch["mask"], dtype))
-            terms = [
-                embedding.masked_mse(reps[f"hidden_{k}"], targets[layer], batch["mask"])
-                for k, layer in enumerate(teacher_layers)
-            ]
-            metrics["hidden_loss"] = jnp.stack(terms).mean()
-            total = total + frozen["hidden"] * metrics["hidden_loss"]
-        return total, metrics | {"loss": total}
+    Returns: the student with its own, and {"match": {layer: [d, D]}}.
+    """
+    d = encoder.config.hidden_size
+    rng = np.random.default_rng([cfg.seed, 2])
+    sentence, *matched = (rng.normal(0, d**-0.5, (d, teacher_width)).astype(np.float32) for _ in range(layers + 1))
+    encoder = dataclasses.replace(encoder, dense=({"kernel": sentence},), dense_activations=("Identity",))
+    return encoder, {"match": {str(k): matrix for k, matrix in enumerate(matched)}}
 
-    def _token_loss(params: Tree, teacher: Tree, reps: dict[str, Array], batch: dict[str, Array]) -> Array:
-        if loss.token == "block":
-            target = _teacher_block(teacher, batch["ids"], whole)
-            return embedding.masked_mse(reps["tokens"], target, batch["mask"])
-        # The whole table: every entry of the vocabulary at the first position, through both blocks (eq. 1 with I =
-        # the vocabulary).
-        every_Vx1 = jnp.arange(config.vocab_size)[:, None]
-        compact = embedding_output(config, params["student"]["model"]["embeddings"], every_Vx1, dtype)
-        project = params["student"]["model"].get("project")
-        mine = compact if project is None else compact @ project["kernel"].astype(dtype) + project["bias"].astype(dtype)
-        return embedding.mse(mine, _teacher_block(teacher, every_Vx1, whole))
 
-    return Method(params, encoder, frozen, represent, objective)
+class Parts(NamedTuple):
+    """What the equations read and nothing trains: switches, shapes, and which layers are matched."""
+
+    loss: ConfigDict
+    student: BertConfig
+    teacher: BertConfig
+    pooling: str
+    layers: list[int]  # of the teacher's hidden states, that the student's last ones are matched to
+    dtype: jnp.dtype
+
+
+def represent(parts: Parts, params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
+    """What is compared with the teacher: "sentence" [B, D], "tokens" [B, L, D] and "hidden_k" [B, L, D], those that are asked for."""
+    states = hidden_states(parts.student, params["student"]["model"], batch["ids"], batch["mask"], parts.dtype, rng)
+    sentence_BxD = pool(parts.pooling, states, batch["mask"], params["student"].get("pooler"))
+    if "dense" in params["student"]:
+        sentence_BxD = sentence_BxD @ params["student"]["dense"]["0"]["kernel"]
+    reps = {"sentence": sentence_BxD}
+    if parts.loss.token == "block":
+        reps["tokens"] = states[0]  # eq. 2: TokenEmb_S^proj
+    for k, h_BxLxd in enumerate(states[len(states) - len(parts.layers) :]):
+        reps[f"hidden_{k}"] = h_BxLxd @ params["match"][str(k)] if "match" in params else h_BxLxd
+    return reps
+
+
+def objective(
+    parts: Parts, params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
+) -> tuple[Array, dict[str, Array]]:
+    """Eq. 5: L_KD = alpha L_TE + (1 - alpha) L_SE; with matched layers their mean squared difference beside it.
+
+    Args:
+      reps: as `represent` gives them.
+      batch: ids int32 [B, L], mask bool [B, L], teacher float32 [B, D], the teacher's sentence embeddings.
+    """
+    sentence = sentence_loss(reps["sentence"], batch["teacher"], parts.loss)  # eq. 4: L_SE
+    metrics = {"sentence_loss": sentence}
+    total = sentence
+    if parts.loss.token != "none":
+        token = token_loss(parts, params["student"]["model"], frozen["teacher"], reps, batch)  # eq. 3: L_TE
+        metrics["token_loss"] = token
+        total = frozen["alpha"] * token + (1.0 - frozen["alpha"]) * sentence  # eq. 5: L_KD
+    if parts.layers:
+        metrics["hidden_loss"] = hidden_loss(parts, frozen["teacher"], reps, batch)
+        total = total + frozen["hidden"] * metrics["hidden_loss"]
+    return total, metrics | {"loss": total}
 
 
 def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> BertConfig:
@@ -160,12 +164,46 @@ def _check_switches(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_w
         )
 
 
-def _matched_layers(loss: ConfigDict, config: BertConfig, teacher: BertConfig) -> list[int]:
+def matched_layers(loss: ConfigDict, config: BertConfig, teacher: BertConfig) -> list[int]:
     """The teacher's hidden states (1 = output of its first layer) that the student's last layers are matched to."""
     return list(range(teacher.num_layers - config.num_layers + 1, teacher.num_layers + 1)) if loss.hidden else []
 
 
-def _teacher_block(teacher: Tree, ids_BxL: Array, config: BertConfig) -> Array:
+def token_loss(parts: Parts, student: Tree, teacher: Tree, reps: dict[str, Array], batch: dict[str, Array]) -> Array:
+    """L_TE (eq. 3): mean squared difference of the student's token embeddings and the teacher's.
+
+    Of the batch's tokens (loss.token "block"), or of the whole vocabulary ("table"): every entry at the first position, through
+    both blocks (eq. 1 and 2 with I = the vocabulary).
+    """
+    if parts.loss.token == "block":
+        target_BxLxD = teacher_block(teacher, batch["ids"], parts.teacher)
+        return embedding.masked_mse(reps["tokens"], target_BxLxD, batch["mask"])
+    every_Vx1 = jnp.arange(parts.student.vocab_size)[:, None]
+    return embedding.mse(
+        student_block(student, every_Vx1, parts.student, parts.dtype), teacher_block(teacher, every_Vx1, parts.teacher)
+    )
+
+
+def hidden_loss(parts: Parts, teacher: Tree, reps: dict[str, Array], batch: dict[str, Array]) -> Array:
+    """Mean over the matched layers of the mean squared difference of hidden states; padding never counts."""
+    states = hidden_states(parts.teacher, teacher, batch["ids"], batch["mask"], parts.dtype)
+    targets = jax.lax.stop_gradient(states)
+    terms = [
+        embedding.masked_mse(reps[f"hidden_{k}"], targets[layer], batch["mask"]) for k, layer in enumerate(parts.layers)
+    ]
+    return jnp.stack(terms).mean()
+
+
+def student_block(student: Tree, ids_BxL: Array, config: BertConfig, dtype: jnp.dtype) -> Array:
+    """The student's compact embedding output, projected to the teacher's width: eq. 2, TokenEmb_S^proj."""
+    compact_BxLxE = embedding_output(config, student["embeddings"], ids_BxL, dtype)
+    project = student.get("project")
+    if project is None:
+        return compact_BxLxE
+    return compact_BxLxE @ project["kernel"].astype(dtype) + project["bias"].astype(dtype)
+
+
+def teacher_block(teacher: Tree, ids_BxL: Array, config: BertConfig) -> Array:
     """The teacher's embedding output (projected, where the teacher is an ELECTRA): eq. 1, TokenEmb_T."""
     x = embedding_output(config, teacher["embeddings"], ids_BxL)
     if "project" in teacher:
@@ -173,7 +211,7 @@ def _teacher_block(teacher: Tree, ids_BxL: Array, config: BertConfig) -> Array:
     return jax.lax.stop_gradient(x)
 
 
-def _sentence_loss(student_BxD: Array, teacher_BxD: Array, loss: ConfigDict) -> Array:
+def sentence_loss(student_BxD: Array, teacher_BxD: Array, loss: ConfigDict) -> Array:
     """L_SE (eq. 4) in the four forms the paper tries; loss.normalize puts both sides on the unit sphere first."""
     if loss.normalize:
         # Of length sqrt(D), so that an element is of order one and alpha weighs terms of like size.

@@ -20,7 +20,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     return tuple(dataclasses.replace(stage, build=build, fits=finetune.fits) for stage in found)
 
 
-def build(cfg: ConfigDict, given: Start) -> Method:
+def build(cfg: ConfigDict, context: Start) -> Method:
     """The fine-tuning stage on a student that no teacher has taught."""
-    student = make_student(cfg, given.encoder, given.tokens)
-    return finetune.build(cfg, dataclasses.replace(given, encoder=student))
+    student = make_student(cfg, context.encoder, context.tokens)
+    return finetune.build(cfg, dataclasses.replace(context, encoder=student))

@@ -17,7 +17,8 @@ from jdistill.feeds.feed import Feed
 from jdistill.feeds.stage import Stage
 from jdistill.feeds.tokens import cache_folder
 from jdistill.teachers.embeddings import Teacher
-from jdistill.train.loop import Data, total_steps
+from jdistill.train.dataset import Data
+from jdistill.train.loop import total_steps
 from jdistill.train.method import Method
 from jdistill.train.optimizer import make_optimizer
 from jdistill.train.step import (

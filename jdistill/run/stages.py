@@ -29,7 +29,8 @@ from jdistill.methods import METHODS
 from jdistill.models.pooling import known
 from jdistill.run import dry_run, preflight
 from jdistill.teachers.embeddings import Teacher, open_teacher
-from jdistill.train.loop import Data, train
+from jdistill.train.dataset import Data
+from jdistill.train.loop import train
 from jdistill.train.method import Method
 
 

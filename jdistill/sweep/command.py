@@ -33,7 +33,7 @@ from jdistill.sweep.trials import (
     trial_name,
     trial_rows,
 )
-from jdistill.train.loop import Interrupted
+from jdistill.train.signals import Interrupted
 
 # A grid's trials are enqueued, so that its sampler draws nothing.
 SAMPLERS = {"grid": RandomSampler, "random": RandomSampler, "tpe": TPESampler}

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
-from jdistill.train.loop import Diverged
+from jdistill.train.watch import Diverged
 
 
 def open_study(path: Path, prune: bool) -> optuna.Study:

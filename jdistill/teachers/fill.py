@@ -20,14 +20,14 @@ from jdistill.teachers.cache import (
 
 @dataclass
 class Answered:
-    """The answers to a list of keys, which stay on disk. What is found damaged as it is read is asked again, by this process.
+    """The answers to a list of keys, which stay on disk. What turns out damaged as it is read is asked again, by this process.
 
-    places: int64 [N], where in the cache each key's answer is.
+    cache_rows: int64 [N], the row of each key's answer in the cache.
     """
 
     cache: AnswerCache
     keys: Sequence[str]
-    places: np.ndarray
+    cache_rows: np.ndarray
     answers: Pieces
     what: str
 
@@ -35,21 +35,21 @@ class Answered:
         """The answers to these keys, by their number in `keys` (None: all), [len(rows), width]; or some columns of them."""
         rows = np.arange(len(self.keys)) if rows is None else rows
         try:
-            return self.cache.gather(self.places[rows], columns)
-        except DamagedRows as found:
+            return self.cache.gather(self.cache_rows[rows], columns)
+        except DamagedRows as damaged:
             log.warning(
-                "%s: %d answers in %s are damaged, and asked again", self.what, len(found.rows), self.cache.folder
+                "%s: %d answers in %s are damaged, and asked again", self.what, len(damaged.rows), self.cache.folder
             )
-            self._ask_again(found.rows)
-            return self.cache.gather(self.places[rows], columns)
+            self._ask_again(damaged.rows)
+            return self.cache.gather(self.cache_rows[rows], columns)
 
-    def _ask_again(self, places: np.ndarray) -> None:
-        again = [self.keys[i] for i in np.flatnonzero(np.isin(self.places, places)).tolist()]
-        self.cache.strike(places)
+    def _ask_again(self, damaged: np.ndarray) -> None:
+        again = [self.keys[i] for i in np.flatnonzero(np.isin(self.cache_rows, damaged)).tolist()]
+        self.cache.strike(damaged)
         self.cache.fill_by_piece(
             [again[start : start + CHUNK] for start in range(0, len(again), CHUNK)], self.answers, self.what
         )
-        self.places = self.cache.rows(self.keys)  # all of them: a part that grew moves those behind it
+        self.cache_rows = self.cache.rows(self.keys)  # all of them: a part that grew moves those behind it
 
 
 def ask(
@@ -68,16 +68,16 @@ def ask(
     which they are asked. Raises UserError where answers are missing after all.
     """
     asked = keys if order is None else [keys[i] for i in order]
-    # Shared out by place, on which all processes agree: what each finds missing may differ, as others fill the same cache meanwhile.
+    # Shared out by position, on which all processes agree: what each finds missing may differ, as others fill the same cache meanwhile.
     chunks = [asked[start : start + chunk] for start in range(0, len(asked), chunk)]
     own = chunks if alone else chunks[sharding.process_index() :: sharding.process_count()]
     cache.fill_by_piece(own, answers, what)
     if not alone:
         sharding.wait_for_all(what)
         cache.reload()
-    places = cache.rows(keys)
-    if (places < 0).any():
+    cache_rows = cache.rows(keys)
+    if (cache_rows < 0).any():
         raise UserError(
-            f"{cache.folder} lacks {(places < 0).sum()} answers after filling ({what}); run the command again"
+            f"{cache.folder} lacks {(cache_rows < 0).sum()} answers after filling ({what}); run the command again"
         )
-    return Answered(cache, keys, places, answers, what)
+    return Answered(cache, keys, cache_rows, answers, what)

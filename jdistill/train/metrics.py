@@ -1,11 +1,20 @@
-"""What a training stage writes down of itself: metrics.jsonl, and the same as TensorBoard events."""
+"""What a training stage tells of itself: its progress, metrics.jsonl, and the same as TensorBoard events."""
 
 from __future__ import annotations
 
 import json
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+from ml_collections import ConfigDict
 from tensorboardX import SummaryWriter
+
+from jdistill.core import sharding
+from jdistill.core.progress import Progress, log
+from jdistill.train.dataset import Data
+from jdistill.train.optimizer import make_schedule
 
 
 class MetricsWriter:
@@ -24,3 +33,50 @@ class MetricsWriter:
     def close(self) -> None:
         self.lines.close()
         self.events.close()
+
+
+class Recorder:
+    """Progress, metrics of each log interval, and dev scores of a stage; the first process alone writes files."""
+
+    def __init__(self, cfg: ConfigDict, data: Data, folder: Path, steps: int, done: int):
+        """steps: of the whole stage. done: those before this process began, of a stage that is resumed."""
+        self.steps, self.steps_per_epoch = steps, data.batches.steps_per_epoch
+        self.texts_per_step, self.learning_rate = cfg.batch_size * data.texts_per_row, cfg.learning_rate
+        self.schedule = make_schedule(cfg, steps)
+        self.writer = MetricsWriter(folder) if sharding.is_first_process() and done < steps else None
+        self.progress = Progress(f"training {folder.name}", steps, "steps", done)
+        self.restart_clock()
+
+    def restart_clock(self) -> None:
+        """From here the time counts towards the rate of the next interval."""
+        self.interval_start = time.monotonic()
+
+    def advance(self, window: list[dict[str, float]]) -> None:
+        """Counts a step; beside the bar stands the newest loss of the window."""
+        self.progress.advance(1, f"loss {window[-1]['loss']:.5f}" if window else "")
+
+    def write_interval(self, step: int, window: list[dict[str, float]]) -> None:
+        """Writes the means of an interval's metrics, one entry a step, with learning rate, epoch and rate."""
+        now = time.monotonic()
+        line = {name: float(np.mean([metrics[name] for metrics in window])) for name in window[0]}
+        line |= {
+            "lr": self.learning_rate * float(self.schedule(step - 1)),
+            "epoch": step / self.steps_per_epoch,
+            "sentences_per_s": len(window) * self.texts_per_step / (now - self.interval_start),
+        }
+        if self.writer:
+            self.writer.write(step, line)
+        self.interval_start = now
+
+    def write_scores(self, step: int, figures: dict[str, float]) -> None:
+        """Logs and writes the dev figures of a checkpoint."""
+        named = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
+        log.info("step %d of %d: %s", step, self.steps, named)
+        if self.writer:
+            self.writer.write(step, {f"dev/{name}": value for name, value in figures.items()})
+
+    def close(self) -> None:
+        self.progress.close()
+        if self.writer:
+            with suppress(OSError):  # on a full disk the lines that still wait in a buffer are lost, as the loop says
+                self.writer.close()

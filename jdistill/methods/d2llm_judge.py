@@ -1,0 +1,51 @@
+"""D2LLM's judge, tuned before it teaches (Liao et al., ACL 2024, section 3.1.1 and Appendix D)."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+from jdistill.core.types import Array, Tree
+from jdistill.feeds.judge_tuning import TuningFeed
+from jdistill.feeds.stage import Start
+from jdistill.models import lora
+from jdistill.models.pooling import last_token_pool
+from jdistill.models.registry import hidden_states
+from jdistill.train.method import Method
+
+
+def build_judge(cfg: ConfigDict, context: Start[TuningFeed]) -> Method:
+    """Appendix D: low-rank adapters on the judge, cross entropy of its yes and no."""
+    judge = context.feed.judge
+    model = judge.model
+    adapters = lora.start(model.params, cfg.lora.paths, cfg.lora.rank, np.random.default_rng([cfg.seed, 5]))
+    frozen = {"base": model.params, "answers": judge.answer_rows}
+
+    def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
+        weights = lora.merge(frozen["base"], params["adapters"], cfg.lora.alpha, rng, cfg.student.dropout)
+        states = hidden_states(
+            model.config, weights, batch["ids"], batch["mask"], jnp.dtype(cfg.dtype), remat=cfg.remat
+        )
+        return {"logit": judge_logits(last_token_pool(states[-1], batch["mask"]), frozen["answers"])}
+
+    def merged(params: Tree) -> Tree:
+        return {"model": lora.merge(model.params, params["adapters"], cfg.lora.alpha)}
+
+    return Method({"adapters": adapters}, model, frozen, represent, judge_objective, merged)
+
+
+def judge_logits(y_nxD: Array, answers_2xD: Array) -> Array:
+    """Eq. 1 to 3: z = logit(yes) - logit(no), [n], of the last token's state y; answers: the output rows of yes and no."""
+    both_nx2 = y_nxD @ answers_2xD.T
+    return both_nx2[:, 0] - both_nx2[:, 1]
+
+
+def judge_objective(
+    params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
+) -> tuple[Array, dict[str, Array]]:
+    """Appendix D: cross entropy of sigmoid(z) with the labels, 0 or 1."""
+    z_n, label_n = reps["logit"], batch["label"]
+    loss = optax.sigmoid_binary_cross_entropy(z_n, label_n).mean()
+    return loss, {"loss": loss, "accuracy": ((z_n > 0) == (label_n > 0.5)).mean()}

@@ -1,0 +1,138 @@
+"""The files of an answer cache: what each writing process appended, row by row, with a checksum for every row.
+
+part-00000.values     rows, raw little-endian, appended (one part per writing process)
+part-00000.sums       4 bytes a row: CRC-32 of its key and values, checked whenever a row is read
+part-00000.keys       16 bytes a row, appended after the others are on disk: a row counts once its key is there
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from jdistill.core.errors import UserError
+from jdistill.core.locks import try_lock
+from jdistill.core.progress import log
+
+KEY, SUM = np.dtype("V16"), np.dtype("<u4")
+STRUCK = bytes(KEY.itemsize)  # the key of a row that was damaged: nobody's
+MOST_PARTS = 10_000
+
+
+@dataclass(frozen=True)
+class RowType:
+    """What a row holds: `width` numbers of a type."""
+
+    width: int
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self.width * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one writing process appended: its files, and the whole rows that they hold.
+
+    keys: [n] of 16 bytes. sums: uint32 [n]. values: [n, width], memory-mapped.
+    """
+
+    values_path: Path
+    keys: np.ndarray
+    sums: np.ndarray
+    values: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def gather(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The values of these rows, [len(rows), width], and whether each is damaged, bool [len(rows)]."""
+        values = self.values[rows]
+        return values, checksums(self.keys[rows], values) != self.sums[rows]
+
+    def strike(self, rows: np.ndarray) -> None:
+        """Takes the keys off these rows, so that nobody reads them again."""
+        with open(self.values_path.with_suffix(".keys"), "r+b") as keys:
+            for row in rows.tolist():
+                keys.seek(row * KEY.itemsize)
+                keys.write(STRUCK)
+
+
+def checksums(keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The checksum of each row, uint32 [N], of its key and its values."""
+    pairs = zip(keys.tolist(), np.ascontiguousarray(values), strict=True)
+    return np.fromiter((zlib.crc32(row, zlib.crc32(key)) for key, row in pairs), SUM, len(keys))
+
+
+def read_parts(folder: Path, row_type: RowType) -> list[Part]:
+    """All parts of a folder, in the order of their names."""
+    return [_read_part(path, row_type) for path in sorted(folder.glob("part-*.values"))]
+
+
+def _read_part(values_path: Path, row_type: RowType) -> Part:
+    keys_path, sums_path = values_path.with_suffix(".keys"), values_path.with_suffix(".sums")
+    n = min(_count_rows(keys_path, KEY.itemsize), _count_rows(values_path, row_type.nbytes))
+    if n and not sums_path.exists():
+        _add_checksums(values_path, row_type, n)
+    n = min(n, _count_rows(sums_path, SUM.itemsize))
+    if not n:
+        nothing = np.empty((0, row_type.width), row_type.dtype)
+        return Part(values_path, np.empty(0, KEY), np.empty(0, SUM), nothing)
+    values = np.memmap(values_path, row_type.dtype, "r", shape=(n, row_type.width))
+    return Part(values_path, np.fromfile(keys_path, KEY, n), np.fromfile(sums_path, SUM, n), values)
+
+
+def _add_checksums(values_path: Path, row_type: RowType, n: int) -> None:
+    """Gives a part of before there were checksums its own, of what it holds now."""
+    keys_path, sums_path = values_path.with_suffix(".keys"), values_path.with_suffix(".sums")
+    with open(keys_path, "rb") as held:
+        if try_lock(held.fileno()) is False or sums_path.exists():
+            return  # whoever writes the part will have them written
+        log.info("%s has no checksums: %d answers are taken as they are, and have them now", keys_path, n)
+        values = np.memmap(values_path, row_type.dtype, "r", shape=(n, row_type.width))
+        beside = sums_path.with_suffix(f".sums-{os.getpid()}")
+        checksums(np.fromfile(keys_path, KEY, n), values).tofile(beside)
+        os.replace(beside, sums_path)
+
+
+@contextmanager
+def open_own_part(folder: Path, row_type: RowType, writer: int) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
+    """A function that appends keys with their values to a part that no other process writes: the writer's, or the next free one.
+
+    Raises: UserError where all are held.
+    """
+    for number in range(writer, writer + MOST_PARTS):
+        stem = folder / f"part-{number:05d}"
+        paths = [stem.with_suffix(f".{end}") for end in ("values", "sums", "keys")]
+        if _count_rows(paths[2], KEY.itemsize) and not paths[1].exists():
+            continue  # another process, which held it as we read it, appends without checksums
+        with open(paths[0], "ab") as values, open(paths[1], "ab") as sums, open(paths[2], "ab") as keys:
+            if try_lock(keys.fileno()) is False:
+                continue
+            sizes = {values: row_type.nbytes, sums: SUM.itemsize, keys: KEY.itemsize}
+            # What a killed writer left half-written behind the last whole row is cut off before anything is appended.
+            whole_rows = min(file.seek(0, os.SEEK_END) // size for file, size in sizes.items())
+            for file, size in sizes.items():
+                file.truncate(whole_rows * size)
+
+            def append(row_keys: np.ndarray, rows: np.ndarray) -> None:
+                for file, data in ((values, rows), (sums, checksums(row_keys, rows)), (keys, row_keys)):
+                    file.write(data.tobytes())
+                    file.flush()
+                    os.fsync(file.fileno())
+
+            yield append
+            return
+    raise UserError(f"{folder} is being filled by too many processes; set another cache_dir")
+
+
+def _count_rows(path: Path, size: int) -> int:
+    """How many whole rows of `size` bytes a file holds; 0 where there is none."""
+    return path.stat().st_size // size if path.exists() else 0

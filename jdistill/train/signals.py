@@ -1,0 +1,34 @@
+"""Signals that ask a run to stop: noted at once, obeyed by the loop between two steps."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Interrupted(Exception):
+    """A signal asked the run to stop; its state is saved."""
+
+    def __init__(self, caught: list[str], step: int):
+        self.name, self.step = (caught[0] if caught else "a signal in another process"), step
+        super().__init__(f"{self.name} at step {step}")
+
+
+@contextmanager
+def catch_signals() -> Iterator[list[str]]:
+    """Collects SIGTERM and SIGINT as names in a list instead of dying; a second SIGINT interrupts at once."""
+    caught: list[str] = []
+
+    def handle(number: int, _: Any) -> None:
+        if signal.Signals(number) is signal.SIGINT and caught:
+            raise KeyboardInterrupt
+        caught.append(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

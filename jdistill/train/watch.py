@@ -1,0 +1,79 @@
+"""The watch over a stage: metrics looked at a few steps behind the device, and the end of a training that went wrong."""
+
+from __future__ import annotations
+
+import math
+
+import optax
+
+from jdistill.core.errors import UserError
+from jdistill.core.types import Array, Tree
+from jdistill.train.checkpoint import Checkpoints
+
+MOST_SKIPPED = 40  # steps in a row that float16 may overflow: the loss scale has long been as low as it gets
+
+
+class Diverged(UserError):
+    """A loss or parameters that are not finite, or float16 that overflows at every step."""
+
+
+class Watch:
+    """The metrics of started steps, read in their order.
+
+    To read a metric waits for its step, so the newest few are left alone and the device has work meanwhile.
+    """
+
+    def __init__(self, checkpoints: Checkpoints):
+        """checkpoints: of the stage; all are on disk before an error is raised, which names the newest."""
+        self.checkpoints = checkpoints
+        self.pending: list[tuple[int, dict[str, Array]]] = []  # step and metrics, not yet read
+        self.window: list[dict[str, float]] = []  # the metrics read since the last `take`, one entry a step
+        self.skipped, self.loss_scale = 0, 1.0  # skipped: steps in a row
+
+    def add(self, step: int, metrics: dict[str, Array]) -> None:
+        self.pending.append((step, metrics))
+
+    def look(self, keep: int = 0) -> None:
+        """Reads the metrics of all but the newest `keep` steps. Raises Diverged at the first that is not finite."""
+        while len(self.pending) > keep:
+            step, metrics = self.pending.pop(0)
+            values = {name: float(value) for name, value in metrics.items()}
+            if not all(map(math.isfinite, values.values())):
+                raise self._diverged(step, f"the loss is not finite: {values}")
+            self.skipped = self.skipped + 1 if values.get("skipped") else 0
+            self.loss_scale = values.get("loss_scale", 1.0)
+            if self.skipped == MOST_SKIPPED:
+                raise self._overflows(step)
+            self.window.append(values)
+
+    def take(self) -> list[dict[str, float]]:
+        """The metrics read since the last call, one entry a step."""
+        window, self.window = self.window, []
+        return window
+
+    def check_trained(self, step: int) -> None:
+        """Raises Diverged for a run of fewer than MOST_SKIPPED steps that skipped each of them: it has trained nothing."""
+        if self.skipped == step:
+            raise self._overflows(step)
+
+    def check_params(self, step: int, params: Tree) -> None:
+        """Raises Diverged for parameters that are not finite: the update that the next loss would have shown."""
+        if not math.isfinite(float(optax.global_norm(params))):
+            raise self._diverged(step, "the parameters are not finite")
+
+    def _last_good(self) -> int:
+        self.checkpoints.wait()
+        return max(self.checkpoints.steps(), default=0)
+
+    def _diverged(self, step: int, what: str) -> Diverged:
+        return Diverged(
+            f"stopped at step {step}: {what}. The last good checkpoint is that of step {self._last_good()}; "
+            "lower --config.learning_rate or set --config.clip_norm, and start in a new workdir"
+        )
+
+    def _overflows(self, step: int) -> Diverged:
+        return Diverged(
+            f"stopped at step {step}: float16 overflowed in {self.skipped} steps in a row, the loss scaled by "
+            f"{self.loss_scale:g} now. The model's activations leave float16's range; set --config.dtype=bfloat16 (or "
+            f"float32), and start in a new workdir. The last good checkpoint is that of step {self._last_good()}"
+        )
