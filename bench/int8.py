@@ -29,9 +29,9 @@ from jdistill.core.progress import setup_logging
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder import torch_backend
 from jdistill.evals.sts import evaluate_sts
-from jdistill.export.check import export
-from jdistill.export.int8 import quantized, quantized_for_torch
+from jdistill.export.folder import export
 from jdistill.export.onnx import runtime as onnx_encoder
+from jdistill.export.targets import add_form
 
 
 def seconds(encode, texts: list[str], batch: int) -> float:
@@ -51,12 +51,12 @@ def forms(model: jdistill.Encoder, folder: Path, texts: list[str]) -> dict[str, 
     for kind in ("int8", "int8-calibrated"):
         calibration = texts if kind == "int8-calibrated" else []
         try:
-            path = quantized(model, folder, kind, calibration)
+            path = add_form(model, folder, f"onnx-{kind}", calibration)
             found["ONNX Runtime"][kind] = onnx_encoder.load(str(folder), f"onnx/{path.name}"), path.stat().st_size
         except UserError as error:
             print(error)
         try:
-            path = quantized_for_torch(model, folder, kind, calibration)
+            path = add_form(model, folder, f"torch-{kind}", calibration)
             size = (path / "int8.safetensors").stat().st_size
             found["torch"][kind] = torch_backend.load(str(path), trust_remote_code=True), size
         except UserError as error:

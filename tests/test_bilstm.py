@@ -22,7 +22,7 @@ from configs import bilstm_sra as config_file
 from jdistill.core.errors import UserError
 from jdistill.data.text.glove import read_glove
 from jdistill.encoder.encoder import Encoder
-from jdistill.export.check import export
+from jdistill.export.folder import export
 from jdistill.feeds.stage import Start
 from jdistill.methods import METHODS
 from jdistill.models.bilstm import DIRECTIONS, Bilstm, BilstmConfig, _by_scan, flat_weights

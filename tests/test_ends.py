@@ -22,7 +22,7 @@ from jdistill.core.printable import printable
 from jdistill.encoder.loading import load
 from jdistill.evals.collapse import check_tokens, check_vectors, effective_rank
 from jdistill.export.card_text import code_span, plain
-from jdistill.export.check import export
+from jdistill.export.folder import export
 from jdistill.retrieval.mining import Rules
 from jdistill.teachers.cache import AnswerCache
 

@@ -16,8 +16,9 @@ from conftest import make_encoder, sentences
 import jdistill
 from jdistill.core.errors import UserError
 from jdistill.encoder.formats import st_writer
-from jdistill.export import check, trained
-from jdistill.export.check import export
+from jdistill.export import folder as exporter
+from jdistill.export import trained
+from jdistill.export.folder import export
 from jdistill.export.probe_texts import PROBE_TEXTS
 
 
@@ -131,7 +132,7 @@ def test_a_folder_that_encodes_differently_is_refused_and_the_old_one_stays(
         exporter_write(replace(model, params=changed), folder)
 
     exporter_write = st_writer.write_weights
-    monkeypatch.setattr(check, "write_weights", damaged)
+    monkeypatch.setattr(exporter, "write_weights", damaged)
     with pytest.raises(UserError, match="encodes the 64 probe texts differently in ONNX Runtime"):
         export(make_encoder(seed=5, model_type="electra", embedding_size=12, num_layers=2), tmp_path / "out")
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == before

@@ -19,7 +19,7 @@ COMMANDS = {"main", "evaluate", "search", "compare", "mine"}
 # Of a room, or of a module in it: rooms that it reaches neither itself nor through what it imports.
 NEVER = {
     "jdistill.encoder.loading": {"methods", "feeds", "train", "run"},
-    "jdistill.export.check": {"methods", "feeds", "run"},
+    "jdistill.export.folder": {"methods", "feeds", "run"},
     "jdistill.export.command": {"methods", "feeds", "run"},
     "jdistill.evals.suite": {"methods", "feeds", "run", "train"},
 }

@@ -23,7 +23,7 @@ from jdistill.core.errors import UserError
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.export.card import write_card
-from jdistill.export.check import export
+from jdistill.export.folder import export
 from jdistill.export.onnx import graph
 from jdistill.models.pma import random_pma
 from jdistill.models.pooling import DISTILFACE, POOLERS, pool

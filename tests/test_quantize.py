@@ -18,10 +18,10 @@ from jdistill.data.text.sources import read_texts
 from jdistill.encoder import torch_backend
 from jdistill.encoder.formats.st_writer import write_files
 from jdistill.export import command as exporter
-from jdistill.export import int8, torch_int8
-from jdistill.export.check import export
-from jdistill.export.int8 import quantized, quantized_for_torch
+from jdistill.export import onnx_forms, targets, torch_int8
+from jdistill.export.folder import export
 from jdistill.export.onnx import runtime
+from jdistill.export.targets import add_form
 from jdistill.export.torch_int8 import quantized_rows, smoothed
 from jdistill.retrieval.index import unit_rows
 
@@ -33,7 +33,7 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = jdistill.load(str(real_teacher_folder()))
     folder = tmp_path_factory.mktemp("minilm") / "export"
     export(model, folder)
-    quantized(model, folder, "int8", [])
+    add_form(model, folder, "onnx-int8")
     return folder
 
 
@@ -52,8 +52,8 @@ def test_int8_is_a_quarter_as_large_and_close(minilm: Path) -> None:
 def test_int8_for_torch_in_a_process_without_jdistill(minilm: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="needs the torch extra")
     model = jdistill.load(str(minilm))
-    dynamic = quantized_for_torch(model, minilm, "int8", [])
-    calibrated = quantized_for_torch(model, minilm, "int8-calibrated", read_texts("python-docs").texts[::40])
+    dynamic = add_form(model, minilm, "torch-int8")
+    calibrated = add_form(model, minilm, "torch-int8-calibrated", read_texts("python-docs").texts[::40])
     assert (dynamic, calibrated) == (minilm / "torch_int8", minilm / "torch_int8_calibrated")
     (minilm / "texts.json").write_text(json.dumps(TEXTS))
     in_a_process_without_jdistill(
@@ -123,24 +123,24 @@ def test_a_calibrated_graph_and_one_that_strays(
 ) -> None:
     model = make_encoder()
     export(model, tmp_path / "out", onnx=True)
-    monkeypatch.setattr(int8, "LEAST_COSINE", 0.9)
-    path = quantized(model, tmp_path / "out", "int8-calibrated", sentences(64))
+    monkeypatch.setattr(targets, "LEAST_COSINE", 0.9)
+    path = add_form(model, tmp_path / "out", "onnx-int8-calibrated", sentences(64))
     assert path.name == "model_int8_calibrated.onnx"
     assert sorted(p.name for p in path.parent.iterdir()) == ["model.onnx", path.name]
     found = runtime.load(str(tmp_path / "out"), f"onnx/{path.name}").encode(sentences(20))
     assert (unit_rows(found) * unit_rows(model.encode(sentences(20)))).sum(1).mean() > 0.9
-    monkeypatch.setattr(int8, "LEAST_COSINE", 1.01)
+    monkeypatch.setattr(targets, "LEAST_COSINE", 1.01)
     with pytest.raises(UserError, match="mean cosine of 0.9.* below 1.01; nothing was written"):
-        quantized(model, tmp_path / "out", "int8", [])
+        add_form(model, tmp_path / "out", "onnx-int8")
     assert not (path.parent / "model_int8.onnx").exists()
     path.with_name("model.onnx").unlink()
 
     def cannot(*_: object) -> None:
         raise ValueError("no such operator")
 
-    monkeypatch.setattr(int8, "quantize", cannot)
+    monkeypatch.setattr(onnx_forms, "quantize", cannot)
     with pytest.raises(ValueError, match="no such operator"):
-        quantized(model, tmp_path / "out", "int8", [])
+        add_form(model, tmp_path / "out", "onnx-int8")
     assert not path.with_name("model.onnx").exists()  # which was made on the way and nobody asked for
     assert exporter.main(["--workdir", str(tmp_path), "--out", "x", "--quantize", "int8-calibrated"]) == 2
     assert "go together" in capsys.readouterr().err

@@ -25,7 +25,7 @@ from jdistill.encoder.classifier import Classifier, load_classifier, save_head
 from jdistill.evals.classify import classification_scores
 from jdistill.evals.task import task_results
 from jdistill.export import command as exporter
-from jdistill.export.check import export
+from jdistill.export.folder import export
 from jdistill.feeds.stage import Start
 from jdistill.feeds.task import TaskFeed, read_rows
 from jdistill.methods import METHODS

@@ -122,7 +122,7 @@ def write_inputs(folder: Path) -> Callable[[], object]:
         from test_tasks import flavour
 
         from jdistill.encoder.classifier import Classifier, save_head
-        from jdistill.export.check import export
+        from jdistill.export.folder import export
         from jdistill.models.classifier_head import random_head
 
         folder.mkdir(parents=True)

@@ -31,10 +31,10 @@ from jdistill.encoder.formats.st_writer import (
 )
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.export.card import write_card
-from jdistill.export.check import KIND, export
-from jdistill.export.int8 import quantized, quantized_for_torch
+from jdistill.export.folder import KIND, export
 from jdistill.export.interaction import save_interaction
 from jdistill.export.quantize import KINDS
+from jdistill.export.targets import TARGETS, add_form, target_of
 from jdistill.export.trained import load_trained
 from jdistill.models.interaction import interaction_of
 
@@ -45,7 +45,8 @@ CALIBRATION_TEXTS = 512
 def main(argv: list[str] | None = None) -> int:
     flags = make_parser().parse_args(argv)
     setup_logging()
-    if (KINDS.get(flags.quantize) == "calibrated") != bool(flags.calibrate):
+    forms = [*flags.target, *([f"{flags.quantize_for}-{flags.quantize}"] if flags.quantize else [])]
+    if any([target_of(form).calibrated for form in forms]) != bool(flags.calibrate):
         raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
     check_is_run(flags.workdir)
     in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
@@ -59,9 +60,8 @@ def main(argv: list[str] | None = None) -> int:
 
     def add(folder: Path) -> None:
         add_modules(plain, params, flags.workdir, folder, with_interaction=not flags.plain)
-        if flags.quantize:
-            quantize = quantized_for_torch if flags.quantize_for == "torch" else quantized
-            quantize(plain, folder, flags.quantize, texts)
+        for form in forms:
+            add_form(plain, folder, form, texts)
         write_card(flags.workdir, folder, measured)
 
     if "iem" in params and flags.plain:
@@ -90,6 +90,9 @@ def make_parser() -> argparse.ArgumentParser:
         choices=("onnx", "torch"),
         default="onnx",
         help="torch adds torch_int8, a folder for sentence-transformers with trust_remote_code, in place of the graph",
+    )
+    parser.add_argument(
+        "--target", nargs="+", default=[], metavar="FORM", help=f"adds further forms: {', '.join(TARGETS)}"
     )
     parser.add_argument(
         "--calibrate",

@@ -17,7 +17,7 @@ from jdistill.evals import agreement, speed
 from jdistill.evals.collapse import SAMPLE, check_vectors
 from jdistill.evals.suite import evaluate
 from jdistill.export.card import write_card
-from jdistill.export.check import export
+from jdistill.export.folder import export
 from jdistill.models.bilstm import BilstmConfig
 from jdistill.report.run import write_report
 from jdistill.retrieval import index

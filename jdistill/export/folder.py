@@ -6,26 +6,20 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
-from jdistill.core.errors import UserError
 from jdistill.core.folders import replacing
 from jdistill.core.progress import log
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import (
     WRITTEN,
-    custom_files,
     write_files,
     write_weights,
 )
 from jdistill.evals.collapse import effective_rank
-from jdistill.export.onnx import graph as onnx_graph
 from jdistill.export.probe_texts import PROBE_TEXTS
-from jdistill.models.decoder import DecoderConfig
+from jdistill.export.targets import TARGETS, check
 
-# Max abs, float32, between Flax and each other framework; a decoder's large activations round more.
-TOLERANCE, DECODER_TOLERANCE = 1e-4, 1e-3
 KIND = "export"  # of the seal
+FORMS = ("onnx", "sentence-transformers")  # by which every export is checked
 
 
 def export(
@@ -54,7 +48,7 @@ def export(
     with replacing(out, KIND, key="--out", overwrite=overwrite, legacy=legacy, **about) as beside:
         write_files(model, beside)
         write_weights(model, beside)
-        checks |= check(model, beside, keep_onnx=onnx)
+        checks |= check_folder(model, beside, keep_onnx=onnx)
         for write in add:
             checks |= write(beside) or {}
     log.info(
@@ -69,49 +63,19 @@ def export(
     return checks
 
 
-def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
+def check_folder(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
     """Encodes the probe texts from the files of `folder` with each framework at hand: name -> max abs difference from Flax.
 
     Raises UserError where one is more than float32 explains.
     """
-    texts = list(PROBE_TEXTS)
-    expected = model.encode(texts)
-    if not effective_rank(expected):
-        log.warning("WARNING: the model gives the same vector for each of %d different texts", len(texts))
-    graph = onnx_graph.save(folder)
-    checks = {"ONNX Runtime": _max_abs(onnx_graph.run(graph, graph_inputs(model, texts)), expected)}
-    if not keep_onnx:
-        shutil.rmtree(graph.parent)
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        pass
-    else:
-        # Code of ours in the folder runs only if sentence-transformers is told so.
-        loaded = SentenceTransformer(str(folder), device="cpu", trust_remote_code=bool(custom_files(model)))
-        checks["sentence-transformers"] = _max_abs(loaded.encode(texts, show_progress_bar=False), expected)
-    # float32 rounds in proportion to the numbers' size, and vectors that are not normalised may have any length.
-    length = float(np.sqrt(np.square(expected).sum(1).mean()))
-    tolerance = length * (DECODER_TOLERANCE if isinstance(model.config, DecoderConfig) else TOLERANCE)
-    for framework, difference in checks.items():
-        if not difference <= tolerance:
-            raise UserError(
-                f"the export encodes the {len(texts)} probe texts differently in {framework} than in Flax: max abs {difference:.2e}, "
-                f"more than {tolerance:.0e}; nothing was written"
-            )
+    if not effective_rank(model.encode(list(PROBE_TEXTS))):
+        log.warning("WARNING: the model gives the same vector for each of %d different texts", len(PROBE_TEXTS))
+    checks = {}
+    for name in FORMS:
+        target = TARGETS[name]
+        if target.available:
+            form = target.write(model, folder, ())
+            checks[target.framework] = check(model, target, form, name)
+            if name == "onnx" and not keep_onnx:
+                shutil.rmtree(form.parent)
     return checks
-
-
-def graph_inputs(model: Encoder, texts: list[str]) -> dict[str, np.ndarray]:
-    tokens = model.tokenizer(
-        [model.prompts.get(model.default_prompt or "", "") + text for text in texts],
-        truncation=True,
-        max_length=model.max_length,
-        padding=True,
-        return_tensors="np",
-    )
-    return {name: np.asarray(value, np.int64) for name, value in tokens.items()}
-
-
-def _max_abs(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.abs(np.asarray(a, np.float32) - b).max())

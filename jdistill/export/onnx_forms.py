@@ -1,0 +1,52 @@
+"""An export as a graph for ONNX Runtime, in float32 and in int8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jdistill.encoder.encoder import Encoder
+from jdistill.export.onnx import graph as onnx_graph
+from jdistill.export.quantize import quantize
+
+CALIBRATION_BATCH = 16  # texts
+
+
+def write(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
+    """folder/onnx/model.onnx, float32, pooling and normalisation included."""
+    return onnx_graph.save(folder)
+
+
+def write_int8(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
+    """folder/onnx/model_int8.onnx or, where texts calibrate it, model_int8_calibrated.onnx."""
+    out = folder / "onnx" / ("model_int8_calibrated.onnx" if texts else "model_int8.onnx")
+    graph = folder / "onnx" / "model.onnx"
+    keep_graph = graph.is_file()
+    if not keep_graph:
+        graph = onnx_graph.save(folder)
+    starts = range(0, len(texts), CALIBRATION_BATCH)
+    try:
+        return quantize(graph, out, [graph_inputs(model, texts[i : i + CALIBRATION_BATCH]) for i in starts])
+    finally:
+        if not keep_graph:
+            graph.unlink()
+
+
+def encode(model: Encoder, graph: Path, texts: Sequence[str]) -> np.ndarray:
+    """The vectors of a graph, float32 [N, D], by the model's tokenizer."""
+    return onnx_graph.run(graph, graph_inputs(model, texts))
+
+
+def graph_inputs(model: Encoder, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """A graph's inputs for texts as the model reads them, int64 [N, L]."""
+    prompt = model.prompts.get(model.default_prompt or "", "")
+    tokens = model.tokenizer(
+        [prompt + text for text in texts],
+        truncation=True,
+        max_length=model.max_length,
+        padding=True,
+        return_tensors="np",
+    )
+    return {name: np.asarray(value, np.int64) for name, value in tokens.items()}

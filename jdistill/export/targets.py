@@ -1,0 +1,127 @@
+"""The forms of an export, one line each: how a form is written, and how it encodes, which one check holds against Flax."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
+from jdistill.encoder.encoder import Encoder
+from jdistill.export import onnx_forms, torch_forms
+from jdistill.export.probe_texts import PROBE_TEXTS
+from jdistill.models.decoder import DecoderConfig
+from jdistill.retrieval.index import unit_rows
+
+# Max abs, float32, between Flax and each other framework; a decoder's large activations round more.
+TOLERANCE, DECODER_TOLERANCE = 1e-4, 1e-3
+LEAST_COSINE = 0.99  # mean, between an int8 form and Flax
+
+
+@dataclass(frozen=True)
+class Target:
+    """A form of an export.
+
+    Args:
+      framework: what runs it, for messages and the card.
+      write: (model, exported folder, texts) -> the form's file or folder in it; texts: to measure activations on, if `calibrated`.
+      encode: (model, what write returned, texts) -> vectors float32 [N, D].
+      exact: float32, so that it differs from Flax by rounding alone; else its vectors have a mean cosine of 0.99 to Flax's.
+      calibrated: whether it needs texts.
+      needs: module without which it is neither written nor read; "" where jdistill itself needs all of it.
+    """
+
+    framework: str
+    write: Callable[[Encoder, Path, Sequence[str]], Path]
+    encode: Callable[[Encoder, Path, Sequence[str]], np.ndarray]
+    exact: bool = True
+    calibrated: bool = False
+    needs: str = ""
+
+    @property
+    def available(self) -> bool:
+        return not self.needs or importlib.util.find_spec(self.needs) is not None
+
+
+SENTENCE_TRANSFORMERS = "sentence_transformers"
+TARGETS: dict[str, Target] = {
+    "onnx": Target("ONNX Runtime", onnx_forms.write, onnx_forms.encode),
+    "sentence-transformers": Target(
+        "sentence-transformers", torch_forms.folder_itself, torch_forms.encode, needs=SENTENCE_TRANSFORMERS
+    ),
+    "onnx-int8": Target("ONNX Runtime in int8", onnx_forms.write_int8, onnx_forms.encode, exact=False),
+    "onnx-int8-calibrated": Target(
+        "ONNX Runtime in int8", onnx_forms.write_int8, onnx_forms.encode, exact=False, calibrated=True
+    ),
+    "torch-int8": Target(
+        "torch in int8", torch_forms.write_int8, torch_forms.encode, exact=False, needs=SENTENCE_TRANSFORMERS
+    ),
+    "torch-int8-calibrated": Target(
+        "torch in int8",
+        torch_forms.write_int8,
+        torch_forms.encode,
+        exact=False,
+        calibrated=True,
+        needs=SENTENCE_TRANSFORMERS,
+    ),
+}
+
+
+def target_of(name: str, key: str = "--target") -> Target:
+    """Raises UserError for a form that there is not, or that lacks what it needs."""
+    if name not in TARGETS:
+        raise UserError(f"{key}={name}: there is no such form of an export; there are {', '.join(TARGETS)}")
+    if not TARGETS[name].available:
+        raise UserError(f"{key}={name} needs {TARGETS[name].needs}: pip install 'jdistill[torch]'")
+    return TARGETS[name]
+
+
+def add_form(model: Encoder, folder: Path, name: str, texts: Sequence[str] = ()) -> Path:
+    """Writes a further form of an exported folder and holds it against Flax.
+
+    Returns: its file or folder. Raises: UserError, and leaves nothing of it, where it differs from Flax (check).
+    """
+    target = target_of(name)
+    out = target.write(model, folder, texts if target.calibrated else ())
+    try:
+        figure = check(model, target, out, name)
+    except BaseException:
+        shutil.rmtree(out) if out.is_dir() else out.unlink()
+        raise
+    num_bytes = max(path.stat().st_size for path in ([out] if out.is_file() else out.rglob("*")) if path.is_file())
+    smaller = 100 * (1 - num_bytes / (4 * model.num_params))
+    what = "max abs difference from it" if target.exact else "mean cosine to it"
+    log.info("%s: %.1f MB, %.0f %% smaller than float32; %s %.2g", out, num_bytes / 1e6, smaller, what, figure)
+    return out
+
+
+def check(model: Encoder, target: Target, form: Path, name: str) -> float:
+    """Encodes the probe texts by a form: the max abs difference from Flax, or of a form that is not exact the mean cosine to it.
+
+    Raises UserError where they differ by more than float32 explains, or than LEAST_COSINE allows.
+    """
+    texts = list(PROBE_TEXTS)
+    expected, vectors = model.encode(texts), np.asarray(target.encode(model, form, texts), np.float32)
+    if not target.exact:
+        cosine = float((unit_rows(expected) * unit_rows(vectors)).sum(1).mean())
+        if not cosine >= LEAST_COSINE:
+            raise UserError(
+                f"the vectors of {name} have a mean cosine of {cosine:.4f} to Flax's, below {LEAST_COSINE}; nothing was written"
+                + ("; without calibration each text is scaled by itself, which is closer" if target.calibrated else "")
+            )
+        return cosine
+    # float32 rounds in proportion to the numbers' size, and vectors that are not normalised may have any length.
+    length = float(np.sqrt(np.square(expected).sum(1).mean()))
+    tolerance = length * (DECODER_TOLERANCE if isinstance(model.config, DecoderConfig) else TOLERANCE)
+    difference = float(np.abs(vectors - expected).max())
+    if not difference <= tolerance:
+        raise UserError(
+            f"the export encodes the {len(texts)} probe texts differently in {target.framework} than in Flax: max abs {difference:.2e}, "
+            f"more than {tolerance:.0e}; nothing was written"
+        )
+    return difference
