@@ -121,6 +121,16 @@ def test_what_a_finished_run_lacks_is_made_again(place: Path, finished: Path, na
     assert again.returncode == 0 and "is complete" in again.stderr
 
 
+@pytest.mark.parametrize("part", ["export", "index", "distil/student"])
+def test_a_seal_that_was_deleted_is_missed(place: Path, finished: Path, part: str) -> None:
+    """A sealed run's folders are sealed, so that one without a seal is none of before there were seals."""
+    (finished / part / files.SEAL).unlink()
+    done = run_inside(command(place, finished.name))
+    assert done.returncode == 0 and "made again" in done.stderr, done.stderr[-2000:]
+    assert (finished / part / files.SEAL).is_file()
+    assert_same(finished, place / "run")
+
+
 def test_a_run_from_before_there_were_seals_is_complete(place: Path, finished: Path) -> None:
     for seal in finished.rglob(files.SEAL):
         seal.unlink()

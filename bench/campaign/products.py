@@ -31,7 +31,7 @@ def digest(slot: Path) -> Callable[[], dict[str, str]]:
                 found |= _checkpoints(path, name)
             elif path.is_file():
                 found |= _file(path, name, slot)
-            elif not any(path.iterdir()):
+            elif not any(path.iterdir()) and path.name != "events":  # where TensorBoard's logs were
                 found[name + "/"] = "empty folder"
         return found
 

@@ -25,13 +25,15 @@ def lacking(cfg: ConfigDict, workdir: Path) -> dict[str, list[str]]:
     wrong = {
         "results": _results(workdir, sealed, settings),
         "report": _report(workdir, sealed),
-        "export": _folder(workdir / "export", "export", "modules.json", settings, OF_EXPORT),
-        "index": _folder(workdir / "index", "index", "index.json", settings, OF_INDEX) if cfg.index_texts else [],
+        "export": _folder(workdir / "export", "export", "modules.json", sealed, settings, OF_EXPORT),
+        "index": _folder(workdir / "index", "index", "index.json", sealed, settings, OF_INDEX)
+        if cfg.index_texts
+        else [],
         "student": [
             f"{folder.relative_to(workdir)}: {what}"
             for kind in ("student", "adapter")
             for folder in sorted(workdir.glob(f"*/{kind}"))
-            if files.read_seal(folder, kind)
+            if sealed or files.read_seal(folder, kind)
             for what in files.damage(folder, kind)
         ],
     }
@@ -82,11 +84,13 @@ def _report(workdir: Path, sealed: dict[str, Any] | None) -> list[str]:
     ]
 
 
-def _folder(folder: Path, kind: str, mark: str, settings: dict[str, Any], keys: tuple[str, ...]) -> list[str]:
-    """mark: the file by which a folder from before there were seals is known."""
+def _folder(
+    folder: Path, kind: str, mark: str, run: dict[str, Any] | None, settings: dict[str, Any], keys: tuple[str, ...]
+) -> list[str]:
+    """mark: the file by which a folder from before there were seals is known. run: the run's seal, which no run of that time has."""
     sealed = files.read_seal(folder, kind)
     if sealed is None:
-        of_before = (folder / mark).is_file() and not (folder / files.SEAL).exists()
+        of_before = run is None and (folder / mark).is_file() and not (folder / files.SEAL).exists()
         return [] if of_before else [f"{folder.name}/ is missing or its {files.SEAL} is damaged"]
     return [f"{folder.name}/{what}" for what in files.damage(folder, kind)] + _differing(sealed, settings, keys)
 

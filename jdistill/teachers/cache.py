@@ -20,6 +20,7 @@ from jdistill.core.progress import log, progress
 from jdistill.teachers.cache_parts import KEY, STRUCK, RowType, open_own_part, read_parts
 
 CHUNK = 2048  # texts that are asked for at once; what a killed fill loses at most
+MOST_CHECKED = 1_000_000  # answers that a fill does not ask for and yet looks at, a few seconds
 # texts -> (rows int64 [m] among them, their answers [m, width]), in pieces and in an order of its own, each row once
 Pieces = Callable[[list[str]], Iterable[tuple[np.ndarray, np.ndarray]]]
 
@@ -137,6 +138,7 @@ class AnswerCache:
         total = sum(map(len, missing))
         if not total:
             return 0
+        self._strike_damaged_keys(chunks)
         own_part = open_own_part(self.folder, self.row_type, self.writer)
         with naming(self.folder), own_part as append, progress(what, total, "texts") as meter:
             for batch in filter(None, missing):
@@ -147,6 +149,24 @@ class AnswerCache:
         self.reload()
         log.info("%s: %d asked, %d found in %s", what, total, sum(map(len, chunks)) - total, self.folder)
         return total
+
+    def _strike_damaged_keys(self, chunks: Sequence[Sequence[str]]) -> None:
+        """Looks whether a text is missing because a byte of its key has changed: the row is then there under a key that nobody asks for.
+        Of more than MOST_CHECKED such rows, the answers to other corpora, the last ones are looked at."""
+        wanted = {key for texts in chunks for key in keys_of(texts).tolist()}
+        others = np.fromiter((row for key, row in self.row_of.items() if key not in wanted), np.int64)[-MOST_CHECKED:]
+        damaged: list[int] = []
+        for start in range(0, len(others), CHUNK):
+            try:
+                self.gather(others[start : start + CHUNK])
+            except DamagedRows as found:
+                damaged += found.rows.tolist()
+        if damaged:
+            log.warning(
+                "%d answers in %s are damaged, their keys too; whose they were cannot be known, and they are asked again",
+                len(damaged), self.folder,
+            )  # fmt: skip
+            self.strike(np.array(damaged))
 
     def _missing(self, chunks: Sequence[Sequence[str]]) -> list[list[str]]:
         """The texts of each chunk that have no row yet, each text once."""
