@@ -11,14 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import make_encoder, random_params, real_teacher_folder, save_encoder, tiny_config
+from flax.traverse_util import flatten_dict
 from parity import assert_close, excess
 from safetensors.numpy import load_file, save_file
 
 import jdistill
 from jdistill.core.errors import UserError
-from jdistill.encoder.formats import hf
+from jdistill.encoder.formats import body
+from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.models.bert import Bert
 from jdistill.models.matmul import Dense, matmul
+from jdistill.models.registry import architecture_of, count_parameters, parameter_shapes
 
 
 def torch_model(kind: str, folder: Path):
@@ -44,8 +47,8 @@ def test_every_hidden_state_equals_transformers(kind: str, tmp_path: Path) -> No
     model = torch_model(kind, tmp_path)
     import torch
 
-    config = hf.read_config(tmp_path)
-    params = hf.from_hf(config, hf.read_tensors(tmp_path), kind)
+    config = body.read_config(tmp_path)
+    params = architecture_of(config).from_tensors(config, read_tensors(tmp_path), kind)
     rng = np.random.default_rng(1)
     ids, mask = rng.integers(3, 120, (5, 17)), np.ones((5, 17), int)
     for row, length in enumerate((17, 9, 1, 16, 4)):
@@ -92,10 +95,11 @@ def test_weights_go_to_hugging_face_and_back_exactly(kind: str) -> None:
         type_vocab_size=0 if kind == "distilbert" else 2,
     )
     params = random_params(config)
-    again = hf.from_hf(config, hf.to_hf(config, params), "memory")
-    flat = {"/".join(map(str, k)): v for k, v in hf.flatten_dict(params).items()}
-    assert flat.keys() == hf.parameter_shapes(config).keys()
-    for key, value in hf.flatten_dict(again, sep="/").items():
+    bert = architecture_of(config)
+    again = bert.from_tensors(config, bert.to_tensors(config, params), "memory")
+    flat = {"/".join(map(str, k)): v for k, v in flatten_dict(params).items()}
+    assert flat.keys() == parameter_shapes(config).keys()
+    for key, value in flatten_dict(again, sep="/").items():
         np.testing.assert_array_equal(value, flat[key])
 
 
@@ -166,7 +170,7 @@ def test_sizes_of_the_paper(embedding: int, layers: int, hidden: int, stated: fl
         num_heads=hidden // 32,
         max_positions=512,
     )
-    count = hf.count_parameters(config, pooler=True)
+    count = count_parameters(config, pooler=True)
     assert count == stated if stated == 9_493_632 else round(count / 1e6, 1) == stated / 1e6
 
 

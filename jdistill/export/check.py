@@ -21,10 +21,8 @@ from jdistill.encoder.formats.st_writer import (
 from jdistill.evals.collapse import effective_rank
 from jdistill.export.onnx import graph as onnx_graph
 from jdistill.export.probe_texts import PROBE_TEXTS
-from jdistill.models.decoder import DecoderConfig
+from jdistill.models.registry import architecture_of
 
-# Max abs, float32, between Flax and each other framework; a decoder's large activations round more.
-TOLERANCE, DECODER_TOLERANCE = 1e-4, 1e-3
 KIND = "export"  # of the seal
 
 
@@ -92,7 +90,7 @@ def check(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
         checks["sentence-transformers"] = _max_abs(loaded.encode(texts, show_progress_bar=False), expected)
     # float32 rounds in proportion to the numbers' size, and vectors that are not normalised may have any length.
     length = float(np.sqrt(np.square(expected).sum(1).mean()))
-    tolerance = length * (DECODER_TOLERANCE if isinstance(model.config, DecoderConfig) else TOLERANCE)
+    tolerance = length * architecture_of(model.config).tolerance
     for framework, difference in checks.items():
         if not difference <= tolerance:
             raise UserError(

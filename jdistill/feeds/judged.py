@@ -33,7 +33,6 @@ from jdistill.data.sets.triplets import TripletTokens, same_texts
 from jdistill.data.text.holdout import comparable
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import peft
-from jdistill.encoder.formats.hf import names_of
 from jdistill.feeds.corpus import (
     cache_folder,
     evaluation_texts,
@@ -43,8 +42,8 @@ from jdistill.feeds.corpus import (
 )
 from jdistill.feeds.negatives import mined
 from jdistill.models import lora
-from jdistill.models.decoder import DecoderConfig
 from jdistill.models.interaction import BRANCHES
+from jdistill.models.registry import architecture_of, names_of
 from jdistill.teachers.fill import Answered
 from jdistill.teachers.judge import Judge, judge_of
 from jdistill.teachers.judge_scores import Scores, at, logits_at
@@ -146,7 +145,7 @@ def read_judged(cfg: ConfigDict, model: Encoder) -> Judged:
 
 def with_adapter(model: Encoder, folder: str) -> Encoder:
     """The model with a LoRA folder of PEFT's merged in; "": as it is. Raises UserError for an adapter of another base."""
-    if not folder or not isinstance(model.config, DecoderConfig):
+    if not folder or not architecture_of(model.config).decoder:
         return model
     adapters, alpha = peft.load(Path(folder), {path: name for path, (name, _) in names_of(model.config).items()})
     return model.with_weights({"model": lora.merge(model.params, adapters, alpha)})

@@ -19,9 +19,8 @@ from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
 from jdistill.losses import embedding
-from jdistill.models.bert import BertConfig, embedding_output
 from jdistill.models.pooling import pool
-from jdistill.models.registry import hidden_states
+from jdistill.models.registry import ModelConfig, architecture_of, hidden_states
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student
 from jdistill.train.method import Method, scalars
@@ -41,8 +40,7 @@ def build(cfg: ConfigDict, given: Start) -> Method:
     """
     loss, start = cfg.loss, given.encoder
     config = fits(cfg, start, given.is_teacher, given.teacher_width)
-    whole = start.config
-    assert isinstance(whole, BertConfig)
+    whole, architecture = start.config, architecture_of(start.config)
     encoder = make_student(cfg, start, given.tokens)
     teacher_layers = _matched_layers(loss, config, whole)
     match: Tree = {}
@@ -101,30 +99,28 @@ def build(cfg: ConfigDict, given: Start) -> Method:
 
     def _token_loss(params: Tree, teacher: Tree, reps: dict[str, Array], batch: dict[str, Array]) -> Array:
         if loss.token == "block":
-            target = _teacher_block(teacher, batch["ids"], whole)
+            target = jax.lax.stop_gradient(architecture.embed(whole, teacher, batch["ids"], jnp.float32))
             return embedding.masked_mse(reps["tokens"], target, batch["mask"])
         # The whole table: every entry of the vocabulary at the first position, through both blocks (eq. 1 with I =
         # the vocabulary).
         every_Vx1 = jnp.arange(config.vocab_size)[:, None]
-        compact = embedding_output(config, params["student"]["model"]["embeddings"], every_Vx1, dtype)
-        project = params["student"]["model"].get("project")
-        mine = compact if project is None else compact @ project["kernel"].astype(dtype) + project["bias"].astype(dtype)
-        return embedding.mse(mine, _teacher_block(teacher, every_Vx1, whole))
+        mine = architecture.embed(config, params["student"]["model"], every_Vx1, dtype)
+        target = jax.lax.stop_gradient(architecture.embed(whole, teacher, every_Vx1, jnp.float32))
+        return embedding.mse(mine, target)
 
     return Method(params, encoder, frozen, represent, objective)
 
 
-def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> BertConfig:
+def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> ModelConfig:
     """The student's architecture. Raises UserError for switches that do not fit the start, the teacher, or one another."""
     whole = start.config
-    if not isinstance(whole, BertConfig):
+    if not architecture_of(whole).compresses:
         raise UserError(
             f"SimTDE compresses the token embeddings of a BERT-like encoder, and {start.source} is a {whole.model_type}; "
             "name an encoder in --config.start, or choose another method"
         )
     _check_switches(cfg, start, is_teacher, teacher_width)
     config = check_student(cfg, start)
-    assert isinstance(config, BertConfig)
     if config.hidden_size != whole.hidden_size and cfg.loss.token != "none":
         raise UserError(
             f"--config.student.hidden_size={config.hidden_size}: the token term needs the teacher's {whole.hidden_size}; "
@@ -159,17 +155,9 @@ def _check_switches(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_w
         )
 
 
-def _matched_layers(loss: ConfigDict, config: BertConfig, teacher: BertConfig) -> list[int]:
+def _matched_layers(loss: ConfigDict, config: ModelConfig, teacher: ModelConfig) -> list[int]:
     """The teacher's hidden states (1 = output of its first layer) that the student's last layers are matched to."""
     return list(range(teacher.num_layers - config.num_layers + 1, teacher.num_layers + 1)) if loss.hidden else []
-
-
-def _teacher_block(teacher: Tree, ids_BxL: Array, config: BertConfig) -> Array:
-    """The teacher's embedding output (projected, where the teacher is an ELECTRA): eq. 1, TokenEmb_T."""
-    x = embedding_output(config, teacher["embeddings"], ids_BxL)
-    if "project" in teacher:
-        x = x @ teacher["project"]["kernel"] + teacher["project"]["bias"]
-    return jax.lax.stop_gradient(x)
 
 
 def _sentence_loss(student_BxD: Array, teacher_BxD: Array, loss: ConfigDict) -> Array:

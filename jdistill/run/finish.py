@@ -24,8 +24,8 @@ from jdistill.export.interaction import save_interaction
 from jdistill.feeds.held_out_questions import evaluate_questions
 from jdistill.feeds.judged_pairs import evaluate_judged
 from jdistill.feeds.task import task_results
-from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.interaction import interaction_of
+from jdistill.models.registry import architecture_of
 from jdistill.report.command import write_report
 from jdistill.retrieval import index
 from jdistill.run.completeness import (
@@ -122,7 +122,7 @@ def figures(
             results["retrieval_rescored"] = by_scorer["retrieval"]
     if words.held_out:
         results |= beside_teacher(run, model)
-        if isinstance(model.config, BilstmConfig):
+        if architecture_of(model.config).recurrent:
             results["student"]["unknown_tokens"] = unknown_tokens(model, words.held_out)
     return results
 

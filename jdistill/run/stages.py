@@ -21,7 +21,6 @@ from jdistill.data.sets.triplets import Triplets
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import peft
-from jdistill.encoder.formats.hf import names_of
 from jdistill.encoder.formats.st_writer import WRITTEN, write_files
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals import agreement, sts
@@ -43,9 +42,9 @@ from jdistill.feeds.task import (
 )
 from jdistill.methods import METHODS
 from jdistill.methods.classify import SCRATCH
-from jdistill.models.decoder import DecoderConfig
 from jdistill.models.interaction import BRANCHES, interaction_of
 from jdistill.models.pooling import known
+from jdistill.models.registry import architecture_of, names_of
 from jdistill.run import dry_run, preflight
 from jdistill.teachers.embeddings import Teacher, open_teacher
 from jdistill.train.loop import Data, train
@@ -112,7 +111,7 @@ def prepare(cfg: ConfigDict) -> Run:
             raise UserError(
                 f"--config.teacher={cfg.teacher}: a judge of pairs is a language model, and this gives vectors only"
             )
-        if cfg.start and not isinstance(student.config, DecoderConfig):  # of a teacher alone read_judged says so
+        if cfg.start and not architecture_of(student.config).decoder:  # of a teacher alone read_judged says so
             raise UserError(
                 f"--config.start={cfg.start} is a {student.config.model_type}: the student of a judge is a decoder of its kind"
             )
@@ -209,9 +208,8 @@ def has_own_score(stage: Stage) -> bool:
 
 def save_adapters(method: Method, params: Tree, alpha: float, folder: Path) -> None:
     """The judge's adapters as PEFT loads them."""
-    config = method.student.config
-    assert isinstance(config, DecoderConfig)
-    peft.save(folder, params["adapters"], alpha, {path: name for path, (name, _) in names_of(config).items()})
+    names = {path: name for path, (name, _) in names_of(method.student.config).items()}
+    peft.save(folder, params["adapters"], alpha, names)
 
 
 def stage_score(
