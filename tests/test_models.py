@@ -32,7 +32,7 @@ def torch_model(kind: str, folder: Path):
     wide = dict(hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96)
     model = {
         "bert": lambda: transformers.BertModel(transformers.BertConfig(**small, **wide)),
-        "roberta": lambda: transformers.RobertaModel(transformers.RobertaConfig(**small, **wide, pad_token_id=1)),
+        "roberta": lambda: transformers.RobertaModel(transformers.RobertaConfig(**small, **wide, pad_token_id=1, type_vocab_size=1)),
         "electra": lambda: transformers.ElectraModel(transformers.ElectraConfig(**small, **wide, embedding_size=16)),
         "distilbert": lambda: transformers.DistilBertModel(
             transformers.DistilBertConfig(**small, dim=48, n_layers=3, n_heads=4, hidden_dim=96)

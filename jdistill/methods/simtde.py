@@ -116,8 +116,8 @@ def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) 
     whole = start.config
     if not architecture_of(whole).compresses:
         raise UserError(
-            f"SimTDE compresses the token embeddings of a BERT-like encoder, and {start.source} is a {whole.model_type}; "
-            "name an encoder in --config.start, or choose another method"
+            f"SimTDE compresses the token embeddings of a BERT-like encoder, and {start.source} is a {whole.model_type}, "
+            "which has no form with narrower ones; name an encoder in --config.start, or choose another method"
         )
     _check_switches(cfg, start, is_teacher, teacher_width)
     config = check_student(cfg, start)

@@ -15,11 +15,13 @@ from jdistill.models.bert import BertArchitecture
 from jdistill.models.bilstm import BilstmArchitecture
 from jdistill.models.conversion import Names
 from jdistill.models.decoder import DecoderArchitecture
+from jdistill.models.mpnet import MpnetArchitecture
 
 ARCHITECTURES: tuple[Architecture[Any], ...] = (
     BertArchitecture(),
     DecoderArchitecture(),
     BilstmArchitecture(),
+    MpnetArchitecture(),
 )
 _BY_TYPE = {model_type: found for found in ARCHITECTURES for model_type in found.model_types}
 

@@ -140,8 +140,12 @@ def _embeddings(graph: Graph, config: Any, weights: Weights) -> str:
             position = position + types[0]  # RoBERTa: every token is of type 0
     if config.model_type != "roberta":
         return op("Add", x, op("Slice", position, [0], op("Shape", "input_ids", start=1, end=2), [0]))
-    # As transformers counts: tokens from padding_idx + 1 on, padding at padding_idx, told by the ids and not the mask.
-    pad = np.int64(config.pad_token_id)
+    return op("Add", x, op("Gather", position, counted_positions(graph, config.pad_token_id)))
+
+
+def counted_positions(graph: Graph, padding: int) -> str:
+    """Positions as transformers counts them: tokens from padding + 1 on, padding at padding, told by the ids and not the mask."""
+    op, pad = graph.op, np.int64(padding)
     token = op("Cast", op("Not", op("Equal", "input_ids", pad)), to=TensorProto.INT64)
     count = op("Mul", op("CumSum", token, np.int64(1)), token)
-    return op("Add", x, op("Gather", position, op("Add", count, pad)))
+    return op("Add", count, pad)
