@@ -13,7 +13,7 @@ from jdistill.core.progress import log
 from jdistill.data.text.sources import resolve
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import st_reader
-from jdistill.encoder.formats.body import body_of, completed, read_params, split_modules
+from jdistill.encoder.formats.body import body_of, read_params, split_modules, with_vocabulary
 from jdistill.encoder.formats.gguf import read_gguf
 from jdistill.encoder.formats.modules import Module, read_modules
 from jdistill.encoder.formats.pma import read_pma
@@ -57,16 +57,15 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
         if pooling == "pma":
             weights["pooler"] = read_pma(rest[0].folder, config.hidden_size)
         weights["dense"] = st_reader.read_denses(after, POOLERS[pooling].width(config.hidden_size))
-    config = completed(config, weights["model"])
+    config = with_vocabulary(config, weights["model"])
     tokenizer = load_tokenizer(root, config)
-    limits = [
-        config.usable_positions,
-        st_reader.read_limit(read_settings(root / architecture.length_file, optional=True)),
-    ]
+    if config.pad_token_id < 0:
+        config = replace(config, pad_token_id=tokenizer.pad_token_id)
+    settings = read_settings(root / architecture.length_file, optional=True)
+    limits = [config.usable_positions, st_reader.read_limit(settings)]
     if not architecture.recurrent:  # of which sentence-transformers does not ask the tokenizer
         limits.append(tokenizer.model_max_length)
     limit = checked_limit(int(min(limit for limit in limits if limit)), tokenizer, root)
-    config = completed(config, weights["model"], tokenizer)
     model = Encoder(config, {}, tokenizer, pooling, max_length=limit, dtype=dtype, source=source)
     return _with_modules(model, folder, after).with_weights(weights)
 

@@ -88,17 +88,22 @@ class Cut(Generic[C]):
 
 
 class Architecture(Protocol[C]):
-    """One family of models."""
+    """One family of models.
 
-    model_types: tuple[str, ...]  # as config.json has them
-    own_modules: tuple[
-        str, ...
-    ] = ()  # kinds in modules.json that are this architecture; (): a transformer's, told by model_type
-    tolerance: float = 1e-4  # max abs, float32, between Flax and another framework, of a vector of length one
-    decoder: bool = False  # a language model, which can judge pairs
-    compresses: bool = False  # there is a form with token embeddings narrower than the layers
-    recurrent: bool = False  # no transformer: it has no layers to cut and a vocabulary of its own
-    length_file: str = "sentence_bert_config.json"  # that holds max_seq_length, in the first module's folder
+    model_types: as config.json has them. own_modules: kinds in modules.json that are this architecture; (): it is a transformer,
+    which config.json names. length_file: that holds max_seq_length, in the first module's folder. tolerance: max abs, float32,
+    between Flax's and another framework's vectors of length one. decoder: a language model, which can judge pairs. compresses:
+    there is a form with token embeddings narrower than the layers. recurrent: no transformer; it has no layers that a student
+    could take, and a vocabulary of its own.
+    """
+
+    model_types: tuple[str, ...]
+    own_modules: tuple[str, ...] = ()
+    length_file: str = "sentence_bert_config.json"
+    tolerance: float = 1e-4
+    decoder: bool = False
+    compresses: bool = False
+    recurrent: bool = False
 
     def module(self, config: C, dtype: jnp.dtype, remat: bool) -> nn.Module:
         """The Flax module: (ids int32 [B, L], mask [B, L], deterministic) -> num_layers + 1 states [B, L, D]. remat: layers keep no

@@ -60,10 +60,6 @@ def read_params(config: ModelConfig, body: Body, where: Path) -> dict[str, Any]:
     return architecture_of(config).from_tensors(config, tensors, str(where))
 
 
-def completed(config: ModelConfig, params: Any, tokenizer: Any = None) -> ModelConfig:
-    """The config with what its file leaves to the token table and to the tokenizer."""
-    if not config.vocab_size:
-        config = replace(config, vocab_size=len(architecture_of(config).token_table(params)))
-    if config.pad_token_id < 0 and tokenizer is not None:
-        config = replace(config, pad_token_id=tokenizer.pad_token_id)
-    return config
+def with_vocabulary(config: ModelConfig, params: Any) -> ModelConfig:
+    """The config; where its file does not tell the size of the vocabulary, with the rows of the token table."""
+    return config if config.vocab_size else replace(config, vocab_size=len(architecture_of(config).token_table(params)))
