@@ -30,9 +30,9 @@ from bench.bars import draw_bars
 from configs import bilstm_sra as config_file
 from jdistill.data.batching.padding import batches_by_length
 from jdistill.data.text.sources import read_texts
-from jdistill.encoder.formats import hf
 from jdistill.feeds.tokens import tokens_of
 from jdistill.models.bert import BertConfig
+from jdistill.models.registry import parameter_shapes
 from jdistill.students.bilstm import make_bilstm, make_tokenizer
 
 
@@ -43,7 +43,7 @@ def big_bert(teacher: jdistill.Encoder) -> jdistill.Encoder:
         teacher.config, num_layers=12, hidden_size=768, embedding_size=768, num_heads=12, intermediate_size=3072
     )
     rng, params = np.random.default_rng(0), {}
-    for path, shape in hf.parameter_shapes(config).items():
+    for path, shape in parameter_shapes(config).items():
         at = params
         *folders, leaf = path.split("/")
         for folder in folders:

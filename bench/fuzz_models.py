@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from jdistill.encoder import loading
 from jdistill.encoder.classifier import Classifier, load_classifier, save_head
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.formats import hf, peft
+from jdistill.encoder.formats import peft
 from jdistill.encoder.formats.interaction import add_interaction
 from jdistill.encoder.formats.st_writer import write_files, write_weights
 from jdistill.encoder.pair_scorer import load_pair_scorer
@@ -27,7 +27,7 @@ from jdistill.models.decoder import DecoderConfig
 from jdistill.models.interaction import random_iem
 from jdistill.models.pma import random_pma
 from jdistill.models.pooling import pool
-from jdistill.models.registry import hidden_states
+from jdistill.models.registry import hidden_states, names_of, parameter_shapes
 
 WORDS = ["river", "stone", "quiet", "engine", "paper", "yellow", "winter", "garden", "doctor", "music"]
 
@@ -59,9 +59,7 @@ DECODER = DecoderConfig(
 def model(config: BertConfig | DecoderConfig, **changes: Any) -> Encoder:
     """A random model of two layers, 16 wide."""
     rng = np.random.default_rng(0)
-    flat = {
-        path: rng.normal(0, 0.2, shape).astype(np.float32) for path, shape in hf.parameter_shapes(config).items()
-    }
+    flat = {path: rng.normal(0, 0.2, shape).astype(np.float32) for path, shape in parameter_shapes(config).items()}
     return Encoder(config, unflatten_dict(flat, sep="/"), tokenizer(), max_length=32, **changes)
 
 
@@ -157,7 +155,7 @@ def make_gguf(folder: Path) -> None:
     out.close()
 
 
-NAMES = {path: name for path, (name, _) in hf.names_of(DECODER).items()}
+NAMES = {path: name for path, (name, _) in names_of(DECODER).items()}
 
 
 def make_adapter(folder: Path) -> None:

@@ -34,9 +34,9 @@ import jdistill
 from configs import simtde as config_file
 from jdistill.core import sharding
 from jdistill.data.batching.batches import TokenTable
-from jdistill.encoder.formats import hf
 from jdistill.feeds.stage import Start
 from jdistill.methods import simtde
+from jdistill.models.registry import architecture_of
 from jdistill.train.optimizer import make_optimizer
 from jdistill.train.step import init_state, jit_step, make_step
 
@@ -57,10 +57,16 @@ def torch_step(method, start, cfg, dtype: str, device: str):
     c = method.student.config
     model = ElectraModel(
         ElectraConfig(
-            **{k: v for k, v in hf.write_config(c).items() if k not in ("architectures", "model_type", "dtype")}
+            **{
+                k: v
+                for k, v in architecture_of(c).config_keys(c).items()
+                if k not in ("architectures", "model_type", "dtype")
+            }
         )
     )
-    tensors = {k: torch.tensor(v) for k, v in hf.to_hf(c, method.params["student"]["model"]).items()}
+    tensors = {
+        k: torch.tensor(v) for k, v in architecture_of(c).to_tensors(c, method.params["student"]["model"]).items()
+    }
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     assert not unexpected and all("position_ids" in m for m in missing), (missing, unexpected)
     model.to(device).train()

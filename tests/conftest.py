@@ -16,11 +16,10 @@ from flax.traverse_util import unflatten_dict
 from transformers import AutoTokenizer
 
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.formats import hf
 from jdistill.encoder.formats.st_writer import write_files, write_weights
 from jdistill.models.bert import BertConfig
 from jdistill.models.decoder import DecoderConfig
-from jdistill.models.registry import ModelConfig
+from jdistill.models.registry import ModelConfig, parameter_shapes
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Most of the suite's time is the compiler's, on programs that run for milliseconds.
@@ -77,7 +76,7 @@ def tiny_config(**changes: object) -> BertConfig:
 def random_params(config: ModelConfig, seed: int = 0, scale: float = 0.2) -> dict:
     rng = np.random.default_rng(seed)
     flat = {}
-    for path, shape in hf.parameter_shapes(config).items():
+    for path, shape in parameter_shapes(config).items():
         noise = (scale * rng.standard_normal(shape)).astype(np.float32)
         flat[path] = noise + 1 if path.endswith("scale") else noise
     return unflatten_dict(flat, sep="/")

@@ -25,7 +25,8 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.export.folder import export
 from jdistill.feeds.stage import Start
 from jdistill.methods import METHODS
-from jdistill.models.bilstm import DIRECTIONS, Bilstm, BilstmConfig, _by_scan, flat_weights
+from jdistill.models.bilstm import DIRECTIONS, Bilstm, BilstmConfig
+from jdistill.models.bilstm.module import _by_scan, flat_weights
 from jdistill.models.pooling import pool
 from jdistill.models.registry import hidden_states
 from jdistill.run.finish import unknown_tokens

@@ -16,11 +16,13 @@ from hypothesis import given, settings
 from parity import assert_close
 
 from jdistill.core.errors import UserError
-from jdistill.encoder.formats import hf as convert
+from jdistill.encoder.formats import body
+from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.models import decoder
 from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.decoder import DecoderConfig
-from jdistill.models.registry import hidden_states
+from jdistill.models.decoder.config import write_config
+from jdistill.models.registry import architecture_of, count_parameters, hidden_states
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -60,10 +62,10 @@ def test_hidden_states_and_logits_equal_transformers(kind: str, side: str, tmp_p
     model = torch_model(kind, tmp_path)
     import torch
 
-    config = convert.read_config(tmp_path)
+    config = body.read_config(tmp_path)
     assert isinstance(config, DecoderConfig)
-    tensors = convert.read_tensors(tmp_path)
-    params = convert.from_hf(config, tensors, kind)
+    tensors = read_tensors(tmp_path)
+    params = architecture_of(config).from_tensors(config, tensors, kind)
     if not config.tied:
         params["head"] = {"kernel": tensors["lm_head.weight"].T}
     rng = np.random.default_rng(1)
@@ -93,14 +95,15 @@ def test_hidden_states_and_logits_equal_transformers(kind: str, side: str, tmp_p
 def test_config_and_weights_go_both_ways(kind: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     model = torch_model(kind, tmp_path)
-    config = convert.read_config(tmp_path)
-    tensors = convert.to_hf(config, convert.from_hf(config, convert.read_tensors(tmp_path), kind))
+    config = body.read_config(tmp_path)
+    architecture = architecture_of(config)
+    tensors = architecture.to_tensors(config, architecture.from_tensors(config, read_tensors(tmp_path), kind))
     for name, tensor in model.model.state_dict().items():
         np.testing.assert_array_equal(tensors[name], tensor.numpy())
-    again = transformers.AutoConfig.for_model(**convert.write_config(config))
+    again = transformers.AutoConfig.for_model(**write_config(config))
     again.save_pretrained(tmp_path / "again")
-    assert convert.read_config(tmp_path / "again") == config
-    assert sum(t.size for t in tensors.values()) == convert.count_parameters(config)
+    assert body.read_config(tmp_path / "again") == config
+    assert sum(t.size for t in tensors.values()) == count_parameters(config)
 
 
 def test_a_bidirectional_decoder_sees_what_follows_and_never_padding() -> None:
@@ -145,10 +148,10 @@ def test_dropout_makes_two_views() -> None:
 def test_what_is_not_computed_is_refused(change: dict, message: str, tmp_path: Path) -> None:
     import json
 
-    hf = convert.write_config(tiny_decoder_config()) | change
+    hf = write_config(tiny_decoder_config()) | change
     (tmp_path / "config.json").write_text(json.dumps(hf))
     with pytest.raises(UserError, match=message):
-        convert.read_config(tmp_path)
+        body.read_config(tmp_path)
 
 
 @st.composite
@@ -185,10 +188,10 @@ def decoder_configs(draw: st.DrawFn) -> DecoderConfig:
 @given(decoder_configs(), st.booleans())
 def test_any_decoder_goes_to_hugging_face_and_back(config: DecoderConfig, prefixed: bool) -> None:
     params = random_params(config)
-    tensors = convert.to_hf(config, params)
+    tensors = architecture_of(config).to_tensors(config, params)
     if prefixed:  # as a model with an output layer names them
         tensors = {f"model.{name}": tensor for name, tensor in tensors.items()}
-    jax.tree.map(np.testing.assert_array_equal, convert.from_hf(config, tensors, "memory"), params)
+    jax.tree.map(np.testing.assert_array_equal, architecture_of(config).from_tensors(config, tensors, "memory"), params)
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(convert.write_config(config)))
-        assert convert.read_config(Path(folder)) == config
+        (Path(folder) / "config.json").write_text(json.dumps(architecture_of(config).config_keys(config)))
+        assert body.read_config(Path(folder)) == config

@@ -17,10 +17,9 @@ import jdistill
 from jdistill.core.errors import UserError
 from jdistill.data.batching.padding import pad
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.formats import hf
 from jdistill.encoder.formats.gguf import read_gguf
 from jdistill.models import decoder
-from jdistill.models.registry import hidden_states
+from jdistill.models.registry import architecture_of, hidden_states
 
 gguf = pytest.importorskip("gguf", reason="reading GGUF needs the extra [gguf]")
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -88,7 +87,7 @@ def test_smollm2_equals_transformers(folder: Path, smollm2: SmolLM2) -> None:
 
     model = smollm2.model
     assert model.num_params == 134_515_008 and model.config.num_layers == 30
-    tensors = hf.to_hf(model.config, model.params)
+    tensors = architecture_of(model.config).to_tensors(model.config, model.params)
     for name, tensor in smollm2.theirs.model.state_dict().items():  # float32 within float64
         np.testing.assert_array_equal(tensors.pop(name), tensor.numpy())
     assert not tensors

@@ -15,11 +15,10 @@ from safetensors.numpy import load_file, save_file
 
 from jdistill.core.errors import UserError
 from jdistill.encoder.formats import peft
-from jdistill.encoder.formats.hf import names_of
 from jdistill.models import lora
 from jdistill.models.interaction import BRANCHES, iem, iem_matrix, random_iem
 from jdistill.models.pma import heads_for, pma, random_pma
-from jdistill.models.registry import hidden_states
+from jdistill.models.registry import hidden_states, names_of
 
 CONFIG = tiny_decoder_config(vocab_size=90, tied=False)
 ATTENTION = r"attention/(query|key|value|out)/kernel$"

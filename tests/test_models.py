@@ -13,15 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import make_encoder, random_params, real_teacher_folder, save_encoder, tiny_config
+from flax.traverse_util import flatten_dict
 from hypothesis import given, settings
 from parity import assert_close, excess
 from safetensors.numpy import load_file, save_file
 
 import jdistill
 from jdistill.core.errors import UserError
-from jdistill.encoder.formats import hf
+from jdistill.encoder.formats import body
+from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.models.bert import ACTIVATIONS, Bert, BertConfig
 from jdistill.models.matmul import Dense, matmul
+from jdistill.models.registry import architecture_of, count_parameters, parameter_shapes
 
 small = st.integers(1, 6)
 
@@ -34,7 +37,7 @@ def torch_model(kind: str, folder: Path):
     wide = dict(hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96)
     model = {
         "bert": lambda: transformers.BertModel(transformers.BertConfig(**small, **wide)),
-        "roberta": lambda: transformers.RobertaModel(transformers.RobertaConfig(**small, **wide, pad_token_id=1)),
+        "roberta": lambda: transformers.RobertaModel(transformers.RobertaConfig(**small, **wide, pad_token_id=1, type_vocab_size=1)),
         "electra": lambda: transformers.ElectraModel(transformers.ElectraConfig(**small, **wide, embedding_size=16)),
         "distilbert": lambda: transformers.DistilBertModel(
             transformers.DistilBertConfig(**small, dim=48, n_layers=3, n_heads=4, hidden_dim=96)
@@ -49,8 +52,8 @@ def test_every_hidden_state_equals_transformers(kind: str, tmp_path: Path) -> No
     model = torch_model(kind, tmp_path)
     import torch
 
-    config = hf.read_config(tmp_path)
-    params = hf.from_hf(config, hf.read_tensors(tmp_path), kind)
+    config = body.read_config(tmp_path)
+    params = architecture_of(config).from_tensors(config, read_tensors(tmp_path), kind)
     rng = np.random.default_rng(1)
     ids, mask = rng.integers(3, 120, (5, 17)), np.ones((5, 17), int)
     for row, length in enumerate((17, 9, 1, 16, 4)):
@@ -97,10 +100,11 @@ def test_weights_go_to_hugging_face_and_back_exactly(kind: str) -> None:
         type_vocab_size=0 if kind == "distilbert" else 2,
     )
     params = random_params(config)
-    again = hf.from_hf(config, hf.to_hf(config, params), "memory")
-    flat = {"/".join(map(str, k)): v for k, v in hf.flatten_dict(params).items()}
-    assert flat.keys() == hf.parameter_shapes(config).keys()
-    for key, value in hf.flatten_dict(again, sep="/").items():
+    bert = architecture_of(config)
+    again = bert.from_tensors(config, bert.to_tensors(config, params), "memory")
+    flat = {"/".join(map(str, k)): v for k, v in flatten_dict(params).items()}
+    assert flat.keys() == parameter_shapes(config).keys()
+    for key, value in flatten_dict(again, sep="/").items():
         np.testing.assert_array_equal(value, flat[key])
 
 
@@ -132,13 +136,13 @@ def bert_configs(draw: st.DrawFn) -> BertConfig:
 @given(bert_configs(), st.booleans())
 def test_any_encoder_goes_to_hugging_face_and_back(config: BertConfig, prefixed: bool) -> None:
     params = random_params(config)
-    tensors = hf.to_hf(config, params)
+    tensors = architecture_of(config).to_tensors(config, params)
     if prefixed:  # as a model with a head on it names them
         tensors = {f"{config.model_type}.{name}": tensor for name, tensor in tensors.items()}
-    jax.tree.map(np.testing.assert_array_equal, hf.from_hf(config, tensors, "memory"), params)
+    jax.tree.map(np.testing.assert_array_equal, architecture_of(config).from_tensors(config, tensors, "memory"), params)
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(hf.write_config(config)))
-        assert hf.read_config(Path(folder)) == config
+        (Path(folder) / "config.json").write_text(json.dumps(architecture_of(config).config_keys(config)))
+        assert body.read_config(Path(folder)) == config
 
 
 def test_padding_and_batch_mates_change_nothing() -> None:
@@ -208,7 +212,7 @@ def test_sizes_of_the_paper(embedding: int, layers: int, hidden: int, stated: fl
         num_heads=hidden // 32,
         max_positions=512,
     )
-    count = hf.count_parameters(config, pooler=True)
+    count = count_parameters(config, pooler=True)
     assert count == stated if stated == 9_493_632 else round(count / 1e6, 1) == stated / 1e6
 
 

@@ -10,7 +10,7 @@ from simtde_setting import VARIANTS, config, random_tokens, setting, small_teach
 
 from jdistill.core.errors import UserError
 from jdistill.methods import simtde
-from jdistill.students.compact import block_output, compact_start
+from jdistill.models.bert.compact import block_output, compact_start
 from jdistill.train.method import Method
 from jdistill.train.step import make_gradient
 

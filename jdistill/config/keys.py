@@ -37,10 +37,12 @@ from jdistill.methods.finetune import PROJECTION_STARTS
 from jdistill.methods.ibkd import SIMILARITIES
 from jdistill.methods.needs import NEEDS
 from jdistill.methods.simtde import SENTENCE_LOSSES, TOKEN_LOSSES
+from jdistill.models.bert.student import BLOCK_STARTS
+from jdistill.models.cutting import COPIED
+from jdistill.models.decoder.architecture import ATTENTIONS
 from jdistill.models.interaction import INTERACTIONS
 from jdistill.models.pooling import POOLERS
 from jdistill.students.pma import STARTS
-from jdistill.students.shape import ATTENTIONS, BLOCK_STARTS, COPIED
 from jdistill.teachers.judge import PASSAGE, QUERY
 from jdistill.train.optimizer import DTYPES, SCHEDULES
 

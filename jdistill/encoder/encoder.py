@@ -52,7 +52,7 @@ class TextEncoder(Protocol):
 class Encoder:
     """A model that turns texts into vectors. Immutable; `replace` gives a changed copy.
 
-    params: Flax parameters of models.bert.Bert, models.decoder.Decoder or models.bilstm.Bilstm, float32. dense: projections
+    params: Flax parameters of the config's architecture (models.registry), float32. dense: projections
     after pooling, each {"kernel" [in, out],
     "bias" [out] (optional)} with its activation's name in dense_activations. pooler: parameters of a pooler that has some (models.pma).
     normalize: unit length at the end.

@@ -12,14 +12,14 @@ from jdistill.core.json_files import read_settings
 from jdistill.core.progress import log
 from jdistill.data.text.locations import resolve
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.formats import bilstm as bilstm_files
-from jdistill.encoder.formats import hf, st_reader
+from jdistill.encoder.formats import st_reader
+from jdistill.encoder.formats.body import body_of, read_params, split_modules, with_vocabulary
 from jdistill.encoder.formats.gguf import read_gguf
 from jdistill.encoder.formats.modules import Module, read_modules
 from jdistill.encoder.formats.pma import read_pma
 from jdistill.encoder.formats.tokenizer import checked_limit, checked_tokenizer, load_tokenizer
-from jdistill.models.decoder import DecoderConfig
 from jdistill.models.pooling import POOLERS
+from jdistill.models.registry import architecture_of
 
 # The files that are wanted of a hub repository, whose other formats of the same weights can be as large again.
 WANTED = [
@@ -48,21 +48,23 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     if weights is None:
         _tell_damage(folder)
     modules = read_modules(folder)
-    if bilstm_files.is_bilstm(modules):
-        return _load_bilstm(folder, modules, source, dtype, weights)
-    root = modules[0].folder
-    config = hf.read_config(root)
-    if modules[0].kind == "BidirectionalTransformer" and isinstance(config, DecoderConfig):
-        config = replace(config, causal=False)
-    pooling, after = st_reader.read_pooler(folder, modules, config)
-    tokenizer = load_tokenizer(root, config)
-    bert = read_settings(root / "sentence_bert_config.json", optional=True)
+    architecture, own, rest = split_modules(folder, modules)
+    body, root = body_of(own), own[0].folder
+    config = architecture.read_config(body)
+    pooling, after = st_reader.read_pooler(folder, rest, config, own)
     if weights is None:
-        weights = {"model": hf.from_hf(config, hf.read_tensors(root), str(root))}
+        weights = {"model": read_params(config, body, root)}
         if pooling == "pma":
-            weights["pooler"] = read_pma(modules[1].folder, config.hidden_size)
+            weights["pooler"] = read_pma(rest[0].folder, config.hidden_size)
         weights["dense"] = st_reader.read_denses(after, POOLERS[pooling].width(config.hidden_size))
-    limits = [config.usable_positions, st_reader.read_limit(bert), tokenizer.model_max_length]
+    config = with_vocabulary(config, weights["model"])
+    tokenizer = load_tokenizer(root, config)
+    if config.pad_token_id < 0:
+        config = replace(config, pad_token_id=tokenizer.pad_token_id)
+    settings = read_settings(root / architecture.length_file, optional=True)
+    limits = [config.usable_positions, st_reader.read_limit(settings)]
+    if not architecture.recurrent:  # of which sentence-transformers does not ask the tokenizer
+        limits.append(tokenizer.model_max_length)
     limit = checked_limit(int(min(limit for limit in limits if limit)), tokenizer, root)
     model = Encoder(config, {}, tokenizer, pooling, max_length=limit, dtype=dtype, source=source)
     return _with_modules(model, folder, after).with_weights(weights)
@@ -86,33 +88,11 @@ def _with_modules(model: Encoder, folder: Path, after: list[Module]) -> Encoder:
     )
 
 
-def _load_bilstm(
-    folder: Path, modules: list[Module], source: str, dtype: str, weights: dict[str, Any] | None
-) -> Encoder:
-    if weights is None:
-        weights = {"model": bilstm_files.read_params(modules)}
-    config = bilstm_files.read_config(modules, len(weights["model"]["word"]["embedding"]))
-    pooling, after = st_reader.read_pooler(folder, modules[1:], config)
-    if "dense" not in weights:
-        weights |= {"dense": st_reader.read_denses(after, POOLERS[pooling].width(config.hidden_size))}
-    tokenizer = load_tokenizer(modules[0].folder, config)
-    model = Encoder(
-        replace(config, pad_token_id=tokenizer.pad_token_id),
-        {},
-        tokenizer,
-        pooling,
-        max_length=checked_limit(bilstm_files.max_length(modules), tokenizer, modules[0].folder),
-        dtype=dtype,
-        source=source,
-    )
-    return _with_modules(model, folder, after).with_weights(weights)
-
-
 def _load_gguf(path: Path, source: str, dtype: str) -> Encoder:
     config, tensors, tokenizer = read_gguf(path)
     return Encoder(
         config=config,
-        params=hf.from_hf(config, tensors, str(path)),
+        params=architecture_of(config).from_tensors(config, tensors, str(path)),
         tokenizer=checked_tokenizer(tokenizer, config, path),
         max_length=checked_limit(config.usable_positions, tokenizer, path),
         dtype=dtype,

@@ -8,9 +8,7 @@ from typing import Any
 
 from jdistill.core.files import write_bytes
 from jdistill.core.printable import printable
-from jdistill.encoder.formats import hf
-from jdistill.encoder.formats.bilstm import is_bilstm, max_length
-from jdistill.encoder.formats.bilstm import read_config as bilstm_config
+from jdistill.encoder.formats.body import body_of, split_modules
 from jdistill.encoder.formats.modules import read_modules
 from jdistill.encoder.formats.st_reader import read_pooler
 from jdistill.encoder.formats.st_writer import TRANSFORMER, is_built_in
@@ -87,14 +85,13 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
     """
     config = _read(workdir / "config.json")
     results = _read(workdir / "results.json") if results is None else results
-    model, modules = _read(folder / "config.json"), read_modules(folder)
-    recurrent = is_bilstm(modules)
-    architecture = bilstm_config(modules, 0) if recurrent else hf.read_config(folder)
-    pooling, rest = read_pooler(folder, modules[1:] if recurrent else modules, architecture)
+    modules = read_modules(folder)
+    architecture, own, after = split_modules(folder, modules)
+    sizes = architecture.read_config(body_of(own))
+    pooling, rest = read_pooler(folder, after, sizes, own)
+    limit = _read(own[0].folder / architecture.length_file).get("max_seq_length", sizes.usable_positions)
     dense = [module.folder for module in rest if module.kind == "Dense"]
-    dim = (
-        _read(dense[-1] / "config.json")["out_features"] if dense else POOLERS[pooling].width(architecture.hidden_size)
-    )
+    dim = _read(dense[-1] / "config.json")["out_features"] if dense else POOLERS[pooling].width(sizes.hidden_size)
     steps = ["projected by the Dense module"] * bool(dense) + ["scaled to length one"] * any(
         module.kind == "Normalize" for module in rest
     )
@@ -109,13 +106,11 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
         made="distilled" if config.get("teacher", "teacher") else "trained, without a teacher,",
         teacher=code_span(str(config.get("teacher", "its teacher") or config.get("start", "its start"))),
         teacher_params=_count(results, "teacher"),
-        pooling=described(pooling, architecture.num_layers),
+        pooling=described(pooling, sizes.num_layers),
         trust=", trust_remote_code=True" if code else "",
         after=", " + ", then ".join(steps) if steps else "",
-        max_length=max_length(modules)
-        if recurrent
-        else _read(folder / "sentence_bert_config.json").get("max_seq_length", model.get("max_position_embeddings")),
-        loads="" if recurrent else BOTH_WAYS if TRANSFORMER in code else LOADS,
+        max_length=limit,
+        loads="" if architecture.recurrent else BOTH_WAYS if TRANSFORMER in code else LOADS,
     )
     # A transformer of our own is none that another pooler would spare.
     spared = code and not is_built_in(pooling) and TRANSFORMER not in code

@@ -15,11 +15,9 @@ from jdistill.core.progress import log
 from jdistill.encoder.encoder import Encoder
 from jdistill.export import onnx_forms, torch_forms
 from jdistill.export.probe_texts import PROBE_TEXTS
-from jdistill.models.decoder import DecoderConfig
+from jdistill.models.registry import architecture_of
 from jdistill.retrieval.index import unit_rows
 
-# Max abs, float32, between Flax and each other framework; a decoder's large activations round more.
-TOLERANCE, DECODER_TOLERANCE = 1e-4, 1e-3
 LEAST_COSINE = 0.99  # mean, between an int8 form and Flax
 
 
@@ -117,7 +115,7 @@ def check(model: Encoder, target: Target, form: Path, name: str) -> float:
         return cosine
     # float32 rounds in proportion to the numbers' size, and vectors that are not normalised may have any length.
     length = float(np.sqrt(np.square(expected).sum(1).mean()))
-    tolerance = length * (DECODER_TOLERANCE if isinstance(model.config, DecoderConfig) else TOLERANCE)
+    tolerance = length * architecture_of(model.config).tolerance
     difference = float(np.abs(vectors - expected).max())
     if not difference <= tolerance:
         raise UserError(

@@ -18,9 +18,8 @@ from safetensors.numpy import save_file
 from jdistill.core.errors import UserError
 from jdistill.core.files import write_json
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.formats import hf
 from jdistill.encoder.formats.st_writer import CUSTOM
-from jdistill.models.bilstm import BilstmConfig
+from jdistill.models.registry import architecture_of
 
 MODULE = "int8_transformer"
 # How much of a channel's range the weights take over. The paper's 0.5 is for large language models; MiniLM's few large channels
@@ -38,8 +37,7 @@ def save(model: Encoder, plain: Path, out: Path, texts: Sequence[str] = ()) -> P
     rows = json.loads((plain / "modules.json").read_text())
     if rows[0]["type"].rpartition(".")[2] != "Transformer":
         raise UserError(f"int8 for torch: {rows[0]['type']} cannot be combined with it; int8 for ONNX Runtime can")
-    assert not isinstance(model.config, BilstmConfig)  # whose first module is no Transformer
-    tensors = hf.to_hf(model.config, model.params)
+    tensors = architecture_of(model.config).to_tensors(model.config, model.params)
     tensors = quantized_rows(tensors | (smoothed(tensors, largest_inputs(plain, texts)) if texts else {}))
     shutil.rmtree(out, ignore_errors=True)
     skipped = shutil.ignore_patterns("model.safetensors", "onnx", "README.md", "torch_int8*", out.name)

@@ -16,13 +16,12 @@ from jdistill.data.batching.batches import TokenTable
 from jdistill.data.sets.pairs import Pairs
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import peft
-from jdistill.encoder.formats.hf import names_of
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.judged import JudgedPairs
 from jdistill.feeds.judged_feed import JudgedFeed, judged_pairs
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import make_batches
-from jdistill.models.decoder import DecoderConfig
+from jdistill.models.registry import names_of
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
 
@@ -53,10 +52,8 @@ class TuningFeed(JudgedFeed):
 
     def after(self, cfg: ConfigDict, method: Method, params: Tree, folder: Path) -> Feed:
         """With the tuned judge, whose adapters are saved as PEFT loads them."""
-        config = method.student.config
-        assert isinstance(config, DecoderConfig)
         if sharding.is_first_process():
-            names = {path: name for path, (name, _) in names_of(config).items()}
+            names = {path: name for path, (name, _) in names_of(method.student.config).items()}
             with replacing(folder / "adapter", "adapter", key="the adapter", legacy=("adapter_*",)) as beside:
                 peft.save(beside, params["adapters"], cfg.lora.alpha, names)
         return replace(self, judged=self.judged.with_model(method.trained(params)))

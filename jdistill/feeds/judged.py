@@ -29,12 +29,11 @@ from jdistill.data.sets.pairs import (
 from jdistill.data.text.holdout import comparable
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import peft
-from jdistill.encoder.formats.hf import names_of
 from jdistill.feeds.negatives import mined
 from jdistill.feeds.tokens import cache_folder
 from jdistill.models import lora
-from jdistill.models.decoder import DecoderConfig
 from jdistill.models.interaction import BRANCHES
+from jdistill.models.registry import architecture_of, names_of
 from jdistill.teachers.judge import Judge, judge_of
 from jdistill.teachers.judge_scores import Scores, logits_at
 
@@ -138,7 +137,7 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
 
 def with_adapter(model: Encoder, folder: str) -> Encoder:
     """The model with a LoRA folder of PEFT's merged in; "": as it is. Raises UserError for an adapter of another base."""
-    if not folder or not isinstance(model.config, DecoderConfig):
+    if not folder or not architecture_of(model.config).decoder:
         return model
     adapters, alpha = peft.load(Path(folder), {path: name for path, (name, _) in names_of(model.config).items()})
     return model.with_weights({"model": lora.merge(model.params, adapters, alpha)})

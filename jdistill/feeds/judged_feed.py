@@ -22,8 +22,8 @@ from jdistill.feeds.feed import Feed
 from jdistill.feeds.judged import JudgedPairs, read_judged
 from jdistill.feeds.judged_results import evaluate_judged, evaluate_questions
 from jdistill.feeds.shared import Shared
-from jdistill.models.decoder import DecoderConfig
 from jdistill.models.interaction import BRANCHES, interaction_of
+from jdistill.models.registry import architecture_of
 from jdistill.teachers.judge import Judge
 from jdistill.train.method import Method
 
@@ -91,7 +91,7 @@ def judged_pairs(shared: Shared) -> JudgedPairs:
         raise UserError(
             f"--config.teacher={cfg.teacher}: a judge of pairs is a language model, and this gives vectors only"
         )
-    if cfg.start and not isinstance(shared.start.config, DecoderConfig):  # of a teacher alone read_judged says so
+    if cfg.start and not architecture_of(shared.start.config).decoder:  # of a teacher alone read_judged says so
         raise UserError(
             f"--config.start={cfg.start} is a {shared.start.config.model_type}: the student of a judge is a decoder of its kind"
         )

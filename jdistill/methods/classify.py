@@ -21,8 +21,8 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.task import LabelledTask, TaskFeed
 from jdistill.losses.embedding import mse
-from jdistill.models.bilstm import BilstmConfig
 from jdistill.models.classifier_head import logits, random_head
+from jdistill.models.registry import architecture_of
 from jdistill.students.bilstm import check_bilstm, make_bilstm, make_tokenizer
 from jdistill.students.shape import check_pooler
 from jdistill.students.transformer import representer
@@ -69,10 +69,7 @@ def build_from_scratch(cfg: ConfigDict, context: Start[TaskFeed]) -> Method:
 def build(cfg: ConfigDict, context: Start[TaskFeed]) -> Method:
     """The classifier reads what the encoder pools: its projections and normalisation are left behind."""
     config = context.encoder.config
-    if isinstance(config, BilstmConfig):
-        config = dataclasses.replace(config, dropout=cfg.student.dropout)
-    else:
-        config = dataclasses.replace(config, hidden_dropout=cfg.student.dropout, attention_dropout=cfg.student.dropout)
+    config = architecture_of(config).with_dropout(config, cfg.student.dropout)
     student = dataclasses.replace(context.encoder, config=config, dense=(), dense_activations=(), normalize=False)
     texts, rng = 2 if context.feed.task.pairs else 1, np.random.default_rng([cfg.seed, 4])
     head = random_head(student.dim, texts, cfg.head_size, len(context.feed.task.labels), rng)

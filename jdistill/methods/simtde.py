@@ -22,9 +22,8 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
 from jdistill.losses import embedding
-from jdistill.models.bert import BertConfig, embedding_output
 from jdistill.models.pooling import pool
-from jdistill.models.registry import hidden_states
+from jdistill.models.registry import ModelConfig, architecture_of, hidden_states
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student
 from jdistill.train.method import Method, scalars
@@ -45,7 +44,6 @@ def build(cfg: ConfigDict, context: Start) -> Method:
     start = context.encoder
     config = fits(cfg, start, context.is_teacher, context.teacher_width)
     encoder = make_student(cfg, start, context.tokens)
-    assert isinstance(start.config, BertConfig)
     layers = matched_layers(cfg.loss, config, start.config)
     params: Tree = {}
     if config.hidden_size != start.config.hidden_size:
@@ -76,8 +74,8 @@ class Parts(NamedTuple):
     """What the equations read and nothing trains: switches, shapes, and which layers are matched."""
 
     loss: ConfigDict
-    student: BertConfig
-    teacher: BertConfig
+    student: ModelConfig
+    teacher: ModelConfig
     pooling: str
     layers: list[int]  # of the teacher's hidden states, that the student's last ones are matched to
     dtype: jnp.dtype
@@ -119,17 +117,16 @@ def objective(
     return total, metrics | {"loss": total}
 
 
-def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> BertConfig:
+def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> ModelConfig:
     """The student's architecture. Raises UserError for switches that do not fit the start, the teacher, or one another."""
     whole = start.config
-    if not isinstance(whole, BertConfig):
+    if not architecture_of(whole).compresses:
         raise UserError(
-            f"SimTDE compresses the token embeddings of a BERT-like encoder, and {start.source} is a {whole.model_type}; "
-            "name an encoder in --config.start, or choose another method"
+            f"SimTDE compresses the token embeddings of a BERT-like encoder, and {start.source} is a {whole.model_type}, "
+            "which has no form with narrower ones; name an encoder in --config.start, or choose another method"
         )
     _check_switches(cfg, start, is_teacher, teacher_width)
     config = check_student(cfg, start)
-    assert isinstance(config, BertConfig)
     if config.hidden_size != whole.hidden_size and cfg.loss.token != "none":
         raise UserError(
             f"--config.student.hidden_size={config.hidden_size}: the token term needs the teacher's {whole.hidden_size}; "
@@ -164,7 +161,7 @@ def _check_switches(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_w
         )
 
 
-def matched_layers(loss: ConfigDict, config: BertConfig, teacher: BertConfig) -> list[int]:
+def matched_layers(loss: ConfigDict, config: ModelConfig, teacher: ModelConfig) -> list[int]:
     """The teacher's hidden states (1 = output of its first layer) that the student's last layers are matched to."""
     return list(range(teacher.num_layers - config.num_layers + 1, teacher.num_layers + 1)) if loss.hidden else []
 
@@ -194,21 +191,14 @@ def hidden_loss(parts: Parts, teacher: Tree, reps: dict[str, Array], batch: dict
     return jnp.stack(terms).mean()
 
 
-def student_block(student: Tree, ids_BxL: Array, config: BertConfig, dtype: jnp.dtype) -> Array:
+def student_block(student: Tree, ids_BxL: Array, config: ModelConfig, dtype: jnp.dtype) -> Array:
     """The student's compact embedding output, projected to the teacher's width: eq. 2, TokenEmb_S^proj."""
-    compact_BxLxE = embedding_output(config, student["embeddings"], ids_BxL, dtype)
-    project = student.get("project")
-    if project is None:
-        return compact_BxLxE
-    return compact_BxLxE @ project["kernel"].astype(dtype) + project["bias"].astype(dtype)
+    return architecture_of(config).embed(config, student, ids_BxL, dtype)
 
 
-def teacher_block(teacher: Tree, ids_BxL: Array, config: BertConfig) -> Array:
+def teacher_block(teacher: Tree, ids_BxL: Array, config: ModelConfig) -> Array:
     """The teacher's embedding output (projected, where the teacher is an ELECTRA): eq. 1, TokenEmb_T."""
-    x = embedding_output(config, teacher["embeddings"], ids_BxL)
-    if "project" in teacher:
-        x = x @ teacher["project"]["kernel"] + teacher["project"]["bias"]
-    return jax.lax.stop_gradient(x)
+    return jax.lax.stop_gradient(architecture_of(config).embed(config, teacher, ids_BxL, jnp.float32))
 
 
 def sentence_loss(student_BxD: Array, teacher_BxD: Array, loss: ConfigDict) -> Array:

@@ -1,18 +1,53 @@
-"""Whatever model an Encoder runs, bidirectional encoder, decoder or recurrent: one type, one function."""
+"""The architectures that there are, in one list, and what is asked of a model whatever its architecture."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jdistill.models.bert import Bert, BertConfig
-from jdistill.models.bilstm import Bilstm, BilstmConfig
-from jdistill.models.decoder import Decoder, DecoderConfig
+from jdistill.core.errors import UserError
+from jdistill.models.architecture import Architecture, ModelConfig
+from jdistill.models.bert import BertArchitecture
+from jdistill.models.bilstm import BilstmArchitecture
+from jdistill.models.conversion import Names
+from jdistill.models.decoder import DecoderArchitecture
+from jdistill.models.mpnet import MpnetArchitecture
 
-TransformerConfig = BertConfig | DecoderConfig
-ModelConfig = TransformerConfig | BilstmConfig
+ARCHITECTURES: tuple[Architecture[Any], ...] = (
+    BertArchitecture(),
+    DecoderArchitecture(),
+    BilstmArchitecture(),
+    MpnetArchitecture(),
+)
+_BY_TYPE = {model_type: found for found in ARCHITECTURES for model_type in found.model_types}
+
+
+def architecture_of(config: ModelConfig) -> Architecture[Any]:
+    """The architecture of a model's config."""
+    return _BY_TYPE[config.model_type]
+
+
+def transformer_named(model_type: object, where: object) -> Architecture[Any]:
+    """The transformer of a config.json's model_type. Raises UserError that lists what there is; `where` is for messages."""
+    there = {name: found for name, found in _BY_TYPE.items() if not found.own_modules}
+    if not isinstance(model_type, str) or model_type not in there:
+        raise UserError(
+            f"{where}: model_type is {str(model_type)[:60]!r}; jdistill reads {', '.join(sorted(there))}. "
+            "Any other model can teach through st:SOURCE (torch extra) or vectors:FILE"
+        )
+    return there[model_type]
+
+
+def with_modules(kinds: Sequence[str]) -> Architecture[Any] | None:
+    """The architecture whose own modules stand first in modules.json; None: a transformer, which its config.json names."""
+    for found in ARCHITECTURES:
+        if found.own_modules and tuple(kinds[: len(found.own_modules)]) == found.own_modules:
+            return found
+    return None
 
 
 def hidden_states(
@@ -29,13 +64,23 @@ def hidden_states(
     embeddings' first, which in a recurrent model are of another width. dropout_rng None: no dropout. remat: a decoder's layers keep no
     activations for the backward pass, which computes them anew. packed: of a decoder alone, see Decoder."""
     rngs = {} if dropout_rng is None else {"dropout": dropout_rng}
-    model: Bert | Decoder | Bilstm
-    if isinstance(config, BilstmConfig):
-        model = Bilstm(config, dtype)
-    elif isinstance(config, DecoderConfig):
-        model = Decoder(config, dtype, remat)
-    else:
-        model = Bert(config, dtype)
+    model = architecture_of(config).module(config, dtype, remat)
     more: dict[str, Any] = {} if packed is None else {"packed": packed}
     states = model.apply({"params": params}, ids_BxL, mask_BxL, dropout_rng is None, rngs=rngs, **more)
     return cast(tuple[jax.Array, ...], states)
+
+
+def names_of(config: ModelConfig) -> Names:
+    """Flax path -> (name on disk, whether to transpose), for every parameter."""
+    return architecture_of(config).names(config)
+
+
+def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Flax path -> shape, for every parameter."""
+    return architecture_of(config).shapes(config)
+
+
+def count_parameters(config: ModelConfig, pooler: bool = False) -> int:
+    """Parameters of the architecture; with `pooler`, BERT's D x D pooler layer counted too, as the papers' sizes do."""
+    extra = config.hidden_size * (config.hidden_size + 1) if pooler else 0
+    return sum(int(np.prod(shape)) for shape in parameter_shapes(config).values()) + extra

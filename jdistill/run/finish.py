@@ -18,7 +18,7 @@ from jdistill.evals.collapse import SAMPLE, check_vectors
 from jdistill.evals.suite import evaluate
 from jdistill.export.card import write_card
 from jdistill.export.folder import export
-from jdistill.models.bilstm import BilstmConfig
+from jdistill.models.registry import architecture_of
 from jdistill.report.run import write_report
 from jdistill.retrieval import index
 from jdistill.run.completeness import (
@@ -97,7 +97,7 @@ def figures(run: Run, trained: Trained, model: Encoder, workdir: Path, command: 
     results |= trained.feed.results(cfg, model, trained.params)
     if corpus.held_out:
         results |= beside_teacher(run, model)
-        if isinstance(model.config, BilstmConfig):
+        if architecture_of(model.config).recurrent:
             results["student"]["unknown_tokens"] = unknown_tokens(model, corpus.held_out)
     return results
 

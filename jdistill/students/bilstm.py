@@ -17,8 +17,8 @@ from jdistill.core.progress import log
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.text.glove import read_glove
 from jdistill.encoder.encoder import Encoder
-from jdistill.models.bert import BertConfig
 from jdistill.models.bilstm import DIRECTIONS, BilstmConfig
+from jdistill.models.registry import architecture_of
 
 PAD, UNKNOWN, FIRST, MASK = SPECIAL = "[PAD]", "[UNK]", "[CLS]", "[MASK]"  # the first rows of a vocabulary of words
 # Words about as GloVe's own text was cut: don't is do n't, a number is one word. Signs stand alone, hyphens and dots too.
@@ -60,7 +60,8 @@ def check_bilstm(student: ConfigDict, start: Encoder, block: str) -> None:
 
 
 def _check_table(start: Encoder, width: int, block: str) -> None:
-    if not isinstance(start.config, BertConfig):
+    architecture = architecture_of(start.config)
+    if architecture.decoder or architecture.recurrent:
         raise UserError(f"{start.source}: word pieces start as a BERT-like encoder's; name one in --config.start")
     if not 0 < width <= start.config.embedding_size:
         raise UserError(
@@ -109,7 +110,7 @@ def make_bilstm(cfg: ConfigDict, start: Encoder, tokens: TokenTable, teacher_wid
 def _reduced_table(start: Encoder, width: int) -> np.ndarray:
     """The start's token embeddings on their leading principal axes, scaled to a standard deviation of one: float32 [V, width]."""
     _check_table(start, width, "student")
-    table_VxD = np.asarray(start.params["embeddings"]["word"]["embedding"], np.float64)
+    table_VxD = np.asarray(architecture_of(start.config).token_table(start.params), np.float64)
     centred = table_VxD - table_VxD.mean(0)
     values, axes = np.linalg.eigh(centred.T @ centred)
     kept = centred @ axes[:, ::-1][:, :width]

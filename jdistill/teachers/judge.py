@@ -21,11 +21,10 @@ from jdistill.core.errors import UserError
 from jdistill.data.batching.padding import batches_by_length
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.formats import hf
 from jdistill.encoder.formats.gguf import read_gguf
+from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.losses.embedding import HIGHEST
-from jdistill.models.decoder import DecoderConfig
-from jdistill.models.registry import hidden_states
+from jdistill.models.registry import ModelConfig, architecture_of, hidden_states
 from jdistill.teachers.prefix_packing import pack, padded
 
 QUERY, PASSAGE = "{query}", "{passage}"
@@ -55,23 +54,22 @@ class Judge:
     head: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model.config, DecoderConfig) or not self.model.config.causal:
-            raise UserError(
-                f"{self.model.source}: a judge is a causal decoder, and this is {self.model.config.model_type}"
-            )
+        config = self.model.config
+        if not config.causal:
+            raise UserError(f"{self.model.source}: a judge is a causal decoder, and this is {config.model_type}")
         if self.template.count(QUERY) != 1 or self.template.count(PASSAGE) != 1:
             raise UserError(f"a judge's template holds {QUERY} and {PASSAGE} once each: {self.template!r}")
         if self.template.index(QUERY) > self.template.index(PASSAGE):
             raise UserError(f"a judge's template has {QUERY} before {PASSAGE}, so that a query's pairs begin alike")
-        if self.model.config.tied != (self.head is None):
+        if (architecture_of(config).output_layer(config) is None) != (self.head is None):
             raise UserError(
                 f"{self.model.source}: the output layer of a judge is needed where it is not the token table (load_judge)"
             )
         length = sum(map(len, self.pieces)) + self.query_tokens + self.passage_tokens
-        if length > self.model.config.max_positions:
+        if length > config.usable_positions:
             raise UserError(
                 f"the instruction with {self.query_tokens} and {self.passage_tokens} tokens of the texts is {length} tokens long, "
-                f"more than the model's {self.model.config.max_positions}"
+                f"more than the model's {config.usable_positions}"
             )
         self.answers  # noqa: B018 - refuses equal first tokens now
 
@@ -104,7 +102,7 @@ class Judge:
     @property
     def answer_rows(self) -> np.ndarray:
         """The output layer's rows of yes and no, float32 [2, D]."""
-        table = self.model.params["word"]["embedding"] if self.head is None else self.head.T
+        table = architecture_of(self.model.config).token_table(self.model.params) if self.head is None else self.head.T
         return np.asarray(table)[list(self.answers)]
 
     def _ids(self, text: str) -> list[int]:
@@ -145,7 +143,6 @@ class Judge:
         if len(queries) != len(passages):
             raise UserError(f"{len(queries)} queries and {len(passages)} passages are no pairs")
         config = self.model.config
-        assert isinstance(config, DecoderConfig)
         sequences = pack(*self._halves(queries, passages))
         mesh = sharding.local_mesh()
         answers_2xD = self.answer_rows
@@ -155,7 +152,7 @@ class Judge:
         height = 1 << max(1, batch_size * len(sequences) // max(len(queries), 1)).bit_length() - 1
         height = -(-height // mesh.size) * mesh.size
         tokens_of = [packed.tokens for packed in sequences]
-        for rows, tokens, mask in batches_by_length(tokens_of, config.pad_token_id, config.max_positions, height):
+        for rows, tokens, mask in batches_by_length(tokens_of, config.pad_token_id, config.usable_positions, height):
             those = [sequences[row] for row in rows]
             inputs = (tokens, mask, *padded(those, *tokens.shape))
             z_BxS, y_BxSxD = map(np.asarray, judge(*sharding.shard_rows(inputs, mesh)))
@@ -191,7 +188,7 @@ def _judge(
     positions_BxL: jax.Array,
     ends_BxS: jax.Array,
     *,
-    config: DecoderConfig,
+    config: ModelConfig,
     dtype: str,
 ) -> tuple[jax.Array, jax.Array]:
     """z [B, S] and y [B, S, D] at the ends. answers_2xD: the output layer's rows of yes and no; of a vocabulary of 49,152 no other logit
@@ -211,10 +208,11 @@ def load_judge(source: str, key: str = "teacher", **settings: Any) -> Judge:
 def judge_of(model: Encoder, key: str = "teacher", **settings: Any) -> Judge:
     """As load_judge, from the model that was loaded from model.source."""
     source = model.source
-    if not isinstance(model.config, DecoderConfig) or model.config.tied:
+    output_layer = architecture_of(model.config).output_layer(model.config)
+    if output_layer is None:
         return Judge(model, **settings)
     place = loading.folder_of(source, key)
-    tensors = read_gguf(place)[1] if place.suffix == ".gguf" else hf.read_tensors(place)
-    if "lm_head.weight" not in tensors:
-        raise UserError(f"--{key}={source} has no output layer (lm_head.weight), so it cannot answer")
-    return Judge(model, head=np.ascontiguousarray(tensors["lm_head.weight"].T), **settings)
+    tensors = read_gguf(place)[1] if place.suffix == ".gguf" else read_tensors(place)
+    if output_layer not in tensors:
+        raise UserError(f"--{key}={source} has no output layer ({output_layer}), so it cannot answer")
+    return Judge(model, head=np.ascontiguousarray(tensors[output_layer].T), **settings)

@@ -18,8 +18,7 @@ from jdistill.core.errors import UserError, first_line
 from jdistill.core.json_files import Settings
 from jdistill.encoder.formats.gguf_header import check_header
 from jdistill.encoder.formats.gguf_tokenizer import read_tokenizer
-from jdistill.encoder.formats.hf_decoder import checked
-from jdistill.models.decoder import DecoderConfig
+from jdistill.models.decoder.config import DecoderConfig, checked
 
 # GGUF name without .weight or .bias, "blk.{i}." left out in layers -> Hugging Face name
 _LAYER_NAMES = {

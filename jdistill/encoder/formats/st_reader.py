@@ -8,33 +8,34 @@ import numpy as np
 
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import Settings, read_settings, said
+from jdistill.encoder.formats.body import unread_modules
 from jdistill.encoder.formats.modules import Module
 from jdistill.encoder.formats.tensors import FILE, float_tensor, load_tensors
 from jdistill.models.dense import ACTIVATIONS
 from jdistill.models.pooling import DISTILFACE, OVER_TOKENS
 from jdistill.models.registry import ModelConfig
 
-# What modules.json calls the model whose states are pooled; the second is ours, of a decoder that sees both ways.
-TRANSFORMERS = ("Transformer", "BidirectionalTransformer", "LSTM")
 POOLINGS = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"], ["PmaPooling"])
 WITHOUT_SETTINGS = {"FinalStates": "final", "PmaPooling": "pma"}
 
 
-def read_pooler(folder: Path, modules: list[Module], config: ModelConfig) -> tuple[str, list[Module]]:
-    """The pooler's name that the modules after the transformer stand for, and what follows it.
+def read_pooler(
+    folder: Path, modules: list[Module], config: ModelConfig, body: list[Module]
+) -> tuple[str, list[Module]]:
+    """The pooler's name that the modules after the body stand for, and what follows it. body: what computes token states.
 
     Raises UserError for modules that are not Pooling, WeightedLayerPooling and Pooling, or our LayerPooling, then Dense and
     Normalize, and for settings that no pooler of ours has.
     """
     if (
-        modules[-1].kind == "Interaction"
+        modules and modules[-1].kind == "Interaction"
     ):  # scores pairs; a text's vector passes through it (jdistill.encoder.pair_scorer)
         modules = modules[:-1]
     kinds = [module.kind for module in modules]
-    count = 2 if kinds[1:2] == ["WeightedLayerPooling"] else 1
-    pooling, rest = kinds[1 : 1 + count], modules[1 + count :]
-    _check_order(folder, kinds, pooling)
-    first = modules[1].folder
+    count = 2 if kinds[:1] == ["WeightedLayerPooling"] else 1
+    pooling, rest = kinds[:count], modules[count:]
+    _check_order(folder, [module.kind for module in body] + kinds, pooling, kinds[count:])
+    first = modules[0].folder
     if pooling[0] in WITHOUT_SETTINGS:
         return WITHOUT_SETTINGS[pooling[0]], rest
     layers: tuple[int, ...] = (config.num_layers,)
@@ -42,7 +43,7 @@ def read_pooler(folder: Path, modules: list[Module], config: ModelConfig) -> tup
     if pooling == ["LayerPooling"]:
         layers, over_layers = _layer_pooling(first, config.num_layers)
     else:
-        over_tokens = _pooling_mode(modules[count].folder)
+        over_tokens = _pooling_mode(modules[count - 1].folder)
     if count == 2:
         layers = _weighted_layers(first, config.num_layers)
     if over_layers == "mean" and layers == (config.num_layers,):
@@ -59,13 +60,9 @@ def read_pooler(folder: Path, modules: list[Module], config: ModelConfig) -> tup
     )
 
 
-def _check_order(folder: Path, kinds: list[str], pooling: list[str]) -> None:
-    after = kinds[1 + len(pooling) :]
-    if not kinds or kinds[0] not in TRANSFORMERS or pooling not in POOLINGS or set(after) - {"Dense", "Normalize"}:
-        raise UserError(
-            f"{folder}/modules.json lists {kinds}; jdistill reads Transformer, Pooling (after WeightedLayerPooling, if "
-            "there is one), then Dense and Normalize. Any other model can teach through st:SOURCE (torch extra) or vectors:FILE"
-        )
+def _check_order(folder: Path, kinds: list[str], pooling: list[str], after: list[str]) -> None:
+    if pooling not in POOLINGS or set(after) - {"Dense", "Normalize"}:
+        raise unread_modules(folder, kinds)
     if "Normalize" in kinds[:-1]:
         raise UserError(
             f"{folder}/modules.json puts Normalize before {kinds[-1]}; jdistill reads it only as the last module"

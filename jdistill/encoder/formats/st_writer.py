@@ -12,17 +12,14 @@ from safetensors.numpy import save_file
 
 from jdistill.core.files import write_json
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.formats import bilstm as bilstm_files
-from jdistill.encoder.formats import hf
 from jdistill.encoder.formats.pma import to_torch
-from jdistill.models.bilstm import BilstmConfig
-from jdistill.models.decoder import DecoderConfig
+from jdistill.models.architecture import BUILT_IN
 from jdistill.models.pma import heads_for
 from jdistill.models.pooling import POOLERS
+from jdistill.models.registry import architecture_of
 
 MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
 TORCH_ACTIVATIONS = {"Identity": "torch.nn.modules.linear.Identity", "Tanh": "torch.nn.modules.activation.Tanh"}
-BUILT_IN = "sentence_transformers.models."
 CUSTOM = Path(__file__).parent / "st_modules"  # modules of ours that sentence-transformers runs from the folder
 
 
@@ -81,9 +78,8 @@ def custom_files(model: Encoder) -> list[str]:
     """Names of the Python files that the export carries; with any, sentence-transformers asks for trust_remote_code."""
     of_pooler = {"final": "final_states.py", "pma": "pma_pooling.py"}.get(model.pooling, "layer_pooling.py")
     files = [] if is_built_in(model.pooling) else [of_pooler]
-    if isinstance(model.config, DecoderConfig) and not model.config.causal:
-        files.append(TRANSFORMER)
-    return files
+    kinds = [kind for kind, _ in architecture_of(model.config).modules(model.config)]
+    return files + [f"{kind.partition('.')[0]}.py" for kind in kinds if not kind.startswith(BUILT_IN)]
 
 
 def needs_all_layers(pooling: str) -> bool:
@@ -133,17 +129,21 @@ def modules_of(model: Encoder) -> list[Module]:
     return [*modules, Module(f"{BUILT_IN}Normalize")] if model.normalize else modules
 
 
+def write_body(model: Encoder, folder: Path) -> None:
+    """The files of what computes token states, and its tokenizer, weights excepted."""
+    architecture = architecture_of(model.config)
+    for name, content in architecture.files(model.config, model.max_length).items():
+        if name == "config.json" and needs_all_layers(model.pooling):
+            content = content | {"output_hidden_states": True}
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_json(folder / name, content)
+    save_tokenizer(model, folder / architecture.modules(model.config)[0][1])
+
+
 def write_modules(model: Encoder, folder: Path) -> None:
-    """modules.json and a folder for each module, weights excepted; of a transformer config.json and tokenizer are written apart."""
-    if isinstance(model.config, BilstmConfig):
-        first = bilstm_files.write_files(folder, model.config, model.max_length)
-        save_tokenizer(model, folder / first[0][1])
-        first = [(BUILT_IN + kind, path) for kind, path in first]
-    else:
-        seeing_all = isinstance(model.config, DecoderConfig) and not model.config.causal
-        kind = "bidirectional_transformer.BidirectionalTransformer" if seeing_all else f"{BUILT_IN}Transformer"
-        first = [(kind, "")]
-    rows = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (kind, path) in enumerate(first)]
+    """modules.json and a folder for each module after those that compute token states, weights excepted."""
+    body = architecture_of(model.config).modules(model.config)
+    rows = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (kind, path) in enumerate(body)]
     for idx, module in enumerate(modules_of(model), len(rows)):
         path = f"{idx}_{module.kind}"
         rows.append({"idx": idx, "name": str(idx), "path": path, "type": module.type})
@@ -159,7 +159,7 @@ def write_modules(model: Encoder, folder: Path) -> None:
 
 def write_module_weights(model: Encoder, folder: Path) -> None:
     """The tensors of every module that has some."""
-    for idx, module in enumerate(modules_of(model), 2 if isinstance(model.config, BilstmConfig) else 1):
+    for idx, module in enumerate(modules_of(model), len(architecture_of(model.config).modules(model.config))):
         if module.tensors:
             path = folder / f"{idx}_{module.kind}" / "model.safetensors"
             save_file(module.tensors, path, metadata={"format": "pt"})
@@ -168,11 +168,7 @@ def write_module_weights(model: Encoder, folder: Path) -> None:
 def write_files(model: Encoder, folder: Path) -> None:
     """The encode contract in sentence-transformers' layout, weights excepted: architecture, tokenizer, pooling, prompts."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not isinstance(model.config, BilstmConfig):
-        all_layers = {"output_hidden_states": True} if needs_all_layers(model.pooling) else {}
-        write_json(folder / "config.json", hf.write_config(model.config) | all_layers)
-        save_tokenizer(model, folder)
-        write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
+    write_body(model, folder)
     write_modules(model, folder)
     write_json(
         folder / "config_sentence_transformers.json",
@@ -182,8 +178,6 @@ def write_files(model: Encoder, folder: Path) -> None:
 
 def write_weights(model: Encoder, folder: Path) -> None:
     """model.safetensors of the encoder and of each module that has weights."""
-    if isinstance(model.config, BilstmConfig):
-        bilstm_files.write_weights(folder, model.params)
-    else:
-        save_file(hf.to_hf(model.config, model.params), folder / "model.safetensors", metadata={"format": "pt"})
+    for name, tensors in architecture_of(model.config).tensor_files(model.config, model.params).items():
+        save_file(tensors, folder / name, metadata={"format": "pt"})
     write_module_weights(model, folder)

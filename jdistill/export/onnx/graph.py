@@ -16,10 +16,10 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from jdistill.core.errors import UserError
-from jdistill.export.onnx import bert, decoder
-from jdistill.export.onnx import bilstm as onnx_bilstm
+from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.export.onnx import pma as onnx_pma
-from jdistill.export.onnx.nodes import Graph, Weights, read_json
+from jdistill.models.onnx_nodes import Graph, Weights, read_json
+from jdistill.models.registry import transformer_named, with_modules
 
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the file version of its time: an older runtime refuses newer
 POOLINGS = ("mean", "cls", "max", "lasttoken")
@@ -36,25 +36,17 @@ def build(folder: Path) -> onnx.ModelProto:
     [batch, dim] after all modules of modules.json; without that file, the mean over the tokens. Prompts are text, so
     they are the caller's. Raises UserError for whatever is missing, damaged or not supported.
     """
-    modules = _modules(Path(folder))
-    graph, root = Graph(), modules[0][1]
-    body, kind = 1, "bilstm"
-    if modules[0][0] == "WordEmbeddings":
-        body, root = 2, modules[1][1]
-        state, hidden = onnx_bilstm.hidden_states(graph, modules[0][1], root)
-        states = [state]
-    elif read_json(root / "config.json").get("model_type") in decoder.TYPES:
-        config = decoder.read_config(root)
-        causal = modules[0][0] != "BidirectionalTransformer"
-        states = decoder.hidden_states(graph, config, Weights(root, "model."), causal)
-    else:
-        config = bert.read_config(root)
-        states = bert.hidden_states(graph, config, Weights(root, f"{config.model_type}."))
-    if body == 1:
-        hidden, kind = int(config.hidden_size), config.model_type
-    pooling, after = modules[body:][:1], modules[body + 1 :]
-    if pooling and pooling[0][0] == "WeightedLayerPooling":
-        pooling, after = modules[body:][:2], modules[body + 2 :]
+    modules, graph = _modules(Path(folder)), Graph()
+    architecture = with_modules([kind for kind, _ in modules])
+    if architecture is None:
+        config = modules[0][1] / "config.json"
+        architecture = transformer_named(read_json(config).get("model_type"), config)
+    count = len(architecture.own_modules) or 1
+    body, modules = modules[:count], modules[count:]
+    model = architecture.onnx_states(graph, body, read_tensors)
+    states, hidden = model.states, model.width
+    count = 2 if modules and modules[0][0] == "WeightedLayerPooling" else 1
+    pooling, after = modules[:count], modules[count:]
     layers, dim, mode = _layers(graph, pooling, states, hidden)
     of_pma = mode == "pma"
     vector = (
@@ -70,13 +62,13 @@ def build(folder: Path) -> onnx.ModelProto:
             length = graph.op("Max", graph.op("ReduceL2", vector, [-1], keepdims=1), np.float32(1e-12))
             vector = graph.op("Div", vector, length)
     graph.op("Identity", vector, name="sentence_embedding")
-    ids = ["input_ids", "attention_mask", *(["token_type_ids"] if kind in bert.WITH_TYPES else [])]
+    ids = ["input_ids", "attention_mask", *(["token_type_ids"] if model.takes_types else [])]
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in ids]
     outputs = [
         helper.make_tensor_value_info(tokens, TensorProto.FLOAT, ["batch", "sequence", hidden]),
         helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["batch", dim]),
     ]
-    proto = helper.make_graph(graph.nodes, f"{kind}_encoder", inputs, outputs, graph.constants)
+    proto = helper.make_graph(graph.nodes, f"{model.kind}_encoder", inputs, outputs, graph.constants)
     return helper.make_model(
         proto, producer_name="jdistill", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
     )
@@ -149,7 +141,7 @@ def _layers(graph: Graph, pooling: list[tuple[str, Path]], states: list[str], hi
     if kind == "Pooling":
         return states[-1], hidden, mode
     start = int(read_json(path / "config.json")["layer_start"])
-    weights = Weights(path, "").take("layer_weights", len(states) - start)
+    weights = Weights(path, read_tensors(path)).take("layer_weights", len(states) - start)
     terms = [
         graph.op("Mul", state, np.float32(weight / weights.sum()))
         for state, weight in zip(states[start:], weights, strict=True)
@@ -211,7 +203,7 @@ def _dense(graph: Graph, folder: Path, x: str, into: int) -> tuple[str, int]:
         raise UserError(f"{path}: activation {activation} has no ONNX graph; supported: {', '.join(DENSE_ACTIVATIONS)}")
     if config.get("use_residual") or config.get("module_input_name", "sentence_embedding") != "sentence_embedding":
         raise UserError(f"{path}: only a Dense without residual, on the sentence embedding, has an ONNX graph")
-    dim, weights = int(config["out_features"]), Weights(folder, "")
+    dim, weights = int(config["out_features"]), Weights(folder, read_tensors(folder))
     bias = [weights.take("linear.bias", dim)] if config.get("bias", True) else []
     x = graph.gemm(x, folder.name, weights.take("linear.weight", dim, into), *bias)
     return (graph.op("Tanh", x) if activation == "Tanh" else x), dim

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill.export.onnx.nodes import Graph, Weights, read_json
+from jdistill.encoder.formats.tensors import read_tensors
+from jdistill.models.onnx_nodes import Graph, Weights, read_json
 
 EPS = 1e-5  # torch's LayerNorm
 
 
 def pool(graph: Graph, folder: Path, tokens: str, width: int) -> str:
     """tokens [batch * sequence, width] to vectors [batch, width]; reads the graph's "mask" [batch, sequence] and "shape"."""
-    op, weights = graph.op, Weights(folder, "")
+    op, weights = graph.op, Weights(folder, read_tensors(folder))
     heads = int(read_json(folder / "config.json")["heads"])
 
     def linear(name: str, x: str) -> str:

@@ -1,18 +1,67 @@
-"""BERT, RoBERTa, ELECTRA and DistilBERT between Hugging Face and Flax: config.json both ways, and the names of tensors."""
+"""An encoder's sizes, and config.json and the names of tensors of BERT, RoBERTa, ELECTRA and DistilBERT, both ways."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from jdistill.core.json_files import Settings
-from jdistill.models.bert import ACTIVATIONS, BertConfig
+import flax.linen as nn
+import jax
 
-MOST_LAYERS = 10_000  # more than any model has; what a config says is held against its tensors when they are read
-# Flax path with {i} for the layer -> Hugging Face name. A Flax "kernel" is the transpose of a torch "weight".
+from jdistill.core.json_files import Settings
+from jdistill.core.types import Array
+from jdistill.models.conversion import MOST_LAYERS, Names, names_by_table
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    # By erf, which is a quarter cheaper forward on CPU than the erfc that nn.gelu goes through (gradients cost the same).
+    "gelu": lambda x: 0.5 * x * (1.0 + jax.lax.erf(x * 0.5**0.5)),
+    "gelu_new": lambda x: nn.gelu(x, approximate=True),
+    "gelu_pytorch_tanh": lambda x: nn.gelu(x, approximate=True),
+    "relu": nn.relu,
+    "silu": nn.silu,
+}
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """The architecture of an encoder; hashable, so that it can be a static argument of jit."""
+
+    model_type: str  # "bert", "roberta", "distilbert" or "electra": decides names on disk and the three facts below
+    vocab_size: int
+    embedding_size: int  # E; differs from hidden_size only where a projection follows the embedding block (ELECTRA)
+    hidden_size: int  # D
+    num_layers: int
+    num_heads: int
+    intermediate_size: int  # F
+    max_positions: int  # rows of the position table, RoBERTa's unused first rows included
+    type_vocab_size: int  # 0: no type embeddings (DistilBERT)
+    layer_norm_eps: float
+    activation: str
+    pad_token_id: int
+    hidden_dropout: float
+    attention_dropout: float
+
+    @property
+    def position_offset(self) -> int:
+        """The position of the first token: RoBERTa counts from padding_idx + 1, the others from 0."""
+        return self.pad_token_id + 1 if self.model_type == "roberta" else 0
+
+    @property
+    def causal(self) -> bool:
+        return False
+
+    @property
+    def usable_positions(self) -> int:
+        """The longest sequence, in tokens, that the position table can hold."""
+        return self.max_positions - self.position_offset
+
+
+# As conversion.names_by_table reads them.
 _BERT = {
-    "embeddings/word/embedding": "embeddings.word_embeddings.weight",
-    "embeddings/position/embedding": "embeddings.position_embeddings.weight",
-    "embeddings/type/embedding": "embeddings.token_type_embeddings.weight",
+    "embeddings/word/embedding": "embeddings.word_embeddings",
+    "embeddings/position/embedding": "embeddings.position_embeddings",
+    "embeddings/type/embedding": "embeddings.token_type_embeddings",
     "embeddings/norm": "embeddings.LayerNorm",
     "layer_{i}/attention/query": "encoder.layer.{i}.attention.self.query",
     "layer_{i}/attention/key": "encoder.layer.{i}.attention.self.key",
@@ -25,8 +74,8 @@ _BERT = {
 }
 _ELECTRA = _BERT | {"project": "embeddings_project"}
 _DISTILBERT = {
-    "embeddings/word/embedding": "embeddings.word_embeddings.weight",
-    "embeddings/position/embedding": "embeddings.position_embeddings.weight",
+    "embeddings/word/embedding": "embeddings.word_embeddings",
+    "embeddings/position/embedding": "embeddings.position_embeddings",
     "embeddings/norm": "embeddings.LayerNorm",
     "layer_{i}/attention/query": "transformer.layer.{i}.attention.q_lin",
     "layer_{i}/attention/key": "transformer.layer.{i}.attention.k_lin",
@@ -46,51 +95,22 @@ HF_CLASSES = {
 }
 
 
-def names(config: BertConfig) -> dict[str, tuple[str, bool]]:
+def names(config: BertConfig) -> Names:
     """Flax path -> (Hugging Face name, whether to transpose), for every parameter."""
-    found: dict[str, tuple[str, bool]] = {}
-    for path, name in TABLES[config.model_type].items():
-        if path == "project" and config.embedding_size == config.hidden_size:
-            continue
-        if path.startswith("embeddings/type") and not config.type_vocab_size:
-            continue
-        for i in range(config.num_layers) if "{i}" in path else (0,):
-            flax, torch = path.replace("{i}", str(i)), name.replace("{i}", str(i))
-            if flax.endswith("/embedding"):
-                found[flax] = (torch, False)
-            elif flax.endswith("norm"):
-                found[f"{flax}/scale"], found[f"{flax}/bias"] = (f"{torch}.weight", False), (f"{torch}.bias", False)
-            else:
-                found[f"{flax}/kernel"], found[f"{flax}/bias"] = (f"{torch}.weight", True), (f"{torch}.bias", False)
-    return found
-
-
-def shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
-    """Flax path -> shape for every parameter of names()."""
-    c = config
-    found: dict[str, tuple[int, ...]] = {}
-    widths = {
-        "project": (c.embedding_size, c.hidden_size),
-        "up": (c.hidden_size, c.intermediate_size),
-        "down": (c.intermediate_size, c.hidden_size),
-    }
-    rows = {"word": c.vocab_size, "position": c.max_positions, "type": c.type_vocab_size}
-    for path in names(config):
-        *_, owner, leaf = path.split("/")
-        width = c.embedding_size if path.startswith("embeddings/") else c.hidden_size
-        if leaf == "embedding":
-            found[path] = (rows[owner], width)
-        elif owner.endswith("norm"):
-            found[path] = (width,)
-        else:
-            rows_of, columns = widths.get(owner, (c.hidden_size, c.hidden_size))
-            found[path] = (rows_of, columns) if leaf == "kernel" else (columns,)
-    return found
+    left_out = [] if config.type_vocab_size else ["embeddings/type/embedding"]
+    if config.embedding_size == config.hidden_size:
+        left_out.append("project")
+    table = {path: name for path, name in TABLES[config.model_type].items() if path not in left_out}
+    return names_by_table(table, config.num_layers)
 
 
 def read_config(hf: Settings) -> BertConfig:
     """The architecture of a config.json. Raises UserError for a key that is missing, of another type, or not computed here."""
-    kind = hf.text("model_type", among=tuple(TABLES))
+    return numbers_of(hf, hf.text("model_type", among=tuple(TABLES)))
+
+
+def numbers_of(hf: Settings, kind: str) -> BertConfig:
+    """The sizes, by the keys that a model type has for them. Raises UserError as read_config."""
     hf.text("position_embedding_type", "absolute", among=("absolute",))
     distil = kind == "distilbert"
     hidden = hf.integer("dim" if distil else "hidden_size", 1)
@@ -125,10 +145,15 @@ def read_config(hf: Settings) -> BertConfig:
 
 def write_config(config: BertConfig) -> dict[str, Any]:
     """The content of config.json for transformers; the inverse of read_config."""
+    return keys_of(config, HF_CLASSES[config.model_type])
+
+
+def keys_of(config: BertConfig, name: str) -> dict[str, Any]:
+    """The content of config.json of a model whose class in transformers has this name."""
     c = config
     hf: dict[str, Any] = {
         "model_type": c.model_type,
-        "architectures": [HF_CLASSES[c.model_type]],
+        "architectures": [name],
         "dtype": "float32",
         "vocab_size": c.vocab_size,
         "max_position_embeddings": c.max_positions,

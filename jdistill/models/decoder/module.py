@@ -6,8 +6,6 @@ feed-forward block, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -15,47 +13,10 @@ import numpy as np
 
 from jdistill.core.types import Array
 from jdistill.models.bert import ACTIVATIONS
+from jdistill.models.decoder.config import DecoderConfig
 from jdistill.models.matmul import Dense, batched, batched_transposed
 
 Tree = dict
-
-
-@dataclass(frozen=True)
-class DecoderConfig:
-    """The architecture of a decoder; hashable, so that it can be a static argument of jit."""
-
-    model_type: str  # "llama", "qwen2" or "qwen3": the name on disk; what differs between them stands below
-    vocab_size: int
-    hidden_size: int  # D
-    num_layers: int
-    num_heads: int  # H
-    num_kv_heads: int  # G
-    head_size: int  # K; H x K need not be D (Qwen3)
-    intermediate_size: int  # F
-    max_positions: int
-    rms_norm_eps: float
-    rope_theta: float
-    rope_scaling: (
-        tuple[float, float, float, int] | None
-    )  # Llama 3's: factor, low, high, original positions; None: plain
-    activation: str
-    qkv_bias: bool
-    out_bias: bool
-    mlp_bias: bool
-    qk_norm: bool  # RMSNorm on each head's queries and keys (Qwen3)
-    tied: bool  # the output layer is the token table
-    pad_token_id: int
-    causal: bool = True
-    hidden_dropout: float = 0.0
-    attention_dropout: float = 0.0
-
-    @property
-    def embedding_size(self) -> int:
-        return self.hidden_size
-
-    @property
-    def usable_positions(self) -> int:
-        return self.max_positions
 
 
 def rope_frequencies(config: DecoderConfig) -> np.ndarray:

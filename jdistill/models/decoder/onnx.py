@@ -10,14 +10,18 @@ from onnx import TensorProto
 from transformers import AutoConfig
 
 from jdistill.core.errors import UserError
-from jdistill.export.onnx.nodes import (
-    ACTIVATIONS,
-    Graph,
-    Weights,
-    read_json,
-)
+from jdistill.models.architecture import Body, ReadTensors
+from jdistill.models.decoder.architecture import BOTH_WAYS
+from jdistill.models.onnx_nodes import ACTIVATIONS, Graph, OnnxBody, Weights, read_json
 
-TYPES = ("llama", "qwen2", "qwen3")
+
+def states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
+    """All hidden states of the decoder in a folder."""
+    kind, root = body[0]
+    config = read_config(root)
+    weights = Weights(root, read(root), "model.")
+    found = hidden_states(graph, config, weights, causal=kind != BOTH_WAYS)
+    return OnnxBody(found, int(config.hidden_size), config.model_type)
 
 
 def read_config(root: Path) -> Any:

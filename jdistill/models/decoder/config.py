@@ -1,17 +1,58 @@
-"""Decoders between Hugging Face and Flax: config.json both ways, and the names of tensors."""
+"""A decoder's sizes, and config.json and the names of tensors of Llama, Qwen2 and Qwen3, both ways."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import Settings
-from jdistill.encoder.formats.hf_bert import MOST_LAYERS
 from jdistill.models.bert import ACTIVATIONS
-from jdistill.models.decoder import DecoderConfig
+from jdistill.models.conversion import MOST_LAYERS, Names, names_by_table
 
-# Flax path with {i} for the layer -> Hugging Face name without .weight or .bias
+WIDEST_HEAD = 1 << 16  # far wider than any model's: a table of frequencies is made before a tensor is looked at
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """The architecture of a decoder; hashable, so that it can be a static argument of jit."""
+
+    model_type: str  # "llama", "qwen2" or "qwen3": the name on disk; what differs between them stands below
+    vocab_size: int
+    hidden_size: int  # D
+    num_layers: int
+    num_heads: int  # H
+    num_kv_heads: int  # G
+    head_size: int  # K; H x K need not be D (Qwen3)
+    intermediate_size: int  # F
+    max_positions: int
+    rms_norm_eps: float
+    rope_theta: float
+    rope_scaling: (
+        tuple[float, float, float, int] | None
+    )  # Llama 3's: factor, low, high, original positions; None: plain
+    activation: str
+    qkv_bias: bool
+    out_bias: bool
+    mlp_bias: bool
+    qk_norm: bool  # RMSNorm on each head's queries and keys (Qwen3)
+    tied: bool  # the output layer is the token table
+    pad_token_id: int
+    causal: bool = True
+    hidden_dropout: float = 0.0
+    attention_dropout: float = 0.0
+
+    @property
+    def embedding_size(self) -> int:
+        return self.hidden_size
+
+    @property
+    def usable_positions(self) -> int:
+        return self.max_positions
+
+
+# As conversion.names_by_table reads them
 NAMES = {
     "word/embedding": "embed_tokens",
     "layer_{i}/attention_norm/scale": "layers.{i}.input_layernorm",
@@ -30,48 +71,15 @@ NAMES = {
 TYPES = {"llama": "LlamaModel", "qwen2": "Qwen2Model", "qwen3": "Qwen3Model"}
 
 
-def names(config: DecoderConfig) -> dict[str, tuple[str, bool]]:
+def names(config: DecoderConfig) -> Names:
     """Flax path -> (Hugging Face name, whether to transpose), for every parameter but the output layer's."""
     biased = {"query": config.qkv_bias, "key": config.qkv_bias, "value": config.qkv_bias, "out": config.out_bias}
     biased |= {"gate": config.mlp_bias, "up": config.mlp_bias, "down": config.mlp_bias}
-    found: dict[str, tuple[str, bool]] = {}
-    for path, name in NAMES.items():
-        if path.endswith(("query_norm/scale", "key_norm/scale")) and not config.qk_norm:
-            continue
-        for i in range(config.num_layers) if "{i}" in path else (0,):
-            flax, torch = path.replace("{i}", str(i)), name.replace("{i}", str(i))
-            owner = flax.rsplit("/", 1)[-1]
-            if owner in biased:
-                found[f"{flax}/kernel"] = (f"{torch}.weight", True)
-                if biased[owner]:
-                    found[f"{flax}/bias"] = (f"{torch}.bias", False)
-            else:
-                found[flax] = (f"{torch}.weight", False)
-    return found
-
-
-def shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
-    """Flax path -> shape for every parameter of names()."""
-    c = config
-    widths = {
-        "query": (c.hidden_size, c.num_heads * c.head_size),
-        "key": (c.hidden_size, c.num_kv_heads * c.head_size),
-        "value": (c.hidden_size, c.num_kv_heads * c.head_size),
-        "out": (c.num_heads * c.head_size, c.hidden_size),
-        "gate": (c.hidden_size, c.intermediate_size),
-        "up": (c.hidden_size, c.intermediate_size),
-        "down": (c.intermediate_size, c.hidden_size),
-    }
-    found: dict[str, tuple[int, ...]] = {}
-    for path in names(config):
-        *_, owner, leaf = path.split("/")
-        if leaf == "embedding":
-            found[path] = (c.vocab_size, c.hidden_size)
-        elif leaf == "scale":
-            found[path] = (c.head_size,) if owner in ("query_norm", "key_norm") else (c.hidden_size,)
-        else:
-            found[path] = widths[owner] if leaf == "kernel" else widths[owner][1:]
-    return found
+    absent = tuple(f"/{name}/bias" for name, is_there in biased.items() if not is_there)
+    if not config.qk_norm:
+        absent += ("query_norm/scale", "key_norm/scale")
+    found = names_by_table(NAMES, config.num_layers)
+    return {path: name for path, name in found.items() if not path.endswith(absent)}
 
 
 def read_config(hf: Settings) -> DecoderConfig:
@@ -135,7 +143,7 @@ def checked(config: DecoderConfig, where: Path) -> DecoderConfig:
     """The architecture. Raises UserError where its heads cannot be computed: too few for its key/value heads, or of an odd width."""
     if config.num_heads % config.num_kv_heads:
         raise UserError(f"{where}: {config.num_heads} heads cannot share {config.num_kv_heads} key/value heads")
-    if config.head_size < 2 or config.head_size % 2:
+    if not 2 <= config.head_size <= WIDEST_HEAD or config.head_size % 2:
         raise UserError(f"{where}: heads of width {config.head_size}; RoPE turns pairs, so the width is even")
     return config
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from jdistill.core.errors import UserError
-from jdistill.encoder.formats.hf import read_tensors
+from jdistill.models.conversion import plain_names
 
 
 class Graph:
@@ -49,17 +50,22 @@ ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
 }
 
 
+@dataclass(frozen=True)
+class OnnxBody:
+    """Where pooling begins. states: num_layers + 1 values [batch * sequence, width]. kind: the model's, in the graph's name."""
+
+    states: list[str]
+    width: int
+    kind: str
+    takes_types: bool = False  # whether token_type_ids are an input
+
+
 class Weights:
     """The float32 tensors of a folder, handed out by name and shape."""
 
-    def __init__(self, folder: Path, prefix: str):
+    def __init__(self, folder: Path, tensors: Mapping[str, np.ndarray], prefix: str = ""):
         self.folder = folder
-        self.tensors = {
-            name.removeprefix(prefix)
-            .replace("LayerNorm.gamma", "LayerNorm.weight")
-            .replace("LayerNorm.beta", "LayerNorm.bias"): x
-            for name, x in read_tensors(folder).items()
-        }
+        self.tensors = plain_names(tensors, prefix)
 
     def take(self, name: str, *shape: int) -> np.ndarray:
         if name not in self.tensors:

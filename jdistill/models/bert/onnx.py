@@ -6,6 +6,7 @@ faster than a 3-D MatMul + Add, and than its own fused attention and skip-norm.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,8 @@ from onnx import TensorProto
 from transformers import AutoConfig
 
 from jdistill.core.errors import UserError
-from jdistill.export.onnx.nodes import (
-    ACTIVATIONS,
-    Graph,
-    Weights,
-    read_json,
-)
+from jdistill.models.architecture import Body, ReadTensors
+from jdistill.models.onnx_nodes import ACTIVATIONS, Graph, OnnxBody, Weights, read_json
 
 _BERT = {
     "query": "attention.self.query",
@@ -44,16 +41,25 @@ _DISTILBERT = {
     "layer": "transformer.layer",
 }
 LAYERS = {"bert": _BERT, "roberta": _BERT, "distilbert": _DISTILBERT, "electra": _BERT}
+Part = Callable[[Graph, Any, Weights], str]
 WITH_TYPES = ("bert", "electra")  # the model types that take token_type_ids
+
+
+def states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
+    """All hidden states of the encoder in a folder."""
+    root = body[0][1]
+    config = read_config(root)
+    weights = Weights(root, read(root), f"{config.model_type}.")
+    found = hidden_states(graph, config, weights, LAYERS[config.model_type], _embeddings)
+    return OnnxBody(found, int(config.hidden_size), config.model_type, config.model_type in WITH_TYPES)
 
 
 def read_config(root: Path) -> Any:
     """transformers' own reading of config.json, its defaults included, under BERT's names for every model type."""
     path = root / "config.json"
     raw = read_json(path)
-    for key, allowed, default in (("model_type", LAYERS, ""), ("position_embedding_type", ["absolute"], "absolute")):
-        if raw.get(key, default) not in allowed:
-            raise UserError(f"{path}: {key} {raw.get(key)!r} has no ONNX graph; supported: {', '.join(allowed)}")
+    if (kind := raw.get("position_embedding_type", "absolute")) != "absolute":
+        raise UserError(f"{path}: position_embedding_type {kind!r} has no ONNX graph; supported: absolute")
     try:
         config = AutoConfig.from_pretrained(root)
     except (OSError, ValueError, TypeError) as error:
@@ -67,10 +73,16 @@ def read_config(root: Path) -> Any:
     return config
 
 
-def hidden_states(graph: Graph, config: Any, weights: Weights) -> list[str]:
-    """The encoder itself: adds `mask`, float32 [batch, sequence], and returns all hidden states, [batch * sequence, hidden]."""
+def hidden_states(
+    graph: Graph, config: Any, weights: Weights, table: dict[str, str], embeddings: Part, bias: Part | None = None
+) -> list[str]:
+    """The encoder itself: adds `mask`, float32 [batch, sequence], and `shape`, and returns all hidden states, [batch * sequence, hidden].
+
+    table: what a layer's parts are called. embeddings: adds their sum before its norm, [batch, sequence, width]. bias: adds
+    what the scores of each head are raised by, [1, heads, sequence, sequence]; None: nothing.
+    """
     op, width, hidden, inner = graph.op, config.embedding_size, config.hidden_size, config.intermediate_size
-    table, heads = LAYERS[config.model_type], config.num_attention_heads
+    heads = config.num_attention_heads
     head = hidden // heads
 
     def linear(x: str, name: str, out: int, into: int) -> str:
@@ -99,7 +111,9 @@ def hidden_states(graph: Graph, config: Any, weights: Weights) -> list[str]:
     padding = op("Sub", np.float32(1), op("Cast", "attention_mask", to=TensorProto.FLOAT, name="mask"))
     # Added to the scores: 0 for a token, the lowest float for padding; finite, so that a row of padding gives no NaN.
     hide = op("Mul", op("Unsqueeze", padding, [1, 2]), np.finfo(np.float32).min)
-    x = op("Reshape", norm(_embeddings(graph, config, weights), "embeddings.LayerNorm", width), [-1, width])
+    if bias:
+        hide = op("Add", hide, bias(graph, config, weights))
+    x = op("Reshape", norm(embeddings(graph, config, weights), "embeddings.LayerNorm", width), [-1, width])
     if width != hidden:
         x = linear(x, "embeddings_project", hidden, width)
     states = [x]
@@ -126,8 +140,12 @@ def _embeddings(graph: Graph, config: Any, weights: Weights) -> str:
             position = position + types[0]  # RoBERTa: every token is of type 0
     if config.model_type != "roberta":
         return op("Add", x, op("Slice", position, [0], op("Shape", "input_ids", start=1, end=2), [0]))
-    # As transformers counts: tokens from padding_idx + 1 on, padding at padding_idx, told by the ids and not the mask.
-    pad = np.int64(config.pad_token_id)
+    return op("Add", x, op("Gather", position, counted_positions(graph, config.pad_token_id)))
+
+
+def counted_positions(graph: Graph, padding: int) -> str:
+    """Positions as transformers counts them: tokens from padding + 1 on, padding at padding, told by the ids and not the mask."""
+    op, pad = graph.op, np.int64(padding)
     token = op("Cast", op("Not", op("Equal", "input_ids", pad)), to=TensorProto.INT64)
     count = op("Mul", op("CumSum", token, np.int64(1)), token)
-    return op("Add", x, op("Gather", position, op("Add", count, pad)))
+    return op("Add", count, pad)

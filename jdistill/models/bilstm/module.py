@@ -6,7 +6,6 @@ cell, output. torch's two biases are one here, their sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -16,32 +15,8 @@ import jax.numpy as jnp
 from jax.experimental import rnn
 
 from jdistill.core.types import Array
+from jdistill.models.bilstm.config import DIRECTIONS, BilstmConfig
 from jdistill.models.matmul import matmul, product
-
-DIRECTIONS = ("forward", "backward")
-
-
-@dataclass(frozen=True)
-class BilstmConfig:
-    """The architecture of a recurrent encoder; hashable, so that it can be a static argument of jit."""
-
-    vocab_size: int
-    embedding_size: int  # E
-    lstm_size: int  # H
-    pad_token_id: int = 0
-    dropout: float = 0.0  # of the embeddings and of the LSTM's channels, while training
-    model_type: str = "bilstm"
-    num_layers: int = 1
-
-    @property
-    def hidden_size(self) -> int:
-        """D, the width of a token's state: both directions."""
-        return 2 * self.lstm_size
-
-    @property
-    def usable_positions(self) -> int:
-        """No table of positions limits the length."""
-        return 1_000_000
 
 
 class Bilstm(nn.Module):

@@ -6,55 +6,14 @@ inside the feed-forward block.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from jdistill.core.types import Array
+from jdistill.models.bert.config import ACTIVATIONS, BertConfig
 from jdistill.models.matmul import Dense, batched, batched_transposed
-
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    # By erf, which is a quarter cheaper forward on CPU than the erfc that nn.gelu goes through (gradients cost the same).
-    "gelu": lambda x: 0.5 * x * (1.0 + jax.lax.erf(x * 0.5**0.5)),
-    "gelu_new": lambda x: nn.gelu(x, approximate=True),
-    "gelu_pytorch_tanh": lambda x: nn.gelu(x, approximate=True),
-    "relu": nn.relu,
-    "silu": nn.silu,
-}
-
-
-@dataclass(frozen=True)
-class BertConfig:
-    """The architecture of an encoder; hashable, so that it can be a static argument of jit."""
-
-    model_type: str  # "bert", "roberta", "distilbert" or "electra": decides names on disk and the three facts below
-    vocab_size: int
-    embedding_size: int  # E; differs from hidden_size only where a projection follows the embedding block (ELECTRA)
-    hidden_size: int  # D
-    num_layers: int
-    num_heads: int
-    intermediate_size: int  # F
-    max_positions: int  # rows of the position table, RoBERTa's unused first rows included
-    type_vocab_size: int  # 0: no type embeddings (DistilBERT)
-    layer_norm_eps: float
-    activation: str
-    pad_token_id: int
-    hidden_dropout: float
-    attention_dropout: float
-
-    @property
-    def position_offset(self) -> int:
-        """The position of the first token: RoBERTa counts from padding_idx + 1, the others from 0."""
-        return self.pad_token_id + 1 if self.model_type == "roberta" else 0
-
-    @property
-    def usable_positions(self) -> int:
-        """The longest sequence, in tokens, that the position table can hold."""
-        return self.max_positions - self.position_offset
 
 
 class EmbeddingBlock(nn.Module):
@@ -74,19 +33,25 @@ class EmbeddingBlock(nn.Module):
         positions_L = jnp.arange(ids_BxL.shape[1]) + c.position_offset
         x_BxLxE = table(c.vocab_size, "word")(ids_BxL) + table(c.max_positions, "position")(positions_L)
         if c.type_vocab_size:
-            x_BxLxE = x_BxLxE + table(c.type_vocab_size, "type")(jnp.zeros((), jnp.int32))
+            # Not a scalar, which a table of one row, as RoBERTa has it, would not take.
+            x_BxLxE = x_BxLxE + table(c.type_vocab_size, "type")(jnp.zeros((1, 1), jnp.int32))
         x_BxLxE = nn.LayerNorm(epsilon=c.layer_norm_eps, name="norm")(x_BxLxE)
         return nn.Dropout(c.hidden_dropout)(x_BxLxE, deterministic=deterministic).astype(self.dtype)
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention with its output projection; padding is never attended to."""
+    """Multi-head self-attention with its output projection; padding is never attended to.
+
+    bias_HxLxL: added to the scores of each head, query by key; None: nothing is.
+    """
 
     config: BertConfig
     dtype: jnp.dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, x_BxLxD: Array, mask_BxL: Array, deterministic: bool = True) -> Array:
+    def __call__(
+        self, x_BxLxD: Array, mask_BxL: Array, deterministic: bool = True, bias_HxLxL: Array | None = None
+    ) -> Array:
         c = self.config
         B, L, D = x_BxLxD.shape
         H, K = c.num_heads, c.hidden_size // c.num_heads
@@ -98,6 +63,8 @@ class SelfAttention(nn.Module):
 
         query_BxHxLxK, key_BxHxLxK, value_BxHxLxK = heads("query"), heads("key"), heads("value")
         scores_BxHxLxL = batched_transposed(query_BxHxLxK, key_BxHxLxK).astype(jnp.float32) * K**-0.5
+        if bias_HxLxL is not None:
+            scores_BxHxLxL += bias_HxLxL
         scores_BxHxLxL += jnp.where(mask_BxL, 0.0, jnp.finfo(jnp.float32).min)[:, None, None, :]
         weights_BxHxLxL = nn.softmax(scores_BxHxLxL, axis=-1).astype(self.dtype)
         weights_BxHxLxL = nn.Dropout(c.attention_dropout)(weights_BxHxLxL, deterministic=deterministic)
@@ -112,7 +79,9 @@ class Layer(nn.Module):
     dtype: jnp.dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, x_BxLxD: Array, mask_BxL: Array, deterministic: bool = True) -> Array:
+    def __call__(
+        self, x_BxLxD: Array, mask_BxL: Array, deterministic: bool = True, bias_HxLxL: Array | None = None
+    ) -> Array:
         c = self.config
 
         def add_and_norm(name: str, x: Array, update: Array) -> Array:
@@ -121,7 +90,7 @@ class Layer(nn.Module):
             # digit.
             return nn.LayerNorm(epsilon=c.layer_norm_eps, name=name)(x.astype(jnp.float32) + update).astype(self.dtype)
 
-        attended = SelfAttention(c, self.dtype, name="attention")(x_BxLxD, mask_BxL, deterministic)
+        attended = SelfAttention(c, self.dtype, name="attention")(x_BxLxD, mask_BxL, deterministic, bias_HxLxL)
         x_BxLxD = add_and_norm("attention_norm", x_BxLxD, attended)
         inner_BxLxF = ACTIVATIONS[c.activation](Dense(c.intermediate_size, dtype=self.dtype, name="up")(x_BxLxD))
         return add_and_norm("output_norm", x_BxLxD, Dense(c.hidden_size, dtype=self.dtype, name="down")(inner_BxLxF))

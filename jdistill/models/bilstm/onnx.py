@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from onnx import TensorProto
 
-from jdistill.export.onnx.nodes import Graph, Weights, read_json
+from jdistill.models.architecture import Body, ReadTensors
+from jdistill.models.onnx_nodes import Graph, OnnxBody, Weights, read_json
 
 GATES = (0, 3, 1, 2)  # ONNX has input, output, forget, cell where torch has input, forget, cell, output
 
 
-def hidden_states(graph: Graph, words: Path, lstm: Path) -> tuple[str, int]:
-    """The states of all tokens [batch * sequence, 2H], zero in padding, and their width. Adds "mask", float32."""
+def states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
+    """The states of all tokens [batch * sequence, 2H], zero in padding. Adds "mask", float32, and "shape"."""
+    words, lstm = body[0][1], body[1][1]
     graph.op("Shape", "input_ids", name="shape")
     graph.op("Cast", "attention_mask", to=TensorProto.FLOAT, name="mask")
     settings = read_json(lstm / "lstm_config.json")
     E = int(settings.get("embedding_dimension", settings.get("word_embedding_dimension")))
     H = int(settings["hidden_dim"])
-    table = graph.constant(Weights(words, "").tensors["emb_layer.weight"], "word_embeddings")
+    table = graph.constant(Weights(words, read(words)).tensors["emb_layer.weight"], "word_embeddings")
     x_LxBxE = graph.op("Transpose", graph.op("Gather", table, "input_ids"), perm=[1, 0, 2])
-    tensors = Weights(lstm, "encoder.")
+    tensors = Weights(lstm, read(lstm), "encoder.")
 
     def both(name: str, *shape: int) -> np.ndarray:
         """One of torch's tensors in both directions, its four gates in ONNX's order: [2, 4H, …]."""
@@ -45,4 +45,4 @@ def hidden_states(graph: Graph, words: Path, lstm: Path) -> tuple[str, int]:
         hidden_size=H,
     )
     y_BxLx2xH = graph.op("Transpose", y_Lx2xBxH, perm=[2, 0, 1, 3])
-    return graph.op("Reshape", y_BxLx2xH, [-1, 2 * H]), 2 * H
+    return OnnxBody([graph.op("Reshape", y_BxLx2xH, [-1, 2 * H])], 2 * H, "bilstm")

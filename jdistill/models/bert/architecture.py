@@ -1,0 +1,54 @@
+"""The architecture of BERT and its relatives, as the registry knows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from jdistill.core.json_files import Settings
+from jdistill.core.types import Array, Tree
+from jdistill.models.architecture import Body, Cut, ReadTensors, Transformer
+from jdistill.models.bert import config as files
+from jdistill.models.bert import student
+from jdistill.models.bert.config import TABLES, BertConfig
+from jdistill.models.bert.module import Bert, embedding_output
+from jdistill.models.conversion import Names
+
+if TYPE_CHECKING:
+    from jdistill.models.onnx_nodes import Graph, OnnxBody
+
+
+class BertArchitecture(Transformer[BertConfig]):
+    model_types = tuple(TABLES)
+    compresses = True
+
+    def module(self, config: BertConfig, dtype: jnp.dtype, remat: bool) -> Bert:
+        return Bert(config, dtype)
+
+    def embed(self, config: BertConfig, params: Tree, ids_BxL: Array, dtype: jnp.dtype) -> Array:
+        """The embedding block's output, projected where it is narrower than the layers. Reads "embeddings" and "project" alone."""
+        x_BxLxE = embedding_output(config, params["embeddings"], ids_BxL, dtype)
+        project = params.get("project")
+        return x_BxLxE if project is None else x_BxLxE @ project["kernel"].astype(dtype) + project["bias"].astype(dtype)
+
+    def names(self, config: BertConfig) -> Names:
+        return files.names(config)
+
+    def config_of(self, settings: Settings) -> BertConfig:
+        return files.read_config(settings)
+
+    def config_keys(self, config: BertConfig) -> dict[str, Any]:
+        return files.write_config(config)
+
+    def onnx_states(self, graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
+        from jdistill.models.bert import onnx
+
+        return onnx.states(graph, body, read)
+
+    def student_config(self, whole: BertConfig, student_keys: ConfigDict) -> BertConfig:
+        return student.student_config(whole, student_keys)
+
+    def student_params(self, cut: Cut[BertConfig]) -> Tree:
+        return student.student_params(cut)

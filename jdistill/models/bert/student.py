@@ -1,0 +1,119 @@
+"""A student of BERT's kind before training: some layers of its start, its token embeddings compressed where they are to be narrower."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.core.errors import UserError
+from jdistill.core.progress import log
+from jdistill.core.types import Tree
+from jdistill.models.architecture import Cut
+from jdistill.models.bert.compact import compact_start, random_start
+from jdistill.models.bert.config import BertConfig
+from jdistill.models.cutting import checked_layers
+
+BLOCK_STARTS = ("svd", "random")
+
+
+def student_config(whole: BertConfig, student: ConfigDict) -> BertConfig:
+    """The student's architecture: its start's, with another embedding_size (0: the hidden size; -1: the start's own),
+    layers (0: all) and hidden_size (0: the start's). Where tokens are narrower than the layers it is an ELECTRA."""
+    hidden = student.hidden_size or whole.hidden_size
+    if hidden % whole.num_heads:
+        raise UserError(
+            f"--config.student.hidden_size={hidden} does not divide into the start's {whole.num_heads} heads"
+        )
+    config = dataclasses.replace(
+        whole,
+        embedding_size=whole.embedding_size if student.embedding_size == -1 else student.embedding_size or hidden,
+        hidden_size=hidden,
+        num_layers=checked_layers(student, whole),
+        intermediate_size=hidden * whole.intermediate_size // whole.hidden_size,
+        hidden_dropout=student.dropout,
+        attention_dropout=student.dropout,
+    )
+    if config.embedding_size != hidden and whole.model_type != "electra":
+        config = dataclasses.replace(
+            config,
+            model_type="electra",
+            max_positions=whole.usable_positions,
+            type_vocab_size=max(1, whole.type_vocab_size),
+        )
+    _check_block(student, config, whole)
+    return config
+
+
+def _check_block(student: ConfigDict, config: BertConfig, whole: BertConfig) -> None:
+    """The SVD of the start's token embeddings has as many axes as these are wide."""
+    if student.start not in BLOCK_STARTS:
+        raise UserError(f"--config.student.start={student.start!r} is not one of {', '.join(BLOCK_STARTS)}")
+    width = whole.embedding_size
+    by_svd = student.start == "svd" and config.hidden_size == whole.hidden_size == width
+    if by_svd and config.embedding_size > width:
+        raise UserError(
+            f"--config.student.embedding_size={config.embedding_size}: the compact block is fitted to the token embeddings of the "
+            f"start, which are {width} wide; set --config.student.embedding_size={max(1, width // 2)}, another width below {width}, "
+            "or 0 for a table of the layers' own width"
+        )
+
+
+def student_params(cut: Cut[BertConfig]) -> Tree:
+    """Parameters of the student: the embedding block, a projection where it is narrower than the layers, and the layers."""
+    config = cut.config
+    embeddings, project = _block(cut)
+    if config.embedding_size == config.hidden_size:
+        project = {}
+    if config.type_vocab_size and "type" not in embeddings:
+        embeddings = embeddings | {"type": {"embedding": np.zeros((1, config.embedding_size), np.float32)}}
+    return {"embeddings": embeddings} | ({"project": project} if project else {}) | cut.taken(random_layer)
+
+
+def _block(cut: Cut[BertConfig]) -> tuple[Tree, Tree]:
+    """The embedding block and its projection, {} where there is none: the start's own, or one fitted to it, or random."""
+    config, whole, block = cut.config, cut.whole, cut.params["embeddings"]
+    if (config.embedding_size, config.hidden_size) == (whole.embedding_size, whole.hidden_size):
+        return block, cut.params.get("project", {})
+    if config.model_type != whole.model_type:  # without RoBERTa's unused first rows
+        block = block | {"position": {"embedding": block["position"]["embedding"][whole.position_offset :]}}
+    if cut.block_start == "svd" and config.hidden_size == whole.hidden_size == whole.embedding_size:
+        ids, positions = cut.sample()
+        embeddings, project, explained = compact_start(
+            block, config.embedding_size, ids, positions, whole.layer_norm_eps
+        )
+        log.info(
+            "compact start: %d of %d dimensions explain %.1f %% of the token embeddings' variance in this text",
+            config.embedding_size,
+            whole.embedding_size,
+            100 * explained,
+        )
+        return embeddings, project
+    if cut.block_start == "svd":
+        log.warning(
+            "the token embeddings start at random: svd needs the start's own, uncompressed width in every layer"
+        )
+    return random_start(block, config.embedding_size, config.hidden_size, cut.seed)
+
+
+def random_layer(config: BertConfig, rng: np.random.Generator) -> Tree:
+    """One layer, normal(0.02) as BERT starts."""
+    D, F = config.hidden_size, config.intermediate_size
+
+    def dense(rows: int, columns: int) -> Tree:
+        return {
+            "kernel": (0.02 * rng.standard_normal((rows, columns))).astype(np.float32),
+            "bias": np.zeros(columns, np.float32),
+        }
+
+    def norm() -> Tree:
+        return {"scale": np.ones(D, np.float32), "bias": np.zeros(D, np.float32)}
+
+    return {
+        "attention": {name: dense(D, D) for name in ("query", "key", "value", "out")},
+        "attention_norm": norm(),
+        "up": dense(D, F),
+        "down": dense(F, D),
+        "output_norm": norm(),
+    }

@@ -1,0 +1,115 @@
+"""Parameters between Flax paths and tensors on disk, by an architecture's table of names; shapes by its module."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from jdistill.core.errors import UserError
+from jdistill.core.types import Tree
+
+Names = dict[str, tuple[str, bool]]  # Flax path -> (name on disk, whether to transpose)
+_LAYER = re.compile(r"(?:^|\.)layers?\.(\d{1,9})\.")
+MOST_LAYERS = 10_000  # more than any model has; what a config says is held against its tensors when they are read
+
+
+def names_by_table(table: Mapping[str, str], num_layers: int) -> Names:
+    """Names from a table of Flax paths, with {i} for the layer, -> names on disk without .weight and .bias.
+
+    A path that ends in "embedding" or "scale" is one tensor, one in "norm" a scale and a bias, any other a kernel and a bias. A
+    Flax "kernel" is the transpose of a torch "weight".
+    """
+    found: Names = {}
+    for path, name in table.items():
+        for i in range(num_layers) if "{i}" in path else (0,):
+            flax, torch = path.replace("{i}", str(i)), name.replace("{i}", str(i))
+            if flax.endswith(("/embedding", "/scale")):
+                found[flax] = (f"{torch}.weight", False)
+                continue
+            leaf = "scale" if flax.endswith("norm") else "kernel"
+            found[f"{flax}/{leaf}"] = (f"{torch}.weight", leaf == "kernel")
+            found[f"{flax}/bias"] = (f"{torch}.bias", False)
+    return found
+
+
+def module_shapes(module: Callable[..., Any], config: Any) -> dict[str, tuple[int, ...]]:
+    """Flax path -> shape of every parameter that the module's init makes. module: (config, dtype, remat) -> Flax module."""
+    return dict(_shapes(module, config))
+
+
+@lru_cache(maxsize=256)
+def _shapes(module: Callable[..., Any], config: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    # Layers are alike: one is traced, whatever number a file may tell of.
+    one = module(replace(config, num_layers=1), jnp.float32, False)
+
+    def init() -> Tree:
+        return one.init(jax.random.key(0), jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
+
+    found: dict[str, tuple[int, ...]] = {}
+    for path, leaf in flatten_dict(jax.eval_shape(init), sep="/").items():
+        for i in range(config.num_layers) if path.startswith("layer_0/") else (0,):
+            found[path.replace("layer_0/", f"layer_{i}/", 1)] = tuple(leaf.shape)
+    return tuple(found.items())
+
+
+def plain_names(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The tensors without a prefix such as `bert.`, and with LayerNorm's old gamma and beta as weight and bias."""
+    return {
+        name.removeprefix(prefix)
+        .replace("LayerNorm.gamma", "LayerNorm.weight")
+        .replace("LayerNorm.beta", "LayerNorm.bias"): tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def check_layers(tensors: Mapping[str, np.ndarray], num_layers: int, where: str) -> None:
+    """Raises UserError where the config has more layers than the file, before a name is made for each: it may say any number."""
+    found = {int(match[1]) for match in map(_LAYER.search, tensors) if match}
+    if num_layers > len(found):
+        raise UserError(f"{where}: config.json tells of {num_layers} layers, but the tensors are of {len(found)}")
+
+
+def from_tensors(
+    names: Names,
+    shapes: Mapping[str, tuple[int, ...]],
+    tensors: Mapping[str, np.ndarray],
+    where: str,
+    config: str = "config.json",
+) -> Tree:
+    """Flax parameters from tensors. Raises UserError naming the tensor that is missing or has another shape; config: the file that
+    told the shapes."""
+    flat: dict[str, np.ndarray] = {}
+    for path, (name, transpose) in names.items():
+        if name not in tensors:
+            raise UserError(
+                f"{where}: tensor {name} is missing; found {len(tensors)} tensors such as {sorted(tensors)[:3]}"
+            )
+        value = tensors[name].T if transpose else tensors[name]
+        if value.shape != shapes[path]:
+            raise UserError(
+                f"{where}: tensor {name} has shape {tensors[name].shape}, but {config} asks for "
+                f"{shapes[path][::-1] if transpose else shapes[path]}"
+            )
+        flat[path] = np.ascontiguousarray(value)
+    return unflatten_dict(flat, sep="/")
+
+
+def to_tensors(names: Names, params: Tree) -> dict[str, np.ndarray]:
+    """Tensors, float32, from Flax parameters; the inverse of from_tensors, exactly."""
+    flat = flatten_dict(params, sep="/")
+    if set(flat) != set(names):
+        raise ValueError(f"parameters do not match the architecture: {sorted(set(flat) ^ set(names))[:4]}")
+    return {
+        name: np.ascontiguousarray(
+            np.asarray(flat[path], np.float32).T if transpose else np.asarray(flat[path], np.float32)
+        )
+        for path, (name, transpose) in names.items()
+    }

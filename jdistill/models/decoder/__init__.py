@@ -1,0 +1,7 @@
+"""Llama, SmolLM2, Qwen2 and Qwen3: module, config, names, ONNX, and how a student is cut from one."""
+
+from jdistill.models.decoder.architecture import DecoderArchitecture
+from jdistill.models.decoder.config import DecoderConfig
+from jdistill.models.decoder.module import Decoder, logits, rope_frequencies
+
+__all__ = ["Decoder", "DecoderArchitecture", "DecoderConfig", "logits", "rope_frequencies"]

@@ -1,0 +1,84 @@
+"""The architecture of Llama's family, as the registry knows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.core.errors import UserError
+from jdistill.core.json_files import Settings
+from jdistill.core.types import Tree
+from jdistill.models.architecture import Body, Cut, ReadTensors, Transformer
+from jdistill.models.conversion import Names
+from jdistill.models.cutting import check_whole_layers, checked_layers
+from jdistill.models.decoder import config as files
+from jdistill.models.decoder.config import TYPES, DecoderConfig
+from jdistill.models.decoder.module import Decoder
+
+if TYPE_CHECKING:
+    from jdistill.models.onnx_nodes import Graph, OnnxBody
+
+ATTENTIONS = ("causal", "bidirectional")
+BOTH_WAYS = "BidirectionalTransformer"  # the module of ours that runs a decoder whose tokens see the whole text
+
+
+class DecoderArchitecture(Transformer[DecoderConfig]):
+    model_types = tuple(TYPES)
+    tolerance = 1e-3  # large activations round more
+    decoder = True
+
+    def module(self, config: DecoderConfig, dtype: jnp.dtype, remat: bool) -> Decoder:
+        return Decoder(config, dtype, remat)
+
+    def token_table(self, params: Tree) -> np.ndarray:
+        return params["word"]["embedding"]
+
+    def output_layer(self, config: DecoderConfig) -> str | None:
+        return None if config.tied else "lm_head.weight"
+
+    def names(self, config: DecoderConfig) -> Names:
+        return files.names(config)
+
+    def prefix(self, config: DecoderConfig) -> str:
+        return "model."
+
+    def config_of(self, settings: Settings) -> DecoderConfig:
+        return files.read_config(settings)
+
+    def read_config(self, body: Body) -> DecoderConfig:
+        return replace(super().read_config(body), causal=body[0][0] != BOTH_WAYS)
+
+    def config_keys(self, config: DecoderConfig) -> dict[str, Any]:
+        return files.write_config(config)
+
+    def modules(self, config: DecoderConfig) -> list[tuple[str, str]]:
+        return super().modules(config) if config.causal else [(f"bidirectional_transformer.{BOTH_WAYS}", "")]
+
+    def onnx_states(self, graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
+        from jdistill.models.decoder import onnx
+
+        return onnx.states(graph, body, read)
+
+    def student_config(self, whole: DecoderConfig, student: ConfigDict) -> DecoderConfig:
+        """Some layers of a decoder, seeing both ways if student.attention says so."""
+        check_whole_layers(student, whole, "a decoder")
+        if student.attention not in ATTENTIONS:
+            raise UserError(f"--config.student.attention={student.attention!r} is not one of {', '.join(ATTENTIONS)}")
+        if student.copy_layers == "none":
+            raise UserError("--config.student.copy_layers=none: a decoder's layers start as its own")
+        return replace(
+            whole,
+            num_layers=checked_layers(student, whole),
+            causal=student.attention == "causal",
+            hidden_dropout=student.dropout,
+            attention_dropout=student.dropout,
+        )
+
+    def student_params(self, cut: Cut[DecoderConfig]) -> Tree:
+        """The copied layers with the start's token table and its final norm."""
+        layers = {f"layer_{k}": cut.params[f"layer_{layer}"] for k, layer in enumerate(cut.layers)}
+        return {name: cut.params[name] for name in ("word", "final_norm")} | layers

@@ -1,0 +1,171 @@
+"""MPNet (Song et al. 2020), of sentence-transformers/all-mpnet-base-v2: BERT's layers, with one table of relative positions for all.
+
+Source: transformers' MPNetModel, which the tests hold this against. Shapes: B texts, L tokens, H heads, D width of the layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.core.json_files import Settings
+from jdistill.core.types import Array, Tree
+from jdistill.models.architecture import Body, Cut, ReadTensors, Transformer
+from jdistill.models.bert.config import BertConfig, keys_of, numbers_of
+from jdistill.models.bert.module import EmbeddingBlock, Layer, embedding_output
+from jdistill.models.bert.student import random_layer
+from jdistill.models.conversion import Names, names_by_table
+from jdistill.models.cutting import check_whole_layers, checked_layers
+
+if TYPE_CHECKING:
+    from jdistill.models.onnx_nodes import Graph, OnnxBody, Weights
+
+PADDING = 1  # whatever the config says: transformers counts positions from the one after it
+EACH_WAY, EXACT = 16, 8  # buckets before a token and from it on, and how many of them are of one distance alone
+# Flax path -> name on disk, as conversion.names_by_table reads them.
+LAYER = {
+    "attention/query": "attention.attn.q",
+    "attention/key": "attention.attn.k",
+    "attention/value": "attention.attn.v",
+    "attention/out": "attention.attn.o",
+    "attention_norm": "attention.LayerNorm",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+    "output_norm": "output.LayerNorm",
+}
+TABLE = {
+    "embeddings/word/embedding": "embeddings.word_embeddings",
+    "embeddings/position/embedding": "embeddings.position_embeddings",
+    "embeddings/norm": "embeddings.LayerNorm",
+    "relative/embedding": "encoder.relative_attention_bias",
+    **{f"layer_{{i}}/{path}": f"encoder.layer.{{i}}.{name}" for path, name in LAYER.items()},
+}
+
+
+@dataclass(frozen=True)
+class MpnetConfig(BertConfig):
+    """The architecture of an MPNet: BERT's sizes, without token types."""
+
+    buckets: int  # rows of the table of relative positions
+
+    @property
+    def position_offset(self) -> int:
+        return PADDING + 1
+
+
+def bucket_of(distances: np.ndarray) -> np.ndarray:
+    """The row of the table for each distance from a token to one that it attends to, int32 of the same shape.
+
+    Each distance below 8 has a bucket of its own, those above share seven that widen by the square root of 2; from 91 on they are one.
+    """
+    size = np.abs(distances).astype(np.int64)
+    # The exponent of size² / 64, whole and so never off by a rounding.
+    wide = EXACT + np.minimum(np.frexp(np.maximum(size * size // EXACT**2, 1))[1] - 1, EXACT - 1)
+    return (np.where(size < EXACT, size, wide) + EACH_WAY * (distances > 0)).astype(np.int32)
+
+
+class Mpnet(nn.Module):
+    """The encoder. Parameters are float32; `dtype` is the compute type (float32 or bfloat16)."""
+
+    config: MpnetConfig
+    dtype: jnp.dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, ids_BxL: Array, mask_BxL: Array, deterministic: bool = True) -> tuple[Array, ...]:
+        """All hidden states, num_layers + 1 arrays [B, L, D], the embeddings' first; arguments as of models.bert.Bert."""
+        c, L = self.config, ids_BxL.shape[1]
+        x_BxLxD = EmbeddingBlock(c, self.dtype, name="embeddings")(ids_BxL, deterministic)
+        places_L = jnp.arange(L)
+        buckets = jnp.asarray(bucket_of(np.arange(1 - L, L)))
+        bucket_LxL = buckets[places_L[None, :] - places_L[:, None] + L - 1]
+        normal = nn.initializers.normal(0.02)
+        bias_LxLxH = nn.Embed(c.buckets, c.num_heads, embedding_init=normal, name="relative")(bucket_LxL)
+        bias_HxLxL, mask_BxL = bias_LxLxH.transpose(2, 0, 1), mask_BxL.astype(bool)
+        states = [x_BxLxD]
+        for i in range(c.num_layers):
+            layer = Layer(c, self.dtype, name=f"layer_{i}")
+            states.append(layer(states[-1], mask_BxL, deterministic, bias_HxLxL))
+        return tuple(states)
+
+
+class MpnetArchitecture(Transformer[MpnetConfig]):
+    model_types = ("mpnet",)
+
+    def module(self, config: MpnetConfig, dtype: jnp.dtype, remat: bool) -> Mpnet:
+        return Mpnet(config, dtype)
+
+    def embed(self, config: MpnetConfig, params: Tree, ids_BxL: Array, dtype: jnp.dtype) -> Array:
+        return embedding_output(config, params["embeddings"], ids_BxL, dtype)
+
+    def names(self, config: MpnetConfig) -> Names:
+        return names_by_table(TABLE, config.num_layers)
+
+    def config_of(self, settings: Settings) -> MpnetConfig:
+        if (pad := settings.integer("pad_token_id", 0, default=PADDING)) != PADDING:
+            raise settings.fault(
+                "pad_token_id", f"is {pad}; an MPNet counts positions from the padding token {PADDING}"
+            )
+        numbers = dataclasses.asdict(numbers_of(settings, "mpnet")) | {"type_vocab_size": 0, "pad_token_id": PADDING}
+        config = MpnetConfig(
+            **numbers, buckets=settings.integer("relative_attention_num_buckets", 2 * EACH_WAY, default=2 * EACH_WAY)
+        )
+        if config.usable_positions < 1:
+            raise settings.fault(
+                "max_position_embeddings", f"is {config.max_positions}, of which an MPNet uses two for none"
+            )
+        return config
+
+    def config_keys(self, config: MpnetConfig) -> dict[str, Any]:
+        keys = keys_of(config, "MPNetModel") | {"relative_attention_num_buckets": config.buckets}
+        del keys["type_vocab_size"]
+        return keys
+
+    def onnx_states(self, graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
+        from jdistill.models.bert import onnx
+        from jdistill.models.onnx_nodes import OnnxBody, Weights
+
+        root = body[0][1]
+        config = onnx.read_config(root)
+        table = {path.rpartition("/")[2]: name for path, name in LAYER.items()} | {"layer": "encoder.layer"}
+        weights = Weights(root, read(root), "mpnet.")
+        states = onnx.hidden_states(graph, config, weights, table, _onnx_embeddings, _onnx_bias)
+        return OnnxBody(states, int(config.hidden_size), "mpnet")
+
+    def student_config(self, whole: MpnetConfig, student: ConfigDict) -> MpnetConfig:
+        """Some layers of an MPNet, as wide as it is: ELECTRA's compact form has no relative positions."""
+        check_whole_layers(student, whole, "an MPNet")
+        return self.with_dropout(dataclasses.replace(whole, num_layers=checked_layers(student, whole)), student.dropout)
+
+    def student_params(self, cut: Cut[MpnetConfig]) -> Tree:
+        """The layers of the cut with the start's embeddings and its table of relative positions."""
+        return {name: cut.params[name] for name in ("embeddings", "relative")} | cut.taken(random_layer)
+
+
+def _onnx_embeddings(graph: Graph, config: Any, weights: Weights) -> str:
+    """The sum of token and position embeddings, before its norm: [batch, sequence, width]."""
+    from jdistill.models.bert.onnx import counted_positions
+
+    width = config.hidden_size
+    words = weights.take("embeddings.word_embeddings.weight", config.vocab_size, width)
+    positions = weights.take("embeddings.position_embeddings.weight", config.max_position_embeddings, width)
+    x = graph.op("Gather", words, "input_ids")
+    return graph.op("Add", x, graph.op("Gather", positions, counted_positions(graph, PADDING)))
+
+
+def _onnx_bias(graph: Graph, config: Any, weights: Weights) -> str:
+    """What the scores of each head are raised by: [1, heads, sequence, sequence]."""
+    op, longest = graph.op, config.max_position_embeddings
+    rows, heads = config.relative_attention_num_buckets, config.num_attention_heads
+    table = weights.take("encoder.relative_attention_bias.weight", rows, heads)
+    by_distance = graph.constant(table[bucket_of(np.arange(1 - longest, longest))], "relative_positions")
+    length = op("Squeeze", op("Slice", "shape", [1], [2]))
+    place = op("Range", np.int64(0), length, np.int64(1))
+    distance = op("Sub", op("Unsqueeze", place, [0]), op("Unsqueeze", place, [1]))
+    bias = op("Gather", by_distance, op("Add", distance, np.int64(longest - 1)))
+    return op("Unsqueeze", op("Transpose", bias, perm=[2, 0, 1]), [0])
