@@ -5,7 +5,7 @@ Paper: Towards Non-task-specific Distillation of BERT via Sentence Representatio
     python -m jdistill.main --config configs/bilstm_sra_task.py --workdir runs/sst2 \\
         --config.student=runs/bilstm --config.task=sst2 --config.task_dir=SENTEVAL
     python -m jdistill.sweep --config configs/bilstm_sra_task.py --workdir runs/sst2-lr \\
-        --grid learning_rate=2e-4,3e-4,5e-4,1e-3 --config.student=runs/bilstm …      # the paper's choice of the rate on dev
+        --grid learning_rate=2e-4,3e-4,5e-4,1e-3 --config.student=runs/bilstm …  # the paper chooses the rate on dev
 
 Rows of its Table 1: student=scratch (a BiLSTM that nobody taught), student=runs/bilstm (SRA), either with kd=RUN (KD), RUN being
 a fine-tuned teacher, this config with student=TEACHER, batch_size=32 and learning_rate=5e-5. Cost and figures:

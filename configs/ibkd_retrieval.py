@@ -5,7 +5,8 @@ CoCondenser's 38.21.
 
     python -m jdistill.mine --pairs pairs.jsonl --by TEACHER --count 8 --out triplets.jsonl
     python -m jdistill.main --config configs/ibkd_retrieval.py --workdir runs/ibkd-retrieval \\
-        --config.teacher=FOLDER --config.text=passages-and-queries.txt.gz --config.triplets=triplets.jsonl --config.beir=BEIR
+        --config.teacher=FOLDER --config.text=passages-and-queries.txt.gz --config.triplets=triplets.jsonl \\
+        --config.beir=BEIR
 
 Cost and figures: docs/results/retrieval.md. Variants as in configs/ibkd.py.
 """
