@@ -255,7 +255,7 @@ def test_flags_and_keys_exist(page: Path) -> None:
     for key in re.findall(r"--config\.([a-z_]\w*(?:\.\w+)*)", text):
         assert key in keys or key == "key", f"{name_of(page)}: --config.{key}"
     for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", text):
-        known = flag in flags or flag in OTHER_FLAGS or flag.startswith("xla_")
+        known = {flag, flag.removeprefix("no-")} & (flags | OTHER_FLAGS) or flag.startswith("xla_")
         assert known, f"{name_of(page)}: --{flag}"
     for name, variant in re.findall(r"\bconfigs/(\w+)\.py:([a-z]\w*)", text):
         assert variant in importlib.import_module(f"configs.{name}").VARIANTS, f"{name_of(page)}: {name}:{variant}"
