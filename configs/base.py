@@ -1,6 +1,6 @@
 """Keys that every config has, each explained once. A config file copies this and changes what its method needs.
 
-The type and range of each are in jdistill/config_keys.py, which every run is checked by before anything else.
+The type and range of each are in jdistill/config/keys.py, which every run is checked by before anything else.
 """
 
 from ml_collections import ConfigDict
@@ -50,7 +50,7 @@ def get_config() -> ConfigDict:
     c.block_size = 0  # rows of a Gram or logit matrix at once; 0: all
     c.schedule = "cosine"  # cosine, linear or constant, after the warm-up
     c.warmup = 0.05  # share of the steps, 0 to 1, over which the learning rate rises from 0
-    c.weight_decay = 0.01
+    c.weight_decay = 0.01  # AdamW; biases and norms do not decay
     c.adam_b1, c.adam_b2, c.adam_eps = 0.9, 0.999, 1e-8  # from 0 to below 1, both; above 0
     c.clip_norm = 1.0  # of the whole gradient; 0: no clipping
     c.shard_frozen = (

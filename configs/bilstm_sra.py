@@ -5,7 +5,7 @@ Paper: Towards Non-task-specific Distillation of BERT via Sentence Representatio
     python -m jdistill.main --config configs/bilstm_sra.py --workdir runs/bilstm \\
         --config.teacher=FOLDER --config.text=sentences.txt.gz --config.text_column= --config.senteval=SENTEVAL
 
-Cost: see BUILD_NOTES.md. configs/bilstm_sra.py:cls is the paper's own target, the last layer's [CLS] of a BERT that was never
+Cost and figures: docs/results/bilstm.md. configs/bilstm_sra.py:cls is the paper's own target, the last layer's [CLS] of a BERT that was never
 tuned for similarity; as configured the target is the teacher's pooled vector. configs/bilstm_sra.py:pairs is what the paper
 compares with in table 5: the cosines of pairs in the place of the vectors.
 """

@@ -5,10 +5,11 @@ Paper: Towards Non-task-specific Distillation of BERT via Sentence Representatio
     python -m jdistill.main --config configs/bilstm_sra_task.py --workdir runs/sst2 \\
         --config.student=runs/bilstm --config.task=sst2 --config.task_dir=SENTEVAL
     python -m jdistill.sweep --config configs/bilstm_sra_task.py --workdir runs/sst2-lr \\
-        --grid learning_rate=2e-4,3e-4,5e-4,1e-3 --config.student=runs/bilstm …      # the paper's choice of the rate on dev
+        --grid learning_rate=2e-4,3e-4,5e-4,1e-3 --config.student=runs/bilstm …  # the paper chooses the rate on dev
 
 Rows of its Table 1: student=scratch (a BiLSTM that nobody taught), student=runs/bilstm (SRA), either with kd=RUN (KD), RUN being
-a fine-tuned teacher, this config with student=TEACHER, batch_size=32 and learning_rate=5e-5. Cost: see BUILD_NOTES.md.
+a fine-tuned teacher, this config with student=TEACHER, batch_size=32 and learning_rate=5e-5. Cost and figures:
+docs/results/bilstm.md.
 """
 
 from ml_collections import ConfigDict
@@ -41,7 +42,7 @@ def get_config() -> ConfigDict:
 
     c.loss = ConfigDict()
     c.loss.hard = 0.5  # a of a CE + (1 - a) MSE(logits), with kd
-    c.head_size = 256
+    c.head_size = 256  # width of the classifier's hidden layer
 
     c.batch_size = 64
     c.learning_rate = 5e-4

@@ -9,14 +9,15 @@ beats five baselines on three tasks, on NLI by 6.45 %.
 Qwen2.5-7B-Instruct on GPUs of 80 GB: --config.dtype=bfloat16 --config.remat=True --config.shard_frozen=True. Its 7.6 G parameters are float32,
 30 GB, over the devices together; what is trained, adapters, PMA and IEM, is 0.07 G.
 
-Stages: mine negatives, tune the judge, ask it for scores (kept by content), distil, export, evaluate. Cost: see BUILD_NOTES.md.
+Stages: mine negatives, tune the judge, ask it for scores (kept by content), distil, export, evaluate. 
+Cost and figures: docs/results/d2llm.md.
 Variants, --config configs/d2llm.py:NAME, are the ablations of Table 3:
 
     contrastive   in CI, labels in the place of the judge's scores
     no_ri_ph, no_ri_hi, no_fi   without one of the terms
     mean, lasttoken   these poolers in the place of PMA
     cosine        in the place of the interaction module
-    calibrated    ours: logits that are to mean the same whatever the query, so that one threshold serves all (BUILD_NOTES.md, "Issue 6")
+    calibrated    ours: logits that are to mean the same whatever the query, so that one threshold serves all
     bi_encoder    the baseline of the paper's kind: last token, cosine, contrastive alone; adapters of rank 32, about as many
                   parameters in SmolLM2-135M (bench/d2llm_table.py takes the rank that fits the model)
 """
@@ -65,7 +66,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.symmetric = ""  # do the two say the same; empty: none
     c.asymmetric = ""  # does the second answer the first; empty: none
     c.train_split = "dev"  # of a file with splits, or of a datasets id that has both
-    c.test_split = "test"
+    c.test_split = "test"  # likewise, whose pairs are the test ones
     c.held_out_queries = 1000  # of what has no such splits: queries whose pairs are the test ones
     c.dev_queries = 100  # of the training queries: their pairs choose the best checkpoint
     c.test_pairs = 0  # evaluate on the first so many; 0: all
@@ -81,10 +82,10 @@ def get_config(variant: str = "") -> ConfigDict:
     c.judge.asymmetric = (
         "Does the passage answer the question? Answer yes or no.\nQuestion: {query}\nPassage: {passage}"
     )
-    c.judge.yes, c.judge.no = "yes", "no"
+    c.judge.yes, c.judge.no = "yes", "no"  # the two answers
     c.judge.adapter = ""  # a tuned judge, with tune.epochs=0: a LoRA folder of PEFT's, such as RUN/tune/adapter
-    c.judge.query_tokens = 64
-    c.judge.passage_tokens = 192
+    c.judge.query_tokens = 64  # of a query in the judge's prompt; longer ones are cut
+    c.judge.passage_tokens = 192  # likewise of a passage
 
     c.positives = 2  # of a query, at most
     c.hard_negatives = 8  # labelled ones first, then mined
@@ -118,13 +119,13 @@ def get_config(variant: str = "") -> ConfigDict:
     )
     c.lora = ConfigDict()
     c.lora.paths = "attention/(query|key|value|out)"  # a regular expression over the kernels' names
-    c.lora.rank = 8
-    c.lora.alpha = 16.0
+    c.lora.rank = 8  # 0: no adapters
+    c.lora.alpha = 16.0  # adapters are scaled by alpha / rank
 
     c.loss = ConfigDict()
     c.loss.form = "joint"  # of CI: joint, code or paper
     c.loss.imitate = True  # False: labels in the place of the judge's scores
-    c.loss.temperature = 1.0
+    c.loss.temperature = 1.0  # what logits are divided by in CI
     c.loss.alpha, c.loss.beta, c.loss.gamma = 1.0, 0.3, 0.1  # of RI_PH, RI_HI and FI
     c.loss.delta = 0.0  # of SI, our term: logits of positives and hard negatives imitate the judge's probabilities
     # Tasks whose CI has easy negatives and other queries' passages in D-: both, symmetric, asymmetric or none.

@@ -7,7 +7,7 @@ layer) to 72.10 (mean of the last four) on STS12 to 15 and STS-B.
         --config.start=FOLDER_OR_GGUF --config.text=sentences.txt.gz --config.text_column= --config.senteval=SENTEVAL \\
         --config.dev_pairs=sts-dev-clean.csv
 
-Cost: see BUILD_NOTES.md. Variants, --config configs/distilface.py:NAME:
+Cost and figures: docs/results/distilface.md. Variants, --config configs/distilface.py:NAME:
 
     poolers   the setting of the paper's pooler ablation: batch 64, lr 5e-5, 30,000 steps
 """
@@ -42,7 +42,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.attention = "causal"  # of a decoder: causal or bidirectional
 
     c.loss = ConfigDict()
-    c.loss.temperature = 0.05
+    c.loss.temperature = 0.05  # what similarities are divided by
     c.loss.distil = 0.0  # weight of the cosine distance to the teacher's vectors; 0: no teacher
 
     c.batch_size = 128

@@ -6,7 +6,7 @@ MiniLM from SimCSE-RoBERTa-large 82.01 of 83.76 after stage 1, 82.69 after stage
     python -m jdistill.main --config configs/ibkd.py --workdir runs/ibkd \\
         --config.teacher=FOLDER --config.text=sentences.txt.gz --config.triplets=triplets.jsonl --config.senteval=SENTEVAL
 
-Cost: see BUILD_NOTES.md. Variants, --config configs/ibkd.py:NAME, are the methods it is compared with, at the same
+Cost and figures: docs/results/ibkd.md. Variants, --config configs/ibkd.py:NAME, are the methods it is compared with, at the same
 budget:
 
     ckd         IBKD without HSIC (the paper's ablation)
@@ -48,7 +48,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.hidden_size = 0  # 0: the start's
     c.student.start = "svd"  # of a compact block: svd (fitted to the start's) or random
     c.student.copy_layers = "last"  # which of the start's layers: last, first, spread, none (random)
-    c.student.dropout = 0.0
+    c.student.dropout = 0.0  # of its hidden states and attention
     c.student.attention = "causal"  # of a decoder: causal or bidirectional
     c.output_dim = 0  # width of the student's vectors, by a projection learnt in stage 2 (hpd: in stage 1); 0: its own
     c.projection_start = "pca"  # pca (the student's own principal axes) or random
@@ -64,7 +64,7 @@ def get_config(variant: str = "") -> ConfigDict:
 
     c.loss = ConfigDict()
     c.loss.beta = 1.0  # eq. 8: weight of HSIC(X, S)
-    c.loss.temperature = 0.1
+    c.loss.temperature = 0.1  # what similarities are divided by
     c.loss.similarity = "cosine"  # of W s and t: cosine (as the authors run it) or bilinear (s W t, as printed)
     c.loss.own_negatives = False  # stage 2: eq. 10 as printed, dot products and the anchor's own negatives only
     c.loss.buffer_per_text = 32  # crd: teacher vectors of other texts a text of the batch

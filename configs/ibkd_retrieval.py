@@ -5,9 +5,10 @@ CoCondenser's 38.21.
 
     python -m jdistill.mine --pairs pairs.jsonl --by TEACHER --count 8 --out triplets.jsonl
     python -m jdistill.main --config configs/ibkd_retrieval.py --workdir runs/ibkd-retrieval \\
-        --config.teacher=FOLDER --config.text=passages-and-queries.txt.gz --config.triplets=triplets.jsonl --config.beir=BEIR
+        --config.teacher=FOLDER --config.text=passages-and-queries.txt.gz --config.triplets=triplets.jsonl \\
+        --config.beir=BEIR
 
-Cost: see BUILD_NOTES.md. Variants as in configs/ibkd.py.
+Cost and figures: docs/results/retrieval.md. Variants as in configs/ibkd.py.
 """
 
 from ml_collections import ConfigDict

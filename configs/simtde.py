@@ -6,8 +6,8 @@ pair: 78.09 of 78.87. (It counts BERT's pooler too: 9.5 million.)
     python -m jdistill.main --config configs/simtde.py --workdir runs/simtde \\
         --config.teacher=FOLDER --config.text=sentences.txt.gz --config.senteval=SENTEVAL
 
-Cost: see BUILD_NOTES.md. Batch size, learning rate and alpha are those that
-were best here (BUILD_NOTES.md). Variants, --config configs/simtde.py:NAME, are the paper's own alpha and the rows of its
+Cost and figures: docs/results/simtde.md, which also says why batch size, learning rate and alpha are as they are.
+Variants, --config configs/simtde.py:NAME, are the paper's own alpha and the rows of its
 Table 2:
 
     paper      alpha 0.5, batch 128
@@ -68,7 +68,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.hidden_size = 0  # 0: the teacher's
     c.student.start = "svd"  # compact block: svd (fitted to the teacher's) or random
     c.student.copy_layers = "last"  # which teacher layers the K start as: last, first, spread, none (random)
-    c.student.dropout = 0.0
+    c.student.dropout = 0.0  # of its hidden states and attention
 
     c.loss = ConfigDict()
     c.loss.alpha = 0.1  # eq. 5: weight of the token term; the paper's is 0.5
