@@ -22,7 +22,6 @@ from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, leave
 from jdistill.core.folders import check_out_file, write_out
 from jdistill.core.progress import log, setup_logging
-from jdistill.data.sets.collections import query_texts
 from jdistill.data.sets.tasks import Task, read_task
 from jdistill.encoder import loading, torch_backend
 from jdistill.encoder.encoder import Encoder, TextEncoder
@@ -30,8 +29,9 @@ from jdistill.encoder.pair_scorer import load_pair_scorer
 from jdistill.evals.collapse import check_vectors
 from jdistill.evals.labelled_source import LabelledSource, read_labelled
 from jdistill.evals.poolers import EveryPooler, pooler_names
+from jdistill.evals.sets import SETS
 from jdistill.evals.sts import evaluate_sts
-from jdistill.evals.suite import SETS, evaluate, table
+from jdistill.evals.suite import evaluate, table
 from jdistill.evals.transfer import evaluate_transfer
 from jdistill.export.onnx import runtime
 from jdistill.export.probe_texts import PROBE_TEXTS
@@ -71,14 +71,8 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_sets(parser: argparse.ArgumentParser) -> None:
     """The flags of the model and of what it is scored on."""
     parser.add_argument("--model", required=True, help="a folder, a hub id, or pkg:import_name/sub/folder")
-    parser.add_argument("--senteval", default="", metavar="DIR", help="a SentEval folder: the seven STS tasks")
-    parser.add_argument(
-        "--beir",
-        default="",
-        metavar="SOURCE",
-        help="a folder of retrieval collections in BEIR layout, or a datasets id such as C-MTEB/T2Retrieval",
-    )
-    parser.add_argument("--pairs", default="", metavar="FILE", help="scored sentence pairs, .csv .tsv .txt or .jsonl")
+    for name, of in SETS.items():
+        parser.add_argument(f"--{name}", default="", metavar=of.metavar, help=of.help)
     for branch, asks in zip(
         BRANCHES, ("whether the two say the same", "whether the second answers the first"), strict=True
     ):
@@ -94,10 +88,6 @@ def _add_sets(parser: argparse.ArgumentParser) -> None:
         "--threshold_split",
         default="",
         help="of labelled pairs: which choose a threshold; gives accuracy, F1, precision, recall",
-    )
-    parser.add_argument("--entity", default="", metavar="FILE", help="a .csv with query, entity, label")
-    parser.add_argument(
-        "--geometry", default="", metavar="TEXTS", help="texts as --config.text takes them: the shape of the vectors"
     )
     parser.add_argument(
         "--transfer",
@@ -145,7 +135,7 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class EvaluationSets:
-    """What a model is scored on. paths: by the names of evals.suite.SETS, "" for a set that is not given."""
+    """What a model is scored on. paths: by the names of evals.sets.SETS, "" for a set that is not given."""
 
     paths: dict[str, str]
     labelled: list[LabelledSource]
@@ -162,10 +152,8 @@ def read_sets(args: argparse.Namespace) -> EvaluationSets:
     check_flags(args, bool(sources), bool(any(paths.values())))
     tasks = [read_task(name, args.task_dir or args.senteval) for name in args.transfer]
     for name, path in paths.items():
-        if path and name == "beir":
-            sum(1 for _ in query_texts(path, name))  # their tables are there
-        elif path and name != "geometry" and not Path(path).exists():
-            raise UserError(f"--{name}={path}: no such file or folder")
+        if path:
+            SETS[name].check(path, name)
     labelled = [read_labelled(path, branch, args.test_split, args.threshold_split) for branch, path in sources.items()]
     return EvaluationSets(paths, labelled, tasks)
 

@@ -12,7 +12,7 @@ def keep_freed_memory() -> bool:
     """Tells malloc to give nothing back to the system. True if it was told, False where the C library is not glibc.
 
     XLA's CPU takes one block for all of a step's activations and frees it after the step. By default malloc maps such
-    a block anew each time, and the kernel clears every page of it: an eighth of a training step (BUILD_NOTES.md). With
+    a block anew each time, and the kernel clears every page of it: an eighth of a training step (docs/performance.md). With
     one arena, no mappings and no trimming the same pages are used again. The process then holds its peak until give_back_freed_memory.
 
     To be called at the start of a command, before numpy and JAX have threads: an arena that a thread already has cannot be

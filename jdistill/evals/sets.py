@@ -1,0 +1,155 @@
+"""The evaluation sets, one line each: what a flag names, the figures of an encoder on it, and their lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jdistill.core.errors import UserError
+from jdistill.data.sets.collections import query_texts
+from jdistill.data.text.sources import read_texts
+from jdistill.encoder.encoder import TextEncoder
+from jdistill.encoder.pair_scorer import PairScorer
+from jdistill.evals.entity import evaluate_entity
+from jdistill.evals.geometry import evaluate_geometry
+from jdistill.evals.retrieval import evaluate_retrieval
+from jdistill.evals.sts import evaluate_pairs, evaluate_sts
+from jdistill.retrieval.index import EXACT
+
+
+@dataclass(frozen=True)
+class Options:
+    """What sets are scored by, beside the encoder.
+
+    Args:
+      scorer: the encoder with its interaction module, which scores pairs too; None without one.
+      corpus_model: encodes the documents of a search; None: the encoder itself.
+      index, index_effort: of a search, as FAISS writes them.
+      rescore: how many found documents the module ranks anew, 0 for all; None: by the index alone.
+      senteval: the SentEval folder, which further sets may need; "" where it is not given.
+    """
+
+    scorer: PairScorer | None = None
+    corpus_model: TextEncoder | None = None
+    index: str = EXACT
+    index_effort: str = ""
+    rescore: int | None = None
+    senteval: str = ""
+
+    @property
+    def module(self) -> PairScorer | None:
+        """The scorer, if there is more to it than a cosine."""
+        return self.scorer if self.scorer is not None and self.scorer.params is not None else None
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """A set that a flag of its name takes.
+
+    Args:
+      metavar, help: of the flag.
+      evaluate: (encoder, source, options) -> figures under keys of its own, as results.json has them.
+      lines: figures -> lines for a terminal; of figures that have none of its keys: none.
+      check: (source, key) raises UserError for what is not there, before hours of encoding.
+    """
+
+    metavar: str
+    help: str
+    evaluate: Callable[[TextEncoder, str, Options], dict[str, Any]]
+    lines: Callable[[dict[str, Any]], list[str]]
+    check: Callable[[str, str], object]
+
+
+def there(source: str, key: str) -> None:
+    if not Path(source).exists():
+        raise UserError(f"--{key}={source}: no such file or folder")
+
+
+def count_queries(source: str, key: str) -> int:
+    """Reads every collection's tables as far as its queries."""
+    return sum(1 for _ in query_texts(source, key))
+
+
+def of_sts(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
+    return evaluate_sts(encoder, Path(source), options.module)
+
+
+def sts_lines(results: dict[str, Any]) -> list[str]:
+    lines = titled("STS, Spearman x 100", results.get("sts", {}))
+    by_module = results.get("sts_by_module", {}).get("spearman", {})
+    return lines + titled("STS by the interaction module, Spearman x 100", by_module)
+
+
+def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
+    figures = evaluate_retrieval(
+        encoder,
+        source,
+        corpus_model=options.corpus_model,
+        kind=options.index,
+        effort=options.index_effort,
+        scorer=None if options.rescore is None else options.scorer,
+        rescore=options.rescore or 0,
+    )
+    return {"retrieval": figures}
+
+
+def retrieval_lines(results: dict[str, Any]) -> list[str]:
+    lines: list[str] = []
+    for name, figures in results.get("retrieval", {}).items():
+        lines += [f"Retrieval, {name}", *(line_of(*item) for item in figures.items())]
+    return lines
+
+
+def of_pairs(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
+    return {"scored_pairs": evaluate_pairs(encoder, Path(source))}
+
+
+def pairs_lines(results: dict[str, Any]) -> list[str]:
+    return titled(
+        "Scored pairs, Spearman x 100", {"pairs": results["scored_pairs"]} if "scored_pairs" in results else {}
+    )
+
+
+def of_entity(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
+    return {"entity": evaluate_entity(encoder, Path(source))}
+
+
+def of_geometry(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
+    """Alignment and uniformity on senteval's STS-B, covariance over the texts of the source."""
+    if not options.senteval:
+        raise UserError("the geometry of vectors is measured on STS-B and on texts: --geometry needs --senteval too")
+    texts = read_texts(source, key="geometry").texts
+    return {"geometry": evaluate_geometry(encoder, Path(options.senteval), texts).figures}
+
+
+def figures_under(name: str, title: str) -> Callable[[dict[str, Any]], list[str]]:
+    """The lines of the figures under one key."""
+    return lambda results: [title, *(line_of(*item) for item in results[name].items())] if name in results else []
+
+
+def titled(title: str, percents: dict[str, float]) -> list[str]:
+    """A title and a line for each figure; nothing where there are none."""
+    return [title, *(f"  {name:<24}{value:8.2f}" for name, value in percents.items())] if percents else []
+
+
+def line_of(name: str, value: float | int) -> str:
+    if isinstance(value, int):
+        return f"  {name:<24}{value:8d}"
+    return f"  {name:<24}{value:8.4f}" if abs(value) < 100 else f"  {name:<24}{value:8.0f}"
+
+
+BEIR_HELP = "a folder of retrieval collections in BEIR layout, or a datasets id such as C-MTEB/T2Retrieval"
+GEOMETRY_HELP = "texts as --config.text takes them: the shape of the vectors"
+SETS: dict[str, EvaluationSet] = {
+    "senteval": EvaluationSet("DIR", "a SentEval folder: the seven STS tasks", of_sts, sts_lines, there),
+    "beir": EvaluationSet("SOURCE", BEIR_HELP, of_retrieval, retrieval_lines, count_queries),
+    "pairs": EvaluationSet("FILE", "scored sentence pairs, .csv .tsv .txt or .jsonl", of_pairs, pairs_lines, there),
+    "entity": EvaluationSet(
+        "FILE", "a .csv with query, entity, label", of_entity, figures_under("entity", "Entity resolution"), there
+    ),
+    "geometry": EvaluationSet(
+        "TEXTS", GEOMETRY_HELP, of_geometry, figures_under("geometry", "Geometry of the vectors"), lambda *_: None
+    ),
+}
