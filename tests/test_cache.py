@@ -59,6 +59,18 @@ def test_a_changed_key_is_told_as_its_text_is_asked_again(tmp_path: Path, caplog
     assert not caplog.text  # the others' answers are whole
 
 
+def test_keys_that_were_cut_off_are_told_as_their_texts_are_asked_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = [f"text {i}" for i in range(30)]
+    AnswerCache(tmp_path, 3).fill(texts, Counting())
+    keys = next(tmp_path.glob("*.keys"))
+    keys.write_bytes(keys.read_bytes()[: 16 * 20 + 5])
+    with caplog.at_level("WARNING", "jdistill"):
+        assert AnswerCache(tmp_path, 3).fill(texts, Counting()) == 10
+    assert "10 answers are not there whole" in caplog.text
+
+
 def test_a_killed_fill_loses_at_most_its_chunk(tmp_path: Path) -> None:
     texts = [f"text {i}" for i in range(40)]
 

@@ -84,7 +84,7 @@ def run_case(place: Workplace, case_id: str) -> Case:
     if (
         case.outcome == "wrong"
         and not end.faults()
-        and re.search(r"checkpoint \S+ cannot be read .*taking that|answers in \S+ are damaged.*asked again", end.log)
+        and re.search(r"checkpoint \S+ cannot be read .*taking that|answers (in \S+ )?are .*asked again", end.log)
     ):
         case.outcome = "said"  # the next best checkpoint was taken, or a text asked again beside others: the log says why
     return case

@@ -118,7 +118,10 @@ def open_own_part(folder: Path, row_type: RowType, writer: int) -> Iterator[Call
                 continue
             sizes = {values: row_type.nbytes, sums: SUM.itemsize, keys: KEY.itemsize}
             # What a killed writer left half-written behind the last whole row is cut off before anything is appended.
-            whole_rows = min(file.seek(0, os.SEEK_END) // size for file, size in sizes.items())
+            rows_of = [file.seek(0, os.SEEK_END) // size for file, size in sizes.items()]
+            whole_rows = min(rows_of)
+            if lost := max(rows_of) - whole_rows:
+                log.warning("%s.*: %d answers are not there whole, and are damaged or cut off: asked again", stem, lost)
             for file, size in sizes.items():
                 file.truncate(whole_rows * size)
 
