@@ -54,8 +54,8 @@ SMALLER: dict[str, dict[str, object]] = {
     "bilstm_sra": {"student.embedding_size": 8, "student.lstm_size": 8},
     "bilstm_sra_task": {"held_out": 0, "index_texts": 0},
 }
-# Options of other programs, and words of a sentence.
-OTHER_FLAGS = {"no-deps", "nodes", "xla_backend_optimization_level", "option", "check"}
+# Options of other programs and of scripts, and words of a sentence.
+OTHER_FLAGS = {"fast", "no-deps", "nodes", "xla_backend_optimization_level", "option", "check"}
 
 
 @dataclass(frozen=True)
