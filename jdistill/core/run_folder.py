@@ -1,4 +1,4 @@
-"""Whether a folder is that of a run."""
+"""Whether a folder is that of a run, and what it exported."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jdistill.core.errors import UserError
-from jdistill.core.files import (
-    look_into,
-)
+from jdistill.core.files import look_into
 
 
 def check_is_run(workdir: Path) -> None:
@@ -17,6 +15,12 @@ def check_is_run(workdir: Path) -> None:
         raise UserError(f"--workdir={workdir}: no such folder; give the folder of a run (it holds config.json)")
     if not is_config(look_into(workdir / "config.json")):
         raise UserError(f"--workdir={workdir} holds no config.json of a run of jdistill's; give the folder of a run")
+
+
+def export_of(source: str) -> str:
+    """The export of a run's folder; any other source as it is."""
+    export = Path(source) / "export"
+    return str(export) if export.is_dir() else source
 
 
 def is_config(content: Any) -> bool:

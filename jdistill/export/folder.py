@@ -68,14 +68,15 @@ def check_folder(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, flo
 
     Raises UserError where one is more than float32 explains.
     """
-    if not effective_rank(model.encode(list(PROBE_TEXTS))):
+    expected = model.encode(list(PROBE_TEXTS))
+    if not effective_rank(expected):
         log.warning("WARNING: the model gives the same vector for each of %d different texts", len(PROBE_TEXTS))
     checks = {}
     for name in FORMS:
         target = TARGETS[name]
         if target.available:
             form = target.write(model, folder, ())
-            checks[target.framework] = check(model, target, form, name)
+            checks[target.framework] = check(model, target, form, name, expected)
             if name == "onnx" and not keep_onnx:
                 shutil.rmtree(form.parent)
     return checks

@@ -25,7 +25,7 @@ from onnxruntime.quantization import (
 from jdistill.core.errors import UserError
 
 QUANTIZED = ["MatMul", "Gemm", "Gather"]
-KINDS = {"int8": "dynamic", "int8-calibrated": "calibrated"}
+KINDS = ("int8", "int8-calibrated")
 
 
 def quantize(graph: Path, out: Path, batches: Sequence[Mapping[str, np.ndarray]] = ()) -> Path:

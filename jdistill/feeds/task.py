@@ -14,6 +14,7 @@ from jdistill.core import sharding
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
+from jdistill.core.run_folder import export_of
 from jdistill.core.types import Tree
 from jdistill.data.batching.batches import TokenTable, check_rows
 from jdistill.data.sets.task_augment import task_variants
@@ -88,8 +89,7 @@ def read_rows(cfg: ConfigDict) -> tuple[Task, Split, np.ndarray | None]:
                 f"--config.augment={cfg.augment}: variants have no label, and --config.kd names no teacher to answer them"
             )
         return task, task.train, None
-    exported = Path(cfg.kd) / "export"
-    teacher = load_classifier(str(exported) if exported.is_dir() else cfg.kd, key="config.kd")
+    teacher = load_classifier(export_of(cfg.kd), key="config.kd")
     if teacher.pairs != task.pairs:
         kinds = {True: "pairs", False: "single sentences"}
         raise UserError(

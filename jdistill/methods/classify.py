@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +15,7 @@ import optax
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
+from jdistill.core.run_folder import export_of
 from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
@@ -43,9 +43,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     if cfg.student == SCRATCH:
         own = partial(make_tokenizer, whole)
         return (Stage("task", LabelledTask(), whole, build_from_scratch, own, fits=fits_from_scratch),)
-    exported = Path(cfg.student) / "export"  # where it is a run's folder
-    source = str(exported) if exported.is_dir() else cfg.student
-    return (Stage("task", LabelledTask(), whole, build, fits=fits, student=source),)
+    return (Stage("task", LabelledTask(), whole, build, fits=fits, student=export_of(cfg.student)),)
 
 
 def fits_from_scratch(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:

@@ -153,6 +153,8 @@ class AnswerCache:
     def _strike_damaged_keys(self, chunks: Sequence[Sequence[str]]) -> None:
         """Looks whether a text is missing because a byte of its key has changed: the row is then there under a key that nobody asks for.
         Of more than MOST_CHECKED such rows, the answers to other corpora, the last ones are looked at."""
+        if not self.row_of:
+            return
         wanted = {key for texts in chunks for key in keys_of(texts).tolist()}
         others = np.fromiter((row for key, row in self.row_of.items() if key not in wanted), np.int64)[-MOST_CHECKED:]
         damaged: list[int] = []
