@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from jdistill.data.batching.batches import tokenize_once
+from jdistill.data.batching.kept_tokens import tokenize_once
 from jdistill.teachers.cache import AnswerCache
-from jdistill.train.checkpoint import digest_of
+from jdistill.train.checkpoint import state_digest
 
 BATCH = 128
 
@@ -63,7 +63,7 @@ def main() -> int:
         tokenize_once(texts, lambda some: ids[: len(some)], "t", tokens)
         opening = [seconds(lambda: tokenize_once(texts, lambda some: [], "t", tokens)) for _ in range(flags.rounds)]
         state = {"params": rng.standard_normal(25_000_000, np.float32)}  # 100 MB: 8 million parameters with two moments
-        digests = [seconds(lambda: digest_of(state)) for _ in range(flags.rounds)]
+        digests = [seconds(lambda: state_digest(state)) for _ in range(flags.rounds)]
     with_sums, without = (statistics.median(of) / len(batches) * 1e3 for of in zip(*times, strict=True))
     found = {
         "rows": flags.rows,

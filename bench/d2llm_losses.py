@@ -70,7 +70,7 @@ def fixed_vectors(run: Run, method: Method, data: Data, held_out: float) -> list
     student = method.trained(method.params)
     feed = run.feeds[-1]
     assert isinstance(feed, CandidateFeed)
-    for group, one in enumerate(feed.judged.sets):
+    for group, one in enumerate(feed.judged_pairs.sets):
         members = np.flatnonzero(batches.group_of == group)
         by_width = members[np.argsort(batches.bucket_of[members], kind="stable")]
         kept: dict[str, list[np.ndarray]] = {}

@@ -84,10 +84,10 @@ def main() -> None:
 
     for kind in flags.kinds:
         try:
-            rank(kind, index.build(vectors, kind), scorer)
+            rank(kind, index.build_index(vectors, kind), scorer)
         except UserError as error:  # a kind that these vectors' width or number does not allow
             print(f"| {kind} | {error} | | | |")
-    rank(f"{flags.kinds[0]}, module in int8", index.build(vectors, flags.kinds[0]), smaller)
+    rank(f"{flags.kinds[0]}, module in int8", index.build_index(vectors, flags.kinds[0]), smaller)
     draw_bars(flags.picture, bars, "MRR@10 of held-out questions, %", from_zero=False)
 
 

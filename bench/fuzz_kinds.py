@@ -100,12 +100,12 @@ def _glove(path: Path) -> None:
 
 
 def _index(folder: Path) -> None:
-    index.build(np.random.default_rng(0).normal(size=(20, 8))).save(folder / "index", WORDS * 2, "abc")
+    index.build_index(np.random.default_rng(0).normal(size=(20, 8))).save(folder / "index", WORDS * 2, "abc")
     (folder / "index" / SEAL).unlink()  # which would tell of any damage before a file is read
 
 
 def _searched(folder: Path) -> None:
-    saved = index.load(folder / "index")
+    saved = index.load_index(folder / "index")
     assert len(saved.texts) == saved.index.rows and all(isinstance(text, str) for text in saved.texts)
     scores, rows = saved.index.search(np.ones((1, saved.index.dim), np.float32), 3)
     assert ((rows >= -1) & (rows < saved.index.rows)).all() and np.isfinite(scores[rows >= 0]).all()

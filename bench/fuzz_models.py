@@ -160,11 +160,11 @@ NAMES = {path: name for path, (name, _) in names_of(DECODER).items()}
 
 def make_adapter(folder: Path) -> None:
     params = model(DECODER).params
-    peft.save(folder, lora.start(params, "query|value", 2, np.random.default_rng(0)), 16.0, NAMES)
+    peft.save_adapters(folder, lora.start(params, "query|value", 2, np.random.default_rng(0)), 16.0, NAMES)
 
 
 def check_adapter(folder: Path) -> None:
-    adapters, alpha = peft.load(folder, NAMES)
+    adapters, alpha = peft.load_adapters(folder, NAMES)
     params = model(DECODER).params
     merged = jax.eval_shape(lambda: lora.merge(params, adapters, alpha))
     assert {path: leaf.shape for path, leaf in flatten_dict(merged).items()} == {

@@ -45,20 +45,27 @@ def forms(model: jdistill.Encoder, folder: Path, texts: list[str]) -> dict[str, 
     """runtime -> form -> (encoder, bytes of its weights)."""
     export(model, folder, onnx=True)
     found: dict[str, dict[str, tuple[object, int]]] = {
-        "ONNX Runtime": {"float32": (onnx_encoder.load(str(folder)), (folder / "onnx" / "model.onnx").stat().st_size)},
-        "torch": {"float32": (torch_backend.load(str(folder)), (folder / "model.safetensors").stat().st_size)},
+        "ONNX Runtime": {
+            "float32": (onnx_encoder.load_onnx_encoder(str(folder)), (folder / "onnx" / "model.onnx").stat().st_size)
+        },
+        "torch": {
+            "float32": (torch_backend.load_torch_encoder(str(folder)), (folder / "model.safetensors").stat().st_size)
+        },
     }
     for kind in ("int8", "int8-calibrated"):
         calibration = texts if kind == "int8-calibrated" else []
         try:
             path = add_form(model, folder, f"onnx-{kind}", calibration)
-            found["ONNX Runtime"][kind] = onnx_encoder.load(str(folder), f"onnx/{path.name}"), path.stat().st_size
+            found["ONNX Runtime"][kind] = (
+                onnx_encoder.load_onnx_encoder(str(folder), f"onnx/{path.name}"),
+                path.stat().st_size,
+            )
         except UserError as error:
             print(error)
         try:
             path = add_form(model, folder, f"torch-{kind}", calibration)
             size = (path / "int8.safetensors").stat().st_size
-            found["torch"][kind] = torch_backend.load(str(path), trust_remote_code=True), size
+            found["torch"][kind] = torch_backend.load_torch_encoder(str(path), trust_remote_code=True), size
         except UserError as error:
             print(error)
     return found

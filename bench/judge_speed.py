@@ -64,7 +64,7 @@ def main() -> None:
         found["one by one"] = np.array([judge.score([q], [p])[0][0] for q, p in zip(queries, passages, strict=True)])
 
     def generate() -> None:
-        yes, no = judge.answers
+        yes, no = judge.answer_tokens
         scores = []
         for ids in prompts:
             with torch.no_grad():

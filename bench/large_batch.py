@@ -50,7 +50,9 @@ def main() -> None:
     for batch_size, chunk, block in SIZES:
         cfg = config_file.get_config()
         cfg.batch_size, cfg.block_size, cfg.student.layers = batch_size, block, flags.layers
-        method = ibkd.build(cfg, Start(start, True, start.dim, tokens, lambda rows: np.zeros((len(rows), start.dim)), None))
+        method = ibkd.build(
+            cfg, Start(start, True, start.dim, tokens, lambda rows: np.zeros((len(rows), start.dim)), None)
+        )
         optimizer = make_optimizer(cfg, 100)
         step = jit_step(make_step(method, optimizer, 0, False, chunk), mesh)
         state, frozen = init_state(method, optimizer, mesh), sharding.replicate(method.frozen, mesh)

@@ -33,10 +33,10 @@ def encoders(model: jdistill.Encoder, folder: Path) -> dict[str, Callable[[str],
     """framework -> a function that embeds one text, tokenising included."""
     write_files(model, folder)
     write_weights(model, folder)
-    session = graph.session(graph.save(folder))
+    session = graph.session(graph.save_graph(folder))
 
     def onnx(text: str) -> object:
-        return graph.run(
+        return graph.run_graph(
             session, dict(model.tokenizer([text], truncation=True, max_length=model.max_length, return_tensors="np"))
         )
 

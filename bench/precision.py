@@ -90,7 +90,11 @@ def main() -> None:
         seconds, memory, loss = measure(start, flags.cell[0], int(flags.cell[1]), flags.length, flags.steps)
         on_device = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
         peak = on_device / 2**20 if on_device else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-        print(json.dumps({"seconds": seconds, "step": memory, "peak": peak, "loss": loss, "on": sharding.describe()}))
+        print(
+            json.dumps(
+                {"seconds": seconds, "step": memory, "peak": peak, "loss": loss, "on": sharding.describe_devices()}
+            )
+        )
         return
     print(f"JAX {jax.__version__}")
     print(

@@ -30,7 +30,7 @@ if __name__ == "__main__":
 import jdistill
 from jdistill.core.progress import setup_logging
 from jdistill.data.sets.beir import (
-    FILES,
+    BEIR_FILES,
     collections,
     read_collection,
     write_collection,
@@ -65,7 +65,7 @@ def prepare(flags: argparse.Namespace, folder: Path) -> None:
     )
     texts = list(documents)
     for path in collections(flags.beir):
-        for name in FILES:
+        for name in BEIR_FILES:
             copy = folder / "beir" / path.name / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes((path / name).read_bytes())

@@ -147,7 +147,9 @@ def main() -> None:
     rng = np.random.default_rng(0)
     lengths = rng.integers(5, 40, 3000)
     tokens = TokenTable(rng.integers(1000, 30000, lengths.sum()), np.concatenate([[0], np.cumsum(lengths)]))
-    method = simtde.build(cfg, Start(start, True, 384, tokens, lambda rows: np.zeros((len(rows), 384), np.float32), None))
+    method = simtde.build(
+        cfg, Start(start, True, 384, tokens, lambda rows: np.zeros((len(rows), 384), np.float32), None)
+    )
     mesh = sharding.global_mesh()
     optimizer = make_optimizer(cfg, 1000)
     ours = jit_step(make_step(method, optimizer, 0, dropout=False), mesh)
@@ -202,7 +204,8 @@ def main() -> None:
     if flags.out:
         flags.out.write_text(
             json.dumps(
-                {"device": sharding.describe(), "dtype": flags.dtype, "geometric_mean": mean, "cells": rows}, indent=2
+                {"device": sharding.describe_devices(), "dtype": flags.dtype, "geometric_mean": mean, "cells": rows},
+                indent=2,
             )
             + "\n"
         )

@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Imports JAX with the first use, so that a command can first settle what must be settled before it (host_memory)."""
+    """Imports JAX with the first use, so that a command can first settle what must be settled before it (core.memory)."""
     if name in __all__:
         from jdistill.encoder import loading
 

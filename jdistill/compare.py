@@ -40,11 +40,11 @@ from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
 from jdistill.report.comparison import write_comparison_page
 
-KIND = "comparison"  # of its folder's seal
+COMPARISON_SEAL = "comparison"  # of its folder's seal
 SHOWN = 16  # dimensions of a covariance matrix that are drawn, as in the paper's figure 4
 
 
-def score(model: Encoder, senteval: Path, texts: list[str]) -> dict[str, Any]:
+def score_model(model: Encoder, senteval: Path, texts: list[str]) -> dict[str, Any]:
     """One model: its size, "sts" (evals.sts), "geometry" (evals.geometry) and "covariance" of its first dimensions."""
     geometry = evaluate_geometry(model, senteval, texts)
     return {
@@ -58,38 +58,38 @@ def score(model: Encoder, senteval: Path, texts: list[str]) -> dict[str, Any]:
     }
 
 
-def compare(models: dict[str, str], senteval: Path, text: str, out: Path) -> dict[str, dict[str, Any]]:
-    """name -> figures of score(), those of OUT/compare.json where model and texts are the same; then writes the page."""
+def compare_models(models: dict[str, str], senteval: Path, text: str, out: Path) -> dict[str, dict[str, Any]]:
+    """name -> figures of score_model(), those of OUT/compare.json where model and texts are the same; then writes the page."""
     path = out / "compare.json"
     texts = read_texts(text, key="texts").texts
     of_texts = digest(texts)  # a file of the same name may have other texts by now
-    known = read_kept(path, of_texts)
-    found: dict[str, dict[str, Any]] = {}
+    earlier = read_kept(path, of_texts)
+    figures: dict[str, dict[str, Any]] = {}
     for name, source in models.items():
         model = loading.load(source, key="models")
-        if known.get(name, {}).get("fingerprint") == model.fingerprint():
-            found[name] = known[name]
+        if earlier.get(name, {}).get("fingerprint") == model.fingerprint():
+            figures[name] = earlier[name]
             continue
         log.info("%s: %s", name, source)
-        found[name] = score(model, senteval, texts)
-        write_kept(path, {"texts": text, "digest": of_texts, "models": known | found})
-    write_kept(path, {"texts": text, "digest": of_texts, "models": found})
-    write_comparison_page(found, out)
-    return found
+        figures[name] = score_model(model, senteval, texts)
+        write_kept(path, {"texts": text, "digest": of_texts, "models": earlier | figures})
+    write_kept(path, {"texts": text, "digest": of_texts, "models": figures})
+    write_comparison_page(figures, out)
+    return figures
 
 
-def write_kept(path: Path, found: dict[str, Any]) -> None:
+def write_kept(path: Path, content: dict[str, Any]) -> None:
     """The figures, which the folder's seal vouches for."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, found)
-    seal(path.parent, KIND, [path.name])
+    write_json(path, content)
+    seal(path.parent, COMPARISON_SEAL, [path.name])
 
 
 def read_kept(path: Path, of_texts: str) -> dict[str, Any]:
     """name -> figures of an earlier comparison on the same texts; none where there is none, or its file is damaged, which is said."""
     if not path.is_file():
         return {}
-    if read_seal(path.parent, KIND) is None or damage(path.parent, KIND):
+    if read_seal(path.parent, COMPARISON_SEAL) is None or damage(path.parent, COMPARISON_SEAL):
         log.warning("%s is not as it was written; all models are scored again", path)
         return {}
     kept = json.loads(path.read_text())
@@ -98,6 +98,7 @@ def read_kept(path: Path, of_texts: str) -> dict[str, Any]:
 
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
+    """The command `python -m jdistill.compare`; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m jdistill.compare", description=__doc__)
     parser.add_argument("--models", nargs="+", required=True, metavar="NAME=SOURCE", help="in the order of the table")
     parser.add_argument("--senteval", type=Path, required=True, help="a SentEval folder")
@@ -108,15 +109,15 @@ def main(argv: list[str] | None = None) -> int:
     keep_compiled_programs()
     setup_logging()
     models: dict[str, str] = {}
-    for given in flags.models:
-        name, equals, source = given.partition("=")
+    for argument in flags.models:
+        name, equals, source = argument.partition("=")
         if not (name and equals and source) or name in models:
-            raise UserError(f"--models {given}: each is NAME=SOURCE, with a name of its own")
+            raise UserError(f"--models {argument}: each is NAME=SOURCE, with a name of its own")
         models[name] = source
-    own_folder(flags.out, KIND, "--out", flags.overwrite)
+    own_folder(flags.out, COMPARISON_SEAL, "--out", flags.overwrite)
     with naming(flags.out), only_one(flags.out / f"{TEMPORARY}lock", flags.out, "a comparison"):
         clear_left_over(flags.out)
-        compare(models, flags.senteval, flags.texts, flags.out)
+        compare_models(models, flags.senteval, flags.texts, flags.out)
     log.info("written to %s", flags.out / "compare.html")
     return 0
 

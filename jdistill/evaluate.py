@@ -24,14 +24,15 @@ from jdistill.core.folders import check_out_file, write_out
 from jdistill.core.progress import log, setup_logging
 from jdistill.data.sets.tasks import Task, read_task
 from jdistill.encoder import loading, torch_backend
-from jdistill.encoder.encoder import Encoder, TextEncoder
+from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.pair_scorer import load_pair_scorer
+from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.collapse import check_vectors
 from jdistill.evals.labelled_source import LabelledSource, read_labelled
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.evals.sets import SETS
 from jdistill.evals.sts import evaluate_sts
-from jdistill.evals.suite import evaluate, table
+from jdistill.evals.suite import evaluate, results_table
 from jdistill.evals.transfer import evaluate_transfer
 from jdistill.export.onnx import runtime
 from jdistill.export.probe_texts import PROBE_TEXTS
@@ -43,18 +44,19 @@ MADE_BY = "jdistill.evaluate"
 
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
+    """The command `python -m jdistill.evaluate`; returns its exit status."""
     args = make_parser().parse_args(argv)
     keep_compiled_programs()
     setup_logging()
     if args.out:
         check_out_file(Path(args.out), "--out", args.overwrite, MADE_BY)
     sets = read_sets(args)
-    results = score(args, sets)
+    results = evaluate_model(args, sets)
     if args.out:
         out = Path(args.out)
         write_out(out, {"made_by": MADE_BY} | results)
         log.info("written to %s", out)
-    print(table(results))
+    print(results_table(results))
     return 0
 
 
@@ -177,13 +179,13 @@ def make_loader(args: argparse.Namespace) -> Callable[[str], TextEncoder]:
     """Source -> encoder, by the backend that the flags name."""
     backends: dict[str, Callable[[str], TextEncoder]] = {
         "flax": loading.load,
-        "torch": partial(torch_backend.load, trust_remote_code=args.trust_remote_code),
-        "onnx": partial(runtime.load, file=args.onnx_file),
+        "torch": partial(torch_backend.load_torch_encoder, trust_remote_code=args.trust_remote_code),
+        "onnx": partial(runtime.load_onnx_encoder, file=args.onnx_file),
     }
     return backends[args.backend]
 
 
-def score(args: argparse.Namespace, sets: EvaluationSets) -> dict[str, Any]:
+def evaluate_model(args: argparse.Namespace, sets: EvaluationSets) -> dict[str, Any]:
     """The figures of a model on every set, by the set's name; "model" says what was scored."""
     load = make_loader(args)
     scorer = load_pair_scorer(args.model) if args.backend == "flax" else None

@@ -15,10 +15,10 @@ import shlex
 import sys
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 from ml_collections import ConfigDict
 
-from jdistill.config.flags import CONFIG, WORKDIR, parse
+from jdistill.config.flags import CONFIG, WORKDIR, run_command
 from jdistill.config.keys import check_config
 from jdistill.core import sharding
 from jdistill.core.compile_cache import keep_compiled_programs
@@ -26,7 +26,6 @@ from jdistill.core.errors import (
     UserError,
     exits_cleanly,
     keep_crashes_in,
-    leave,
 )
 from jdistill.core.files import naming
 from jdistill.core.progress import log, setup_logging
@@ -74,7 +73,7 @@ def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:
         log.info(
             "%s is finished, but %s; made again", workdir, "; ".join(what for part in lacks.values() for what in part)
         )
-    log.info("devices: %s", sharding.describe())
+    log.info("devices: %s", sharding.describe_devices())
     clear_temporary(workdir)
     ready = prepare(cfg)
     trained = train_stages(ready, workdir)
@@ -82,7 +81,7 @@ def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:
     trained.feed.ask_for_results(cfg)
     if sharding.is_first_process():
         finish(ready, trained, workdir, command_line())
-    sharding.wait_for_all("results")
+    sharding.barrier("results")
 
 
 def command_line() -> str:
@@ -91,7 +90,8 @@ def command_line() -> str:
 
 
 @exits_cleanly
-def command(_: list[str]) -> int:
+def train_command(_: list[str]) -> int:
+    """The command `python -m jdistill.main`, by its flags; returns its exit status."""
     keep_compiled_programs()
     setup_logging()
     if not WORKDIR.value and not DRY_RUN.value:
@@ -109,12 +109,5 @@ def command(_: list[str]) -> int:
     return 0
 
 
-def cli() -> None:
-    try:
-        app.run(command, flags_parser=parse)
-    except SystemExit as end:
-        leave(end.code)
-
-
 if __name__ == "__main__":
-    cli()
+    run_command(train_command)

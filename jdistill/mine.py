@@ -28,6 +28,7 @@ from jdistill.retrieval.mining import Rules, mine
 
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
+    """The command `python -m jdistill.mine`; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m jdistill.mine", description=__doc__)
     parser.add_argument(
         "--pairs", required=True, help="rows with query (or anchor) and positive: .jsonl .csv .tsv .parquet"

@@ -34,7 +34,7 @@ def answer(workdir: Path, query: str, k: int) -> list[tuple[float, str]]:
                 f"{workdir / part} is missing; it is written at the end of a run: "
                 f"python -m jdistill.main --config FILE --workdir {workdir}{key}"
             )
-    saved = index.load(workdir / "index")
+    saved = index.load_index(workdir / "index")
     scorer = load_pair_scorer(str(workdir / "export"), key="workdir")
     model = scorer.encoder
     if model.fingerprint() != saved.fingerprint:
@@ -56,6 +56,7 @@ def answer(workdir: Path, query: str, k: int) -> list[tuple[float, str]]:
 
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
+    """The command `python -m jdistill.search`; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m jdistill.search", description="Answers a question over a run's index."
     )

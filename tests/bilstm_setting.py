@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+from conftest import sentences
 from simtde_setting import random_tokens, small_teacher, start
 
 from configs import bilstm_sra, bilstm_sra_task
@@ -37,3 +39,17 @@ def setting(name: str, rows: int = 8, dropout: float = 0.0, **_: object) -> tupl
     label, logits = rng.integers(-1, 3, rows).astype(np.int32), rng.normal(size=(rows, 3)).astype(np.float32)
     both = {"ids": ids.reshape(rows, 2, 20), "mask": mask.reshape(rows, 2, 20)}
     return method, both | {"label": label, "logits": logits}
+
+
+def flavour(folder: Path, pairs: bool) -> None:
+    """A task that a word decides: lemon or not, or whether both texts of a pair have it."""
+    folder.mkdir()
+    texts = sentences(400, seed=3)
+    for split, rows in (("train", texts[:240]), ("dev", texts[240:320]), ("test", texts[320:])):
+        lines = ["sentence1\tsentence2\tlabel" if pairs else "sentence\tlabel"]
+        for i, text in enumerate(rows):
+            first = f"{text} lemon" if i % 2 else text.replace("lemon", "copper")
+            other = f"a {'lemon' if i % 4 < 2 else 'copper'} {i}"
+            label = int(("lemon" in first) == ("lemon" in other)) if pairs else int("lemon" in first)
+            lines.append(f"{first}\t{other}\t{label}" if pairs else f"{first}\t{label}")
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")

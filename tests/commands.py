@@ -43,6 +43,22 @@ def run(arguments: list[str], **more: str) -> subprocess.CompletedProcess:
     return subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=HANG, env=env)
 
 
+def in_a_process_without_jdistill(code: str, folder: Path) -> str:
+    """Runs `code` where importing jdistill fails."""
+    guard = (
+        "import sys\n"
+        "class No:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] == 'jdistill': raise ImportError(name)\n"
+        "sys.meta_path.insert(0, No())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", guard + code, str(folder)], capture_output=True, text=True, timeout=HANG, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
 def free_port() -> int:
     """A port of this machine that nobody listens at, below those that the system gives out by itself: one of these could be
     another's before the process that is told it opens it."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
-from conftest import random_params, tiny_decoder_config
+from conftest import random_params, sentences, tiny_decoder_config
 from simtde_setting import random_tokens, start
 
 from configs import d2llm as config_file
@@ -16,6 +19,8 @@ from jdistill.methods import METHODS
 from jdistill.train.method import Method
 
 COUNTS = (2, 3, 2)  # positives, hard and easy negatives
+SUMS = (64, 2 * 4)  # feed-forward width and layers of the decoder of make_decoder, both sides in float32
+LOGIT = 4.5  # a large one of it: four times 0.2 sqrt(32), of weights of 0.2 and 32 normalised numbers
 
 
 def config(variant: str = "", **changes: object):
@@ -51,3 +56,15 @@ def setting(
         "r": np.asarray(cosines(rng.normal(0, 1, (rows, J, 5)))),
         "symmetric": np.zeros(rows, bool),
     }
+
+
+def write_pairs(path: Path, queries: int, split: bool) -> None:
+    """Pairs that word overlap tells apart: a query's right passage holds it, its wrong one does not."""
+    texts, rows = sentences(3 * queries, seed=4), []
+    for i in range(queries):
+        query, wrong = texts[i], texts[queries + i]
+        name = {"split": "dev" if i % 4 else "test"} if split else {}
+        first, second = ("sentence1", "sentence2") if split else ("question", "sentence")
+        rows.append(name | {first: query, second: f"{query} indeed", "label": "entailment"})
+        rows.append(name | {first: query, second: wrong, "label": "neutral"})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -78,30 +78,23 @@ def test_the_page_has_all_of_them() -> None:
     assert {registry for registry, _, _ in LINE.findall(page)} == {"SCHEMES", "SETS", "TARGETS", "METHODS"}
 
 
-def test_a_text_source(place: Path) -> None:
-    code = """
-from jdistill.core.errors import UserError
-from jdistill.data.text.sources import read_texts
-print(len(read_texts("sqlite:notes.db", "note").texts))
-for source, column in (("sqlite:notes.db", "text"), ("sqlite:teacher/config.json", "note"), ("sqlight:notes.db", "note")):
-    try: read_texts(source, column)
-    except UserError as error: print(error)
-"""
-    said = run(place, code)
-    assert said.startswith(f"{len(set(sentences(80)))}\n") and "there are id, note" in said
-    assert "sqlite:teacher/config.json cannot be read" in said
-    assert "no text source sqlight:; there are sqlite, python-docs and pkg:" in said
-
-
-def test_a_feed_and_a_method_and_then_an_evaluation_set_and_a_form_of_the_export(place: Path) -> None:
-    """One run on all of them: text of the source, the feed's pairs, the method; its student scored and exported."""
+@pytest.fixture(scope="module")
+def said(place: Path) -> dict[str, str]:
+    """What one process says of each test: an import of JAX and torch takes longer than what it does then."""
     code = """
 import sys
 from pathlib import Path
 from configs import regression
 from jdistill import evaluate, main
+from jdistill.core.errors import UserError
+from jdistill.data.text.sources import read_texts
 from jdistill.export import command
 from jdistill.run.stages import stages_of
+print(len(read_texts("sqlite:notes.db", "note").texts))
+for source, column in (("sqlite:notes.db", "text"), ("sqlite:teacher/config.json", "note"), ("sqlight:notes.db", "note")):
+    try: read_texts(source, column)
+    except UserError as error: print(error)
+print("of the run")
 cfg = regression.get_config()
 cfg.update_from_flattened_dict({
     "teacher": "teacher", "text": "sqlite:notes.db", "text_column": "note", "scored": "scored.csv", "cache_dir": "cache", "max_steps": 12,
@@ -115,13 +108,28 @@ try: stages_of(cfg)
 except Exception as error: print(error)
 assert command.main(["--workdir", "run", "--out", "out2", "--target", "onnx-third"]) == 2
 """
-    said = run(place, code)
-    assert "training regress: 12 steps of 8 pairs" in said or (place / "run/regress/metrics.jsonl").exists()
+    of_source, of_run = run(place, code).split("of the run\n")
+    return {"source": of_source, "run": of_run}
+
+
+def test_a_text_source(said: dict[str, str]) -> None:
+    found = said["source"]
+    assert found.startswith(f"{len(set(sentences(80)))}\n") and "there are id, note" in found
+    assert "sqlite:teacher/config.json cannot be read" in found
+    assert "no text source sqlight:; there are sqlite, python-docs and pkg:" in found
+
+
+def test_a_feed_and_a_method_and_then_an_evaluation_set_and_a_form_of_the_export(
+    place: Path, said: dict[str, str]
+) -> None:
+    """One run on all of them: text of the source, the feed's pairs, the method; its student scored and exported."""
+    found = said["run"]
+    assert "training regress: 12 steps of 8 pairs" in found or (place / "run/regress/metrics.jsonl").exists()
     half, plain = place / "out/onnx/model_half.onnx", place / "out/model.safetensors"
     assert half.stat().st_size < 0.6 * plain.stat().st_size
-    assert re.search(r"Twins\n  found +1\.0000", said), said[-2000:]
-    assert "'regresion' is not one of regression, " in said
-    assert "onnx-third: there is no such form of an export; there are onnx-half, " in said
+    assert re.search(r"Twins\n  found +1\.0000", found), found[-2000:]
+    assert "'regresion' is not one of regression, " in found
+    assert "onnx-third: there is no such form of an export; there are onnx-half, " in found
 
 
 def test_an_architecture_is_its_file_and_its_line(place: Path, tmp_path: Path) -> None:

@@ -58,6 +58,14 @@ def test_every_module_is_in_a_room() -> None:
     assert {room_of(module) for module in MODULES} == {"", *ROOMS, *COMMANDS}
 
 
+def test_tests_stand_in_rooms_of_the_same_names() -> None:
+    """At their top those of the commands and of the whole project alone, and what several use."""
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")} - {Path()}
+    assert folders == set(map(Path, ROOMS))
+    names = [path.name for path in (ROOT / "tests").rglob("*.py")]
+    assert len(names) == len(set(names))  # which pytest imports by their names alone
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_imports_point_downwards(room: str) -> None:
     above = {"", *ROOMS[: ROOMS.index(room) + 1]}

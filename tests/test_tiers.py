@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import conftest
 import pytest
+import skips
 from commands import HANG, ROOT
 
 TESTS = ROOT / "tests"
@@ -24,12 +26,13 @@ def test_what_is_fast_is_there_and_starts_no_process() -> None:
 @pytest.mark.parametrize("reason, passes", [("the shared corpus is not here", True), ("I did not feel like it", False)])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_skip_that_nobody_listed_fails(tmp_path: Path, reason: str, passes: bool, workers: int) -> None:
-    for name in ("conftest.py", "skips.txt"):
-        (tmp_path / name).write_text((TESTS / name).read_text())
+    """Shown of a small suite, whose conftest has the suite's own hook."""
+    assert conftest.pytest_sessionfinish is skips.pytest_sessionfinish
+    (tmp_path / "conftest.py").write_text("from skips import pytest_sessionfinish\n")
     (tmp_path / "test_it.py").write_text(
         f"import pytest\ndef test_it(): pytest.skip({reason!r})\ndef test_that(): pass\n"
     )
-    env = os.environ | {"JDISTILL_ONLY_LISTED_SKIPS": "1", "PYTHONPATH": str(ROOT)}
+    env = os.environ | {"JDISTILL_ONLY_LISTED_SKIPS": "1", "PYTHONPATH": str(TESTS)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(workers), str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=HANG)
     assert (done.returncode == 0) == passes, done.stdout[-2000:]

@@ -231,7 +231,9 @@ def _command(module: str) -> int:
         if module in ("main", "sweep"):
             from absl import app
 
-            app.run(main.command, flags_parser=main.parse)
+            from jdistill.config.flags import parse
+
+            app.run(main.train_command if module == "main" else main.sweep_command, flags_parser=parse)
         else:
             return main.main(sys.argv[1:])
     except SystemExit as leaving:

@@ -86,7 +86,9 @@ def run_case(place: Workplace, case_id: str) -> Case:
         and not end.faults()
         and re.search(r"checkpoint \S+ cannot be read .*taking that|answers (in \S+ )?are .*asked again", end.log)
     ):
-        case.outcome = "said"  # the next best checkpoint was taken, or a text asked again beside others: the log says why
+        case.outcome = (
+            "said"  # the next best checkpoint was taken, or a text asked again beside others: the log says why
+        )
     return case
 
 

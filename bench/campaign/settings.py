@@ -116,10 +116,9 @@ def write_inputs(folder: Path) -> Callable[[], object]:
 
     def write() -> None:
         import numpy as np
-        from conftest import make_decoder, make_encoder, save_encoder, sentences, write_senseless_pairs
-        from test_d2llm import write_pairs
-        from test_sts import write_stsb
-        from test_tasks import flavour
+        from bilstm_setting import flavour
+        from conftest import make_decoder, make_encoder, save_encoder, sentences, write_senseless_pairs, write_stsb
+        from d2llm_setting import write_pairs
 
         from jdistill.encoder.classifier import Classifier, save_head
         from jdistill.export.folder import export

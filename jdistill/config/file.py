@@ -28,7 +28,7 @@ class ConfigFile(flags.ArgumentParser):
 
     def parse(self, path: str) -> ConfigDict:
         """The locked config of FILE or FILE:VARIANT, if it has all keys that the command line sets."""
-        config = read_config(path)
+        config = read_config_file(path)
         config.lock()
         # sys.argv, as ml_collections' own flag, which then sets the keys.
         check_keys(config, flags.FLAGS.read_flags_from_files(sys.argv, force_gnu=False))
@@ -38,7 +38,7 @@ class ConfigFile(flags.ArgumentParser):
         return "config file"
 
 
-def read_config(source: str) -> ConfigDict:
+def read_config_file(source: str) -> ConfigDict:
     """The config of FILE or FILE:VARIANT.
 
     Raises UserError for a file that is not there, is no Python, fails, or gives no ConfigDict, and for an unknown variant.
@@ -95,34 +95,36 @@ def _not_there(path: Path) -> str:
 
 def _others(path: Path) -> str:
     """The configs in the folder configs, those of a like name if there are any."""
-    names = [str(one) for one in sorted(Path("configs").glob("*.py")) if one.stem not in ("base", "__init__")]
-    near = [one for one in names if difflib.get_close_matches(Path(one).stem, [path.stem], cutoff=0.5)]
-    return f"; there are {', '.join(near or names)}" if names else ""
+    configs = [config for config in sorted(Path("configs").glob("*.py")) if config.stem not in ("base", "__init__")]
+    near = [config for config in configs if difflib.get_close_matches(config.stem, [path.stem], cutoff=0.5)]
+    return f"; there are {', '.join(map(str, near or configs))}" if configs else ""
 
 
 def check_keys(config: ConfigDict, argv: list[str]) -> None:
     """Raises UserError for a key that the command line sets and the config has not, and for a block of keys set as a whole."""
     keys = list(flat(config.to_dict()))
     for argument in argv:
-        found = re.match(r"--?(?:no)?config\.([^=]+)(=?)(.*)", argument, re.DOTALL)
-        if found is None or (key := found[1]) in keys:
+        match = re.match(r"--?(?:no)?config\.([^=]+)(=?)(.*)", argument, re.DOTALL)
+        if match is None or (key := match[1]) in keys:
             continue
-        within = [one for one in keys if one.startswith(f"{key}.")]
-        if within and not found[3].startswith("{"):
+        within = [name for name in keys if name.startswith(f"{key}.")]
+        if within and not match[3].startswith("{"):
             raise UserError(
-                f"--config.{key} is a block of keys; set one of them: {', '.join(f'--config.{one}' for one in within)}"
+                f"--config.{key} is a block of keys; set one of them: {', '.join(f'--config.{name}' for name in within)}"
             )
         if not within:
             near = near_keys(key, keys)
-            hint = f"near it: {', '.join(f'--config.{one}' for one in near)}" if near else "its file lists those it has"
+            hint = (
+                f"near it: {', '.join(f'--config.{name}' for name in near)}" if near else "its file lists those it has"
+            )
             raise UserError(f"--config.{key}: this config has no such key; {hint}")
 
 
 def near_keys(key: str, keys: list[str]) -> list[str]:
     """At most three of the keys that one may have meant: alike as a whole, or by the last of their names."""
     of_last: dict[str, list[str]] = {}
-    for one in sorted(keys, key=lambda key: key.count(".")):
-        of_last.setdefault(one.rpartition(".")[2], []).append(one)
+    for dotted in sorted(keys, key=lambda key: key.count(".")):
+        of_last.setdefault(dotted.rpartition(".")[2], []).append(dotted)
     last = difflib.get_close_matches(key.rpartition(".")[2], of_last, n=3)
     whole_keys = difflib.get_close_matches(key, keys, n=3)
-    return list(dict.fromkeys([*(one for name in last for one in of_last[name]), *whole_keys]))[:3]
+    return list(dict.fromkeys([*(dotted for name in last for dotted in of_last[name]), *whole_keys]))[:3]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 
-from absl import flags
+from absl import app, flags
 from ml_collections import config_flags
 
 from jdistill.config.file import EXAMPLE, ConfigFile
 from jdistill.config.keys import rule_of
-from jdistill.core.errors import UserError
+from jdistill.core.errors import UserError, leave
 
 
 def define_config(values: flags.FlagValues = flags.FLAGS) -> flags.FlagHolder:
@@ -28,6 +29,18 @@ CONFIG = define_config()
 WORKDIR = flags.DEFINE_string(
     "workdir", None, "the run's folder: config, checkpoints, metrics, export, results, report"
 )
+
+
+def run_command(command: Callable[[list[str]], int]) -> None:
+    """Parses the flags, runs a command and ends the process with its exit status.
+
+    Args:
+      command: the arguments that are no flags -> exit status.
+    """
+    try:
+        app.run(command, flags_parser=parse)
+    except SystemExit as end:
+        leave(end.code)
 
 
 def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> list[str]:

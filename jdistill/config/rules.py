@@ -7,8 +7,9 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from jdistill.core.json_files import INT32_LARGEST
+
 FLOAT32_LARGEST, FLOAT32_SMALLEST = 3.4028234e38, 1.1754944e-38  # what lies beyond is infinite or 0 in a step
-INT32_LARGEST = 2**31 - 1  # steps are counted so
 
 
 @dataclass(frozen=True)
@@ -34,40 +35,44 @@ def _in_float32(value: float) -> str:
     return ", and is infinite in float32" if FLOAT32_LARGEST < abs(value) < float("inf") else ""
 
 
-def _number(words: str, fits: Callable[[float], bool]) -> Rule:
+def _number(must: str, fits: Callable[[float], bool]) -> Rule:
     """Of float keys; whole numbers will do. NaN, infinity and what float32 cannot hold are refused."""
 
     def held(value: float) -> bool:
         return value == 0 or FLOAT32_SMALLEST <= abs(value) <= FLOAT32_LARGEST
 
-    return Rule(words, (float, int), lambda value: held(value) and fits(value))
+    return Rule(must, (float, int), lambda value: held(value) and fits(value))
 
 
 def at_least(low: float) -> Rule:
+    """A number, `low` or more."""
     return _number(f"a number, {low:g} or more", lambda value: value >= low)
 
 
 def above(low: float) -> Rule:
+    """A number above `low`."""
     return _number(f"a number above {low:g}", lambda value: value > low)
 
 
 def between(low: float, high: float) -> Rule:
-    """Both ends are allowed."""
+    """A number from `low` to `high`, both ends allowed."""
     return _number(f"a number from {low:g} to {high:g}", lambda value: low <= value <= high)
 
 
 def below(low: float, high: float) -> Rule:
-    """The lower end is allowed."""
+    """A number from `low`, which is allowed, to below `high`."""
     return _number(f"a number from {low:g} to below {high:g}", lambda value: low <= value < high)
 
 
 def share() -> Rule:
+    """A number above 0, up to 1."""
     return _number("a number above 0, up to 1", lambda value: 0 < value <= 1)
 
 
-def whole(low: int, high: int = INT32_LARGEST) -> Rule:
-    words = f", {low} or more" if high == INT32_LARGEST else f" from {low} to {high}"
-    return Rule(f"a whole number{words}", (int,), lambda value: low <= value <= high)
+def whole_number(low: int, high: int = INT32_LARGEST) -> Rule:
+    """A whole number from `low` to `high`."""
+    bounds = f", {low} or more" if high == INT32_LARGEST else f" from {low} to {high}"
+    return Rule(f"a whole number{bounds}", (int,), lambda value: low <= value <= high)
 
 
 def zero_or_whole(low: int) -> Rule:
@@ -83,6 +88,7 @@ def size_or_own() -> Rule:
 
 
 def flag() -> Rule:
+    """True or False."""
     return Rule("True or False", (bool,), lambda value: True)
 
 
@@ -92,6 +98,7 @@ def text() -> Rule:
 
 
 def named() -> Rule:
+    """A text that is not blank."""
     return Rule("a name, not empty", (str,), lambda value: bool(value.strip()) and "\0" not in value)
 
 
@@ -108,13 +115,14 @@ def pattern() -> Rule:
     return Rule("a regular expression that Python reads, not empty", (str,), compiles)
 
 
-def template(*places: str) -> Rule:
+def template(*placeholders: str) -> Rule:
     """A text with each of the places once."""
-    words = f"text that holds {' and '.join(places)} once each"
-    return Rule(words, (str,), lambda value: all(value.count(place) == 1 for place in places))
+    must = f"text that holds {' and '.join(placeholders)} once each"
+    return Rule(must, (str,), lambda value: all(value.count(placeholder) == 1 for placeholder in placeholders))
 
 
 def one_of(names: Iterable[str], or_empty: bool = False) -> Rule:
+    """One of these names; or_empty: or ""."""
     allowed: Container[str] = names if isinstance(names, dict) else tuple(names)
-    words = f"one of {', '.join(names)}{', or empty' if or_empty else ''}"
-    return Rule(words, (str,), lambda value: value in allowed or (or_empty and not value))
+    must = f"one of {', '.join(names)}{', or empty' if or_empty else ''}"
+    return Rule(must, (str,), lambda value: value in allowed or (or_empty and not value))

@@ -8,20 +8,25 @@ from collections.abc import Sequence
 import numpy as np
 
 # A part: a text, bytes, an array (its type and shape count too), or a list of texts.
-Part = str | bytes | np.ndarray | Sequence[str]
+DigestPart = str | bytes | np.ndarray | Sequence[str]
 
 
-def digest(*parts: Part) -> str:
-    """A hash of these parts in their order, 32 hexadecimal digits.
+def digest(*parts: DigestPart) -> str:
+    """A hash of these parts in their order.
 
-    Each part, and each text of a list, is preceded by what it is and its length, so that ["a\\nb"] and ["a", "b"], or ("ab", "c") and ("a", "bc"),
-    differ.
+    Each part, and each text of a list, is preceded by what it is and its length, so that ["a\\nb"] and ["a", "b"], or ("ab", "c") and
+    ("a", "bc"), differ.
+
+    Args:
+      parts: texts, bytes, arrays (type and shape count too) and lists of texts.
+
+    Returns: 32 hexadecimal digits.
     """
-    found = hashlib.blake2b(digest_size=16)
+    hashed = hashlib.blake2b(digest_size=16)
 
     def add(kind: bytes, content: bytes | memoryview) -> None:
-        found.update(kind + len(content).to_bytes(8, "little"))
-        found.update(content)
+        hashed.update(kind + len(content).to_bytes(8, "little"))
+        hashed.update(content)
 
     for part in parts:
         if isinstance(part, str):
@@ -35,4 +40,4 @@ def digest(*parts: Part) -> str:
             add(b"l", len(part).to_bytes(8, "little"))
             for text in part:
                 add(b"s", text.encode())
-    return found.hexdigest()
+    return hashed.hexdigest()

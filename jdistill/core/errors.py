@@ -115,18 +115,18 @@ def _of_file_system(error: BaseException | None) -> str | None:
 def number_of(error: BaseException) -> int:
     """The operating system's number in what a library of another language says ("No space left on device (os error 28)"); -1 for none."""
     text = str(error)
-    if found := re.search(r"\(os error (\d+)\)", text):
-        return int(found.group(1))
+    if match := re.search(r"\(os error (\d+)\)", text):
+        return int(match.group(1))
     return next((number for number in FILE_SYSTEM if os.strerror(number) in text), -1)
 
 
 def _crash(error: Exception) -> str:
     """Keeps the traceback and says where."""
     text = "".join(traceback.format_exception(error))
-    places = [Path(tempfile.gettempdir()) / f"jdistill-crash-{os.getpid()}.txt"]
+    paths = [Path(tempfile.gettempdir()) / f"jdistill-crash-{os.getpid()}.txt"]
     if _crash_folder is not None and _crash_folder.is_dir():
-        places.insert(0, _crash_folder / "crash.txt")
-    for path in places:
+        paths.insert(0, _crash_folder / "crash.txt")
+    for path in paths:
         try:
             path.write_text(f"{' '.join(sys.argv)}\n\n{text}")
         except OSError:

@@ -18,7 +18,7 @@ from jdistill.core.errors import number_of
 CHECKSUM = "checksum"  # of the rest of a seal
 SEAL = "jdistill.json"  # in a folder that we made: its kind, and a digest of each file
 TEMPORARY = ".jdistill-"  # begins the name of whatever is being written or taken away
-BLOCK = 1 << 22
+HASHED_BYTES = 1 << 22
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -67,13 +67,13 @@ def look_into(path: Path) -> Any:
         return None
 
 
-def digest_of(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """A hash of a file's bytes."""
-    found = hashlib.blake2b(digest_size=16)
+    hashed = hashlib.blake2b(digest_size=16)
     with open(path, "rb") as file:
-        while block := file.read(BLOCK):
-            found.update(block)
-    return found.hexdigest()
+        while block := file.read(HASHED_BYTES):
+            hashed.update(block)
+    return hashed.hexdigest()
 
 
 def seal(folder: Path, kind: str, files: Iterable[str] | None = None, **about: Any) -> None:
@@ -82,11 +82,11 @@ def seal(folder: Path, kind: str, files: Iterable[str] | None = None, **about: A
     files: paths in the folder that it vouches for; None: all there are.
     """
     names = sorted(files_in(folder) if files is None else files)
-    write_seal(folder, kind, {name: digest_of(folder / name) for name in names}, **about)
+    write_seal(folder, kind, {name: file_digest(folder / name) for name in names}, **about)
 
 
 def write_seal(folder: Path, kind: str, digests: Mapping[str, str], **about: Any) -> None:
-    """Writes a seal of these files, name -> digest_of, with a checksum of itself."""
+    """Writes a seal of these files, name -> file_digest, with a checksum of itself."""
     content = {"made_by": "jdistill", "kind": kind, **about, "files": dict(digests)}
     write_json(folder / SEAL, {**content, CHECKSUM: _checksum(content)})
 
@@ -96,32 +96,32 @@ def adding_to(folder: Path, kind: str) -> Iterator[None]:
     """Whatever is written into a sealed folder meanwhile is sealed too; of one that is not sealed nothing is."""
     before = files_in(folder)
     yield
-    found = read_seal(folder, kind)
-    if found is not None:
-        ours = found["files"].keys() | (files_in(folder) - before)
-        about = {name: value for name, value in found.items() if name not in ("made_by", "kind", "files")}
+    content = read_seal(folder, kind)
+    if content is not None:
+        ours = content["files"].keys() | (files_in(folder) - before)
+        about = {name: value for name, value in content.items() if name not in ("made_by", "kind", "files")}
         seal(folder, kind, [name for name in ours if (folder / name).is_file()], **about)
 
 
 def read_seal(folder: Path, kind: str) -> dict[str, Any] | None:
     """The seal of a folder that we made as a `kind`; None where it has none, another's or a broken one."""
-    found = look_into(folder / SEAL)
-    if not isinstance(found, dict) or found.get("made_by") != "jdistill" or found.get("kind") != kind:
+    content = look_into(folder / SEAL)
+    if not isinstance(content, dict) or content.get("made_by") != "jdistill" or content.get("kind") != kind:
         return None
-    return found if found.pop(CHECKSUM, None) == _checksum(found) else None
+    return content if content.pop(CHECKSUM, None) == _checksum(content) else None
 
 
 def damage(folder: Path, kind: str) -> list[str]:
     """What is wrong with a sealed folder, a phrase a file ("x.json is missing", "y.json has changed"); empty where it is whole."""
-    found = read_seal(folder, kind)
-    if found is None:
+    content = read_seal(folder, kind)
+    if content is None:
         return [f"{SEAL} is missing or damaged"] if folder.is_dir() else [f"{folder.name} is missing"]
     wrong = []
-    for name, digest in found["files"].items():
+    for name, digest in content["files"].items():
         path = folder / name
         if not path.is_file():
             wrong.append(f"{name} is missing")
-        elif digest_of(path) != digest:
+        elif file_digest(path) != digest:
             wrong.append(f"{name} has changed")
     return wrong
 
@@ -131,9 +131,9 @@ def foreign(folder: Path, kind: str, legacy: Iterable[str] = ()) -> list[str]:
 
     legacy: patterns of the names that we give; a folder that is not sealed, or no longer, is told by them.
     """
-    there, found = files_in(folder), read_seal(folder, kind)
-    if found is not None:
-        return sorted(there - found["files"].keys())
+    there, content = files_in(folder), read_seal(folder, kind)
+    if content is not None:
+        return sorted(there - content["files"].keys())
     return sorted(name for name in there if not any(fnmatch(name, pattern) for pattern in legacy))
 
 
@@ -162,10 +162,10 @@ def clear_left_over(folder: Path) -> None:
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """A nested dict as one of dotted keys."""
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for key, value in tree.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return found
+        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return leaves
 
 
 def _checksum(content: dict[str, Any]) -> str:

@@ -116,8 +116,8 @@ def own_folder(out: Path, kind: str, key: str, overwrite: bool) -> None:
 
 
 def _made_by(path: Path) -> str:
-    found = files.look_into(path)
-    return str(found.get("made_by", "")) if isinstance(found, dict) else ""
+    content = files.look_into(path)
+    return str(content.get("made_by", "")) if isinstance(content, dict) else ""
 
 
 @contextmanager

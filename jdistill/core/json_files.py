@@ -11,7 +11,7 @@ from typing import Any
 
 from jdistill.core.errors import UserError
 
-MOST = 2**31 - 1  # what an int32 holds: of sizes and counts that nothing else bounds
+INT32_LARGEST = 2**31 - 1  # bounds steps, and sizes and counts that nothing else bounds
 REQUIRED: Any = object()
 _NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or false", int: "a number", float: "a number"}
 
@@ -84,7 +84,7 @@ class Settings:
             raise self.fault(key, "is null" if key in self.values else "is missing")
         return default
 
-    def integer(self, key: str, low: int, high: int = MOST, default: Any = REQUIRED) -> int:
+    def integer(self, key: str, low: int, high: int = INT32_LARGEST, default: Any = REQUIRED) -> int:
         """A whole number from low to high; the default is not checked."""
         value = self.raw(key, default)
         if value is default:

@@ -11,8 +11,8 @@ CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\
 def printable(text: str, keep: str = "") -> str:
     """The text with each control character written as its escape, such as \\x1b; those in `keep` stay."""
 
-    def escape(found: re.Match[str]) -> str:
-        character = found.group()
+    def escape(match: re.Match[str]) -> str:
+        character = match.group()
         return character if character in keep else character.encode("unicode_escape").decode()
 
     return CONTROLS.sub(escape, text)

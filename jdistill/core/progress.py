@@ -39,12 +39,12 @@ def _not_orbaxs(record: logging.LogRecord) -> bool:
 
 
 # As Python tells an exception that nobody can catch, but for what TensorStore's threads raise after a save that failed.
-def _tell_unraisable(found: Any) -> None:
-    if not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
-        sys.__unraisablehook__(found)
+def _tell_unraisable(unraisable: Any) -> None:
+    if not (isinstance(unraisable.exc_value, RuntimeError) and str(unraisable.exc_value) == "Event loop is closed"):
+        sys.__unraisablehook__(unraisable)
 
 
-# It stands in the sys module now, whose documentation may be somebody's training text (data.python_docs).
+# It stands in the sys module now, whose documentation may be somebody's training text (data.text.python_docs).
 _tell_unraisable.__doc__ = sys.__unraisablehook__.__doc__
 
 
@@ -67,6 +67,7 @@ class Progress:
             self.bar = tqdm(desc=what, total=total, unit=f" {unit}", initial=initial, dynamic_ncols=True)
 
     def advance(self, n: int, note: str = "") -> None:
+        """Counts n more units; `note` stands beside the bar."""
         self.done += n
         if self.bar is not None:
             if note:
@@ -90,6 +91,7 @@ class Progress:
             )
 
     def close(self) -> None:
+        """Ends the bar."""
         if self.bar is not None:
             self.bar.close()
 

@@ -23,7 +23,12 @@ AXIS = "data"
 def connect(coordinator: str, num_processes: int, process_id: int) -> None:
     """Joins the processes of one run; does nothing for a single process without a coordinator.
 
-    `coordinator` is HOST:PORT of process 0, or "auto" where the launcher's own variables tell (Slurm, Kubernetes, MPI).
+    Args:
+      coordinator: HOST:PORT of process 0, or "auto" where the launcher's own variables tell (Slurm, Kubernetes, MPI); "": none.
+      num_processes: of the run.
+      process_id: of this one, from 0.
+
+    Raises: UserError for a process that is none of them.
     """
     if coordinator == "auto":
         jax.distributed.initialize()
@@ -46,10 +51,12 @@ def local_mesh() -> Mesh:
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
+    """The sharding of arrays that every device of the mesh holds whole."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def by_rows(mesh: Mesh) -> NamedSharding:
+    """The sharding of arrays that are split over the devices by their first axis."""
     return NamedSharding(mesh, PartitionSpec(AXIS))
 
 
@@ -59,9 +66,11 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, np.asarray(x), np.shape(x)), tree)
 
 
-def spread(tree: Any, mesh: Mesh) -> Any:
-    """The same host arrays of every process, each split over the devices by its longest axis that they divide, so that a model which no
-    device can hold whole is gathered where it is used; what does not divide, every device holds whole."""
+def shard_params(tree: Any, mesh: Mesh) -> Any:
+    """A tree of the same host arrays in every process, each split over the devices by its longest axis that they divide.
+
+    So a model which no device can hold whole is gathered where it is used. What does not divide, every device holds whole.
+    """
 
     def place(x: Any) -> jax.Array:
         host = np.asarray(x)
@@ -74,7 +83,7 @@ def spread(tree: Any, mesh: Mesh) -> Any:
 
 
 def shard_rows(tree: Any, mesh: Mesh) -> Any:
-    """Host arrays that hold this process's rows of a global batch, as global arrays split by rows.
+    """Host arrays [n, ...] that hold this process's rows of a global batch, as global arrays split by rows.
 
     Where the rows do not divide by the devices (a small last batch on a local mesh) every device gets all of them.
     """
@@ -96,14 +105,17 @@ def compiler_options() -> dict[str, bool]:
 
 
 def processes_of(mesh: Mesh) -> int:
+    """How many processes the mesh's devices belong to."""
     return len({device.process_index for device in mesh.devices.flat})
 
 
 def process_index() -> int:
+    """The number of this process, from 0."""
     return jax.process_index()
 
 
 def process_count() -> int:
+    """How many processes the run has."""
     return jax.process_count()
 
 
@@ -112,13 +124,15 @@ def is_first_process() -> bool:
     return jax.process_index() == 0
 
 
-def from_first(tree: Any) -> Any:
+def broadcast(tree: Any) -> Any:
     """The first process's host arrays in every process, all of which call it, with trees of the same shapes and as many devices each.
-    What each computed by itself may differ in its last bits."""
+
+    What each computed by itself may differ in its last bits.
+    """
     return multihost_utils.broadcast_one_to_all(tree) if jax.process_count() > 1 else tree
 
 
-def wait_for_all(what: str) -> None:
+def barrier(what: str) -> None:
     """Blocks until every process has come here; `what` names the place in a timeout's message."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(what)
@@ -131,7 +145,7 @@ def any_process(flag: bool) -> bool:
     return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
 
 
-def describe(devices: Iterable[jax.Device] | None = None) -> str:
+def describe_devices(devices: Iterable[jax.Device] | None = None) -> str:
     """The devices in words: "2 x cpu", "8 x NVIDIA H200"."""
     kinds = [device.device_kind for device in (devices or jax.devices())]
     return ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))

@@ -30,7 +30,14 @@ from jdistill.models import classifier_head
 
 @dataclass(frozen=True)
 class Classifier:
-    """head: models.classifier_head's parameters. pairs: whether it takes two texts."""
+    """A classifier of texts or pairs.
+
+    Args:
+      encoder: gives each text a vector.
+      head: models.classifier_head's parameters, float32.
+      labels: their names, C of them, in the order of the logits.
+      pairs: whether it takes two texts.
+    """
 
     encoder: Encoder
     head: dict[str, Any]
@@ -38,7 +45,17 @@ class Classifier:
     pairs: bool
 
     def logits(self, texts: Sequence[str], others: Sequence[str] | None = None, batch_size: int = 64) -> np.ndarray:
-        """float32 [N, C]. others: the second text of each pair. Raises UserError for one side too few or too many."""
+        """The logits of each text or pair.
+
+        Args:
+          texts: N strings.
+          others: the second text of each pair; None for a classifier of single texts.
+          batch_size: texts encoded at a time.
+
+        Returns: float32 [N, C].
+
+        Raises: UserError for one side too few or too many, and for sides of different lengths.
+        """
         if (others is not None) != self.pairs:
             raise UserError(
                 "this classifier takes pairs of texts" if self.pairs else "this classifier takes single texts"
@@ -47,14 +64,14 @@ class Classifier:
         if len(sides[-1]) != len(texts):
             raise UserError(f"{len(texts)} texts and {len(sides[-1])} others are no pairs")
         vectors = [self.encoder.encode(side, batch_size=batch_size) for side in sides]
-        return np.asarray(classifier_head.logits(self.head, jnp.asarray(np.stack(vectors, axis=1))))
+        return np.asarray(classifier_head.classifier_logits(self.head, jnp.asarray(np.stack(vectors, axis=1))))
 
     def predict(self, texts: Sequence[str], others: Sequence[str] | None = None) -> list[str]:
-        """The likeliest label of each text or pair."""
+        """The likeliest label of each text or pair, by its name; arguments and errors as of logits."""
         return [self.labels[i] for i in self.logits(texts, others).argmax(1)]
 
     def fingerprint(self) -> str:
-        """A hash of all that decides its logits."""
+        """A hash of all that decides its logits, 32 hexadecimal digits."""
         digest = hashlib.blake2b(self.encoder.fingerprint().encode(), digest_size=16)
         digest.update(repr((self.labels, self.pairs)).encode())
         for layer in ("hidden", "out"):
@@ -74,7 +91,14 @@ def save_head(model: Classifier, folder: Path) -> None:
 
 
 def load_classifier(source: str, key: str = "model") -> Classifier:
-    """A classifier from an exported folder. Raises UserError where it has no head."""
+    """A classifier from an exported folder.
+
+    Args:
+      source: a path, a hub id or `pkg:import_name/sub/folder`.
+      key: what error messages call it.
+
+    Raises: UserError where it has no head, or one that is damaged or does not fit its encoder.
+    """
     folder = resolve(source, key)
     path, about = folder / "head.safetensors", folder / "head.json"
     if not path.is_file() or not about.is_file():

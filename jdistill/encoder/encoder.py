@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,40 +23,31 @@ from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.core.progress import progress
 from jdistill.data.batching.padding import batches_by_length
+from jdistill.encoder.text_encoder import prompt_named
 from jdistill.losses import embedding
 from jdistill.models.dense import apply_dense
 from jdistill.models.pooling import POOLERS, pool
 from jdistill.models.registry import ModelConfig, hidden_states
-
-# What models call the prompt of a text by its role in search, as sentence-transformers' encode_query and encode_document.
-ROLES = {"query": ("query",), "document": ("document", "passage", "corpus")}
-
-
-class TextEncoder(Protocol):
-    """What evaluation asks of a model: an Encoder, or another framework's behind the same three questions."""
-
-    @property
-    def num_params(self) -> int: ...
-
-    @property
-    def dim(self) -> int: ...
-
-    def prompt_for(self, role: str) -> str | None: ...
-
-    def encode(
-        self, texts: Sequence[str], *, batch_size: int = 64, prompt: str | None = None, show_progress: bool = False
-    ) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
 class Encoder:
     """A model that turns texts into vectors. Immutable; `replace` gives a changed copy.
 
-    params: Flax parameters of the config's architecture (models.registry), float32. dense: projections
-    after pooling, each {"kernel" [in, out],
-    "bias" [out] (optional)} with its activation's name in dense_activations. pooler: parameters of a pooler that has some (models.pma).
-    normalize: unit length at the end.
-    prompts: name -> text put before the input. max_length: in tokens, special tokens included.
+    Args:
+      config: the sizes, of an architecture of models.registry.
+      params: its Flax parameters, float32.
+      tokenizer: a fast one of transformers.
+      pooling: a name in models.pooling.POOLERS.
+      normalize: unit length at the end.
+      pooler: parameters of a pooler that has some (models.pma), float32.
+      dense: projections after pooling, each {"kernel" [in, out], "bias" [out] (optional)}, float32.
+      dense_activations: of each projection, a name in models.dense.DENSE_ACTIVATIONS.
+      prompts: name -> text put before the input.
+      default_prompt: the name of the one that encode takes by itself; None: none.
+      max_length: of a text, in tokens, special tokens included.
+      dtype: of the computation, float32 or bfloat16.
+      source: where it was loaded from, for messages.
     """
 
     config: ModelConfig
@@ -85,6 +76,7 @@ class Encoder:
 
     @property
     def num_params(self) -> int:
+        """Numbers in parameters, pooler and projections."""
         return sum(int(np.prod(np.shape(x))) for x in jax.tree.leaves((self.params, self.pooler, self.dense)))
 
     def prompt_for(self, role: str) -> str | None:
@@ -94,8 +86,13 @@ class Encoder:
     def tokenize(self, texts: Sequence[str], prompt: str | None = None) -> list[list[int]]:
         """Token ids of each text, special tokens included, cut at max_length.
 
-        prompt: a name in `prompts`, or None for the model's default. Raises UserError naming the row of a text that is
-        not a string or cannot be written in UTF-8.
+        Args:
+          texts: N strings.
+          prompt: a name in `prompts`; None: the model's default.
+
+        Returns: N lists of ids.
+
+        Raises: UserError for a prompt that there is not, and naming the row of a text that is not a string or cannot be written in UTF-8.
         """
         name = self.default_prompt if prompt is None else prompt
         if name is not None and name not in self.prompts:
@@ -130,7 +127,19 @@ class Encoder:
         normalize: bool | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Embeds texts: float32 [N, dim], in the order given. normalize=False gives the vectors before Normalize."""
+        """The vectors of texts, in the order given.
+
+        Args:
+          texts: N strings.
+          batch_size: of them at a time, of like length.
+          prompt: a name in `prompts`; None: the model's default.
+          normalize: as the field; None: the field's own. False gives the vectors before Normalize.
+          show_progress: whether a bar, or a log line now and then, is shown.
+
+        Returns: float32 [N, dim].
+
+        Raises: UserError as tokenize does.
+        """
         return self.encode_ids(
             self.tokenize(texts, prompt), batch_size=batch_size, normalize=normalize, show_progress=show_progress
         )
@@ -143,7 +152,7 @@ class Encoder:
         normalize: bool | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """As encode, from token ids. Texts of like length share a batch; lengths are padded to a few fixed buckets."""
+        """As encode, from N lists of token ids, special tokens included. Lengths are padded to a few fixed buckets."""
         out = np.empty((len(ids), self.dim), np.float32)
         if not len(ids):
             return out
@@ -173,7 +182,9 @@ class Encoder:
         return self.__dict__["_device"]
 
     def fingerprint(self, normalize: bool | None = None) -> str:
-        """A hash of everything that decides the vectors: weights, tokenizer, prompt, pooling, dense, normalisation, length."""
+        """A hash, 32 hexadecimal digits, of all that decides the vectors: weights, tokenizer, prompt, pooling, dense, length, type, and
+        normalisation (normalize None: the field's own).
+        """
         digest = hashlib.blake2b(digest_size=16)
         prompt = self.prompts.get(self.default_prompt, "") if self.default_prompt else ""
         normalized = self.normalize if normalize is None else normalize
@@ -190,13 +201,13 @@ class Encoder:
         return digest.hexdigest()
 
     def tokenizer_fingerprint(self) -> str:
+        """A hash of the tokenizer, 32 hexadecimal digits, the same whatever it was used for before."""
         # Truncation and padding are left out: they are the state of the last call, not of the tokenizer.
         state = json.loads(self.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
         return hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def weights(self) -> dict[str, Any]:
-        """What training changes, as one tree: {"model": Flax parameters, "pooler": …, "dense": {"0": …}}, the latter two where there
-        are any. The inverse of with_weights."""
+        """What training changes, float32: {"model": Flax parameters, "pooler": …, "dense": {"0": …}}, the latter two where there are any."""
         dense = {str(i): layer for i, layer in enumerate(self.dense)}
         return (
             {"model": self.params}
@@ -205,7 +216,7 @@ class Encoder:
         )
 
     def with_weights(self, weights: dict[str, Any]) -> Encoder:
-        """The same encoder with other weights, taken to the host."""
+        """The same encoder with other weights, as `weights` gives them, taken to the host."""
         host = jax.tree.map(np.asarray, weights)
         dense = host.get("dense", {})
         return replace(
@@ -214,11 +225,6 @@ class Encoder:
             pooler=host.get("pooler", {}),
             dense=tuple(dense[str(i)] for i in range(len(dense))),
         )
-
-
-def prompt_named(prompts: Mapping[str, str], role: str) -> str | None:
-    """The name under which `prompts` keeps the prompt for a "query" or a "document", or None."""
-    return next((name for name in ROLES[role] if prompts.get(name)), None)
 
 
 @partial(jax.jit, static_argnames=("config", "pooling", "dtype", "activations", "normalize"))

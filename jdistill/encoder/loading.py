@@ -15,7 +15,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import st_reader
 from jdistill.encoder.formats.body import body_of, read_params, split_modules, with_vocabulary
 from jdistill.encoder.formats.gguf import read_gguf
-from jdistill.encoder.formats.modules import Module, read_modules
+from jdistill.encoder.formats.modules import ModuleFolder, read_modules
 from jdistill.encoder.formats.pma import read_pma
 from jdistill.encoder.formats.tokenizer import checked_limit, checked_tokenizer, load_tokenizer
 from jdistill.models.pooling import POOLERS
@@ -28,17 +28,32 @@ WANTED = [
 
 
 def folder_of(source: str, key: str) -> Path:
-    """Where a model's files lie, downloaded where it is a hub id; a .gguf file itself. Raises as data.sources.resolve."""
+    """Where a model's files lie, downloaded where it is a hub id; a .gguf file itself.
+
+    Args:
+      source: a path, a hub id or `pkg:import_name/sub/folder`.
+      key: what error messages call it.
+
+    Raises: UserError as data.text.locations.resolve does.
+    """
     return resolve(source, key, allow_patterns=WANTED)
 
 
 def load(source: str, *, key: str = "model", dtype: str = "float32", weights: dict[str, Any] | None = None) -> Encoder:
-    """Loads an encoder from a path, a hub id or `pkg:import_name/sub/folder`.
+    """Loads an encoder.
 
-    Understands Hugging Face folders (mean pooling is assumed, as sentence-transformers does), sentence-transformers
-    folders with Transformer, pooling, Dense and Normalize modules, prompts and maximum length, and .gguf files of
-    decoders. `key` is what error messages call this source. weights: taken instead of the folder's own safetensors.
-    Raises UserError for whatever is missing, damaged or does not fit together.
+    Understood are Hugging Face folders (mean pooling is assumed, as sentence-transformers does), sentence-transformers folders with
+    Transformer, pooling, Dense and Normalize modules, prompts and maximum length, and .gguf files of decoders.
+
+    Args:
+      source: a path, a hub id or `pkg:import_name/sub/folder`.
+      key: what error messages call it.
+      dtype: of the computation, float32 or bfloat16; parameters are float32.
+      weights: taken instead of the folder's own safetensors, as Encoder.weights gives them.
+
+    Returns: an Encoder whose parameters lie on the host.
+
+    Raises: UserError for whatever is missing, damaged or does not fit together.
     """
     folder = folder_of(source, key)
     if folder.suffix == ".gguf":
@@ -76,13 +91,13 @@ def _tell_damage(folder: Path) -> None:
         log.warning("WARNING: %s is not as it was exported: %s", folder, ", ".join(wrong))
 
 
-def _with_modules(model: Encoder, folder: Path, after: list[Module]) -> Encoder:
+def _with_modules(model: Encoder, folder: Path, after: list[ModuleFolder]) -> Encoder:
     """The encoder with the projections' activations, normalisation and prompts of its folder. after: modules behind the pooler."""
     prompts, default = st_reader.read_prompts(folder)
     return replace(
         model,
         normalize=after[-1:] != [] and after[-1].kind == "Normalize",
-        dense_activations=tuple(st_reader.read_activation(one.folder) for one in after if one.kind == "Dense"),
+        dense_activations=tuple(st_reader.read_activation(module.folder) for module in after if module.kind == "Dense"),
         prompts=prompts,
         default_prompt=default,
     )

@@ -11,26 +11,34 @@ import numpy as np
 
 from jdistill.core.errors import UserError, first_line
 from jdistill.data.text.locations import resolve
-from jdistill.encoder.encoder import prompt_named
 from jdistill.encoder.formats.modules import read_modules
+from jdistill.encoder.text_encoder import prompt_named
 
 
 @dataclass(frozen=True)
 class TorchEncoder:
-    """model: a SentenceTransformer. folder: where its files lie."""
+    """A model of sentence-transformers as evaluation asks for it.
+
+    Args:
+      model: a SentenceTransformer.
+      folder: where its files lie.
+    """
 
     model: Any
     folder: Path
 
     @property
     def num_params(self) -> int:
+        """As Encoder's."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     @property
     def dim(self) -> int:
+        """As Encoder's, of a text that it encodes for this."""
         return int(self.encode(["width"]).shape[1])
 
     def prompt_for(self, role: str) -> str | None:
+        """As Encoder's."""
         return prompt_named(self.model.prompts, role)
 
     def encode(
@@ -42,9 +50,16 @@ class TorchEncoder:
         return np.asarray(vectors, np.float32)
 
 
-def load(source: str, key: str = "model", trust_remote_code: bool = False) -> TorchEncoder:
-    """Loads a path, a hub id or `pkg:…` by sentence-transformers. trust_remote_code: run Python files that the folder carries.
-    Raises UserError where the torch extra is missing, and for such files without it."""
+def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool = False) -> TorchEncoder:
+    """Loads a model by sentence-transformers.
+
+    Args:
+      source: a path, a hub id or `pkg:import_name/sub/folder`.
+      key: what error messages call it.
+      trust_remote_code: run Python files that the folder carries.
+
+    Raises: UserError where the torch extra is missing, for such files without trust_remote_code, and for what cannot be loaded.
+    """
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:

@@ -13,7 +13,7 @@ from jdistill.retrieval.index import unit_rows
 NEIGHBOURS = 10
 NEAR_PAIRS = 3  # of each text; as many random pairs are drawn
 SCATTER = 1000  # pairs listed for the plot
-BLOCK = 1000  # texts whose cosines with all others are held at once
+COSINE_ROWS = 1000  # texts whose cosines with all others are held at once
 SEED = 0  # one set of pairs for all checkpoints, so that their figures compare
 
 
@@ -30,19 +30,19 @@ def agreement(student: np.ndarray, teacher: np.ndarray) -> dict[str, Any]:
         raise ValueError(f"{len(student)} student vectors for {len(teacher)} teacher vectors")
     u_NxS, v_NxT = unit_rows(student), unit_rows(teacher)
     texts = len(u_NxS)
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     if u_NxS.shape[1] == v_NxT.shape[1]:
-        found["mean_cosine"] = float(np.mean(_cosines(u_NxS, v_NxT)))
+        figures["mean_cosine"] = float(np.mean(_cosines(u_NxS, v_NxT)))
     if texts < 3:
         log.warning("agreement with the teacher is measured on %d held-out texts: too few to mean anything", texts)
-        return found | {"spearman": 0.0, "pearson": 0.0, "top10_overlap": 0.0, "pairs": []}
+        return figures | {"spearman": 0.0, "pearson": 0.0, "top10_overlap": 0.0, "pairs": []}
     near = nearest(v_NxT, NEIGHBOURS)
     left, right = _pairs(near)
     mine, theirs = _cosines(u_NxS[left], u_NxS[right]), _cosines(v_NxT[left], v_NxT[right])
     shared = (nearest(u_NxS, NEIGHBOURS)[:, :, None] == near[:, None, :]).any(axis=2)
     listed = np.random.default_rng(SEED).permutation(len(left))[:SCATTER]
     varies = np.ptp(mine) > 0 and np.ptp(theirs) > 0
-    return found | {
+    return figures | {
         "spearman": spearman(mine, theirs),
         "pearson": 100 * float(np.corrcoef(mine, theirs, dtype=np.float64)[0, 1]) if varies else 0.0,
         "top10_overlap": 100 * float(shared.mean()),
@@ -53,15 +53,15 @@ def agreement(student: np.ndarray, teacher: np.ndarray) -> dict[str, Any]:
 def nearest(unit_NxD: np.ndarray, k: int) -> np.ndarray:
     """The k rows nearest to each of N unit rows by cosine, itself left out, nearest first: int64 [N, min(k, N - 1)]."""
     k = min(k, len(unit_NxD) - 1)
-    found = np.empty((len(unit_NxD), k), np.int64)
-    for start in range(0, len(unit_NxD), BLOCK):
-        cosines = unit_NxD[start : start + BLOCK] @ unit_NxD.T
+    neighbours = np.empty((len(unit_NxD), k), np.int64)
+    for start in range(0, len(unit_NxD), COSINE_ROWS):
+        cosines = unit_NxD[start : start + COSINE_ROWS] @ unit_NxD.T
         rows = np.arange(len(cosines))
         cosines[rows, start + rows] = -np.inf
         part = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
         order = np.argsort(-np.take_along_axis(cosines, part, axis=1), axis=1, kind="stable")
-        found[start : start + BLOCK] = np.take_along_axis(part, order, axis=1)
-    return found
+        neighbours[start : start + COSINE_ROWS] = np.take_along_axis(part, order, axis=1)
+    return neighbours
 
 
 def _pairs(near_NxK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

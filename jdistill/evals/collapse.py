@@ -10,7 +10,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.encoder.encoder import Encoder
 
-SAMPLE = 500  # texts that are looked at
+COLLAPSE_SAMPLE = 500  # texts that are looked at
 FEW_DIRECTIONS = 0.02  # of the directions that so many vectors could have: fewer is told
 MUCH_UNKNOWN, ALL_UNKNOWN = 0.2, 0.95  # share of a text's tokens that the vocabulary lacks: told, refused
 ALIKE = 1e-6  # distance from the mean vector, of its length, below which float32 tells nothing apart

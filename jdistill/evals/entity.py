@@ -11,17 +11,23 @@ import numpy as np
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.text.readers import regular
-from jdistill.encoder.encoder import TextEncoder
+from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.retrieval.index import unit_rows
 
-COLUMNS = ("query", "entity", "label")
+ENTITY_COLUMNS = ("query", "entity", "label")
 TIE = 1e-6  # cosines nearer than this are equal: the same text varies by as much with the batch it is encoded in
-BLOCK = 1 << 24  # cosines held at once
+COSINES_AT_ONCE = 1 << 24  # cosines held at once
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """queries [Q] and entities [E] are distinct; listed[q] holds numbers of entities, right[q] those labelled 1."""
+class EntitySet:
+    """Queries with the entities that a file lists for them.
+
+    Args:
+      queries, entities: distinct, Q and E of them.
+      listed: of each query the numbers of its entities.
+      right: of each query the numbers of those labelled 1.
+    """
 
     queries: list[str]
     entities: list[str]
@@ -52,7 +58,7 @@ def evaluate_entity(encoder: TextEncoder, path: Path) -> dict[str, float]:
     queries = unit_rows(encoder.encode([data.queries[q] for q in scored], show_progress=True))
     entities = unit_rows(encoder.encode(data.entities, show_progress=True))
     within = across = 0
-    step = max(1, BLOCK // len(entities))
+    step = max(1, COSINES_AT_ONCE // len(entities))
     for start in range(0, len(scored), step):
         cosines = queries[start : start + step] @ entities.T
         for row, q in zip(cosines, scored[start : start + step], strict=True):
@@ -68,7 +74,7 @@ def evaluate_entity(encoder: TextEncoder, path: Path) -> dict[str, float]:
     }
 
 
-def read_entities(path: Path) -> Candidates:
+def read_entities(path: Path) -> EntitySet:
     """Reads a .csv with a header query,entity,label; other columns are ignored, a repeated row counts once.
 
     Raises UserError naming the line for a missing column or cell, an empty query or entity, a label other than 0 or 1,
@@ -82,12 +88,12 @@ def read_entities(path: Path) -> Candidates:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.reader(lines, strict=True)
             header = [cell.strip() for cell in next(reader, [])]
-            if not set(COLUMNS) <= set(header):
+            if not set(ENTITY_COLUMNS) <= set(header):
                 raise UserError(
-                    f"{path}, line 1: columns {', '.join(COLUMNS)} are needed; "
+                    f"{path}, line 1: columns {', '.join(ENTITY_COLUMNS)} are needed; "
                     f"found is {', '.join(header) or 'nothing'}"
                 )
-            columns = [header.index(name) for name in COLUMNS]
+            columns = [header.index(name) for name in ENTITY_COLUMNS]
             for cells in filter(any, reader):
                 line = reader.line_num
                 if len(cells) != len(header):
@@ -116,4 +122,4 @@ def read_entities(path: Path) -> Candidates:
         listed[q].append(e)
         if label == "1":
             right[q].append(e)
-    return Candidates(list(queries), list(entities), listed, right)
+    return EntitySet(list(queries), list(entities), listed, right)

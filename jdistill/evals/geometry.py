@@ -12,12 +12,12 @@ import numpy as np
 
 from jdistill.core.errors import UserError
 from jdistill.data.sets.sts import sts_tasks
-from jdistill.encoder.encoder import TextEncoder
+from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.retrieval.index import unit_rows
 
-POSITIVE = 4.0  # pairs of STS-B (0 to 5) with a score from here on mean the same
-SAMPLE = 10_000  # texts of the covariance, as in the paper
-BLOCK = 2048
+POSITIVE_SCORE = 4.0  # pairs of STS-B (0 to 5) with a score from here on mean the same
+COVARIANCE_SAMPLE = 10_000  # texts of the covariance, as in the paper
+DISTANCE_ROWS = 2048
 
 
 def alignment(x_NxD: np.ndarray, y_NxD: np.ndarray) -> float:
@@ -31,8 +31,8 @@ def uniformity(x_NxD: np.ndarray, t: float = 2.0) -> float:
     n, total = len(x), 0.0
     if n < 2:
         raise UserError(f"uniformity needs at least 2 texts, not {n}")
-    for start in range(0, n, BLOCK):
-        distance = np.maximum(2.0 - 2.0 * (x[start : start + BLOCK] @ x.T).astype(np.float64), 0.0)
+    for start in range(0, n, DISTANCE_ROWS):
+        distance = np.maximum(2.0 - 2.0 * (x[start : start + DISTANCE_ROWS] @ x.T).astype(np.float64), 0.0)
         total += float(np.exp(-t * distance).sum())
     return float(np.log((total - n) / (n * (n - 1))))
 
@@ -59,6 +59,7 @@ class Geometry:
 
     @property
     def figures(self) -> dict[str, float]:
+        """What results.json holds: alignment, uniformity, and the mean absolute covariance off the diagonal."""
         return {
             "alignment": self.alignment,
             "uniformity": self.uniformity,
@@ -69,14 +70,14 @@ class Geometry:
 def evaluate_geometry(encoder: TextEncoder, senteval: Path, texts: list[str]) -> Geometry:
     """Alignment and uniformity on STS-B's test set, covariance over the first 10,000 `texts`. Raises UserError where the
     folder has no STS-B."""
-    found = [task for task in sts_tasks(senteval) if task.name == "STS-B"]
-    if not found:
+    stsb = [task for task in sts_tasks(senteval) if task.name == "STS-B"]
+    if not stsb:
         raise UserError(f"{senteval} has no STS-B, which alignment and uniformity are measured on")
-    (pairs,) = found[0].subsets
-    positive = pairs.gold >= POSITIVE
+    (pairs,) = stsb[0].subsets
+    positive = pairs.gold >= POSITIVE_SCORE
     left, right = encoder.encode(pairs.left), encoder.encode(pairs.right)
     return Geometry(
         alignment(left[positive], right[positive]),
         uniformity(np.concatenate([left, right])),
-        covariance(encoder.encode(texts[:SAMPLE], show_progress=True)),
+        covariance(encoder.encode(texts[:COVARIANCE_SAMPLE], show_progress=True)),
     )

@@ -13,8 +13,8 @@ from jdistill.core.progress import log
 from jdistill.data.sets.pairs import Pairs, read_pairs
 from jdistill.data.text.hub import dataset_splits
 from jdistill.data.text.locations import local_path
-from jdistill.encoder.encoder import TextEncoder
 from jdistill.encoder.pair_scorer import PairScorer, pair_vectors
+from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.pair_labels import average_precision, pair_scores
 from jdistill.models.interaction import BRANCHES
 from jdistill.retrieval.index import row_cosines
@@ -31,7 +31,7 @@ class LabelledSource:
 
 
 def read_labelled(source: str, branch: str, test_split: str = "", threshold_split: str = "") -> LabelledSource:
-    """A source's pairs (data.labelled_pairs.read_pairs). branch: symmetric or asymmetric, the module's question, and the flag that named it.
+    """A source's pairs (data.sets.pairs.read_pairs). branch: symmetric or asymmetric, the module's question, and the flag that named it.
 
     test_split: of a source with several splits. threshold_split: its pairs choose the threshold of accuracy, F1, precision and recall.
     Of a source without splits both are left aside, and said. Raises UserError for a split that is not named or not there, the same for
@@ -72,10 +72,10 @@ def evaluate_labelled(
     for how in ("cosine",) if module is None else ("cosine", "module"):
         scores = [_scores(how, left, right, source.branch, module) for left, right in sides]
         if train is not None:
-            found = pair_scores(scores[0], train.labels, scores[1], test.labels)
+            of_scores = pair_scores(scores[0], train.labels, scores[1], test.labels)
         else:
-            found = {"ap": average_precision(scores[0], test.labels), "prior": 100 * float(np.mean(test.positive))}
-        figures[how] = found | {"pairs": len(test)}
+            of_scores = {"ap": average_precision(scores[0], test.labels), "prior": 100 * float(np.mean(test.positive))}
+        figures[how] = of_scores | {"pairs": len(test)}
     return figures
 
 

@@ -26,14 +26,14 @@ def pair_scores(
     threshold = best_threshold(train_scores, train_labels)
     called, real = scores > threshold, labels.astype(bool)
     precision, recall, f1, _ = precision_recall_fscore_support(real, called, average="binary", zero_division=0.0)
-    found = {
+    shares = {
         "accuracy": accuracy_score(real, called),
         "f1": f1,
         "precision": precision,
         "recall": recall,
         "prior": real.mean(),
     }
-    in_percent = {name: 100 * float(value) for name, value in found.items()}
+    in_percent = {name: 100 * float(value) for name, value in shares.items()}
     return in_percent | {"ap": average_precision(scores, labels), "threshold": threshold}
 
 

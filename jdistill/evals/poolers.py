@@ -13,11 +13,12 @@ import numpy as np
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log, progress
 from jdistill.data.batching.padding import batches_by_length
-from jdistill.encoder.encoder import Encoder, TextEncoder
-from jdistill.models.pooling import DISTILFACE, POOLERS, known, pool
+from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.text_encoder import TextEncoder
+from jdistill.models.pooling import DISTILFACE, POOLERS, pool, resolve_pooler
 from jdistill.models.registry import ModelConfig, hidden_states
 
-BATCH = 64
+POOLERS_BATCH = 64
 
 
 def pooler_names(asked: str, num_layers: int) -> tuple[str, ...]:
@@ -27,7 +28,7 @@ def pooler_names(asked: str, num_layers: int) -> tuple[str, ...]:
     transformer's states alone do not give: pma has parameters, final is of an LSTM.
     """
     if asked != "all":
-        names = tuple(known(name.strip()) for name in asked.split(","))
+        names = tuple(resolve_pooler(name.strip()) for name in asked.split(","))
         for name in names:
             if name in ("pma", "final"):
                 raise UserError(f"pooler {name!r} cannot be put on a model that was not trained with it")
@@ -52,9 +53,11 @@ class EveryPooler:
         self._vectors: dict[str, np.ndarray] = {}
 
     def views(self) -> dict[str, TextEncoder]:
+        """An encoder for each pooler's name."""
         return {name: _View(self, name) for name in self.names}
 
     def encode(self, texts: Sequence[str], name: str, prompt: str | None) -> np.ndarray:
+        """The vectors of texts by a pooler, float32 [N, D], in the order given."""
         if (list(texts), prompt) != self._of:
             self._vectors = self._encode(self.model.tokenize(texts, prompt))
             self._of = (list(texts), prompt)
@@ -65,9 +68,9 @@ class EveryPooler:
         out = {name: np.empty((len(ids), POOLERS[name].width(config.hidden_size)), np.float32) for name in self.names}
         params = jax.device_put(self.model.params)
         with progress("encoding", len(ids), "texts") as meter:
-            for rows, tokens, mask in batches_by_length(ids, config.pad_token_id, self.model.max_length, BATCH):
-                found = _embed(params, tokens, mask, config=config, names=self.names, dtype=self.model.dtype)
-                for name, vectors in found.items():
+            for rows, tokens, mask in batches_by_length(ids, config.pad_token_id, self.model.max_length, POOLERS_BATCH):
+                by_pooler = _embed(params, tokens, mask, config=config, names=self.names, dtype=self.model.dtype)
+                for name, vectors in by_pooler.items():
                     out[name][rows] = np.asarray(vectors)[: len(rows)]
                 meter.advance(len(rows))
         return out
@@ -99,7 +102,12 @@ class _View:
         return self.every.model.prompt_for(role)
 
     def encode(
-        self, texts: Sequence[str], *, batch_size: int = BATCH, prompt: str | None = None, show_progress: bool = False
+        self,
+        texts: Sequence[str],
+        *,
+        batch_size: int = POOLERS_BATCH,
+        prompt: str | None = None,
+        show_progress: bool = False,
     ) -> np.ndarray:
         del batch_size, show_progress
         return self.every.encode(texts, self.name, prompt)

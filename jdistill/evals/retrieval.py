@@ -13,22 +13,22 @@ import pytrec_eval
 from jdistill.core.errors import UserError
 from jdistill.data.sets.collection import Collection
 from jdistill.data.sets.collections import read_collections
-from jdistill.encoder.encoder import TextEncoder
+from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.retrieval import index
 
 DEPTH = 1000  # the deepest cut of a measure
-QUERIES_AT_ONCE = 64  # whose proposed documents a scorer ranks in one call
+RERANKED_QUERIES = 64  # whose proposed documents a scorer ranks in one call
 CUTS = {"ndcg@10": "ndcg_cut_10", "recall@10": "recall_10", "recall@100": "recall_100", "recall@1000": "recall_1000"}
 
 
-class Scorer(Protocol):
+class Reranker(Protocol):
     """What ranks documents anew from vectors: a PairScorer's question, does the passage answer the query."""
 
     def rescore(self, query_vectors: np.ndarray, passage_vectors: np.ndarray) -> np.ndarray:
-        """[n, D] and [n, k, D] to scores [n, k]."""
+        """The scores of each query with passages of its own: float32 [n, D] and [n, k, D] to [n, k]."""
 
     def every(self, query_vectors: np.ndarray, passage_vectors: np.ndarray) -> np.ndarray:
-        """[n, D] and [m, D] to scores [n, m]."""
+        """The scores of every query with every passage: float32 [n, D] and [m, D] to [n, m]."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,23 @@ def evaluate_retrieval(
     corpus_model: TextEncoder | None = None,
     kind: str = index.EXACT,
     effort: str = "",
-    scorer: Scorer | None = None,
+    scorer: Reranker | None = None,
     rescore: int = 0,
 ) -> dict[str, dict[str, float]]:
-    """Per collection of a source (data.retrieval_sets) ndcg@10, mrr@10, recall@10, recall@100 and recall@1000, 0 to 1, means over the judged queries;
-    index_bytes as written to disk; queries_per_s, encoding and search.
+    """The figures of a search in each collection of a source.
 
-    The encoder's prompts for queries and documents are used. corpus_model: encodes the documents in the encoder's place,
-    so that small queries search an index that a large model filled. kind, effort: of the index, as index.build. scorer: ranks the
-    `rescore` documents that the index proposes for a query anew, 0: all documents of the collection, without an index. Raises
-    UserError as read_collections does, and where the two models' widths differ.
+    Args:
+      encoder: embeds the queries; its prompts for queries and documents are used.
+      source: as data.sets.collections.read_collections takes it.
+      corpus_model: encodes the documents in the encoder's place, so that small queries search an index that a large model filled.
+      kind, effort: of the index, as index.build_index.
+      scorer: ranks the documents that the index proposes anew; None: nobody does.
+      rescore: so many it ranks of each query; 0: all of the collection, without an index.
+
+    Returns: collection -> ndcg@10, mrr@10, recall@10, recall@100 and recall@1000, 0 to 1, means over the judged queries; index_bytes as
+      written to disk; queries_per_s, encoding and search.
+
+    Raises: UserError as read_collections does, and where the two models' widths differ.
     """
     documents_by = corpus_model or encoder
     if documents_by.dim != encoder.dim:
@@ -66,10 +73,10 @@ def evaluate_retrieval(
         )
     figures = {}
     for collection in read_collections(str(source)):
-        found = search(encoder, collection, documents_by, kind, effort, scorer, rescore)
-        figures[collection.name] = measures(found.ranking, collection.relevant) | {
-            "index_bytes": found.index_bytes,
-            "queries_per_s": found.queries_per_s,
+        result = search(encoder, collection, documents_by, kind, effort, scorer, rescore)
+        figures[collection.name] = measures(result.ranking, collection.relevant) | {
+            "index_bytes": result.index_bytes,
+            "queries_per_s": result.queries_per_s,
         }
     return figures
 
@@ -80,7 +87,7 @@ def search(
     documents_by: TextEncoder,
     kind: str = index.EXACT,
     effort: str = "",
-    scorer: Scorer | None = None,
+    scorer: Reranker | None = None,
     rescore: int = 0,
     vectors: np.ndarray | None = None,
 ) -> Found:
@@ -89,7 +96,7 @@ def search(
     queries, prompt = list(collection.queries.values()), encoder.prompt_for("query")
     if vectors is None:
         vectors = document_vectors(documents_by, collection)
-    filled = index.build(vectors, kind, effort)
+    filled = index.build_index(vectors, kind, effort)
 
     def find() -> tuple[np.ndarray, np.ndarray]:
         return best_rows(filled, encoder.encode(queries, prompt=prompt), vectors, scorer, rescore)
@@ -103,7 +110,11 @@ def search(
 
 
 def best_rows(
-    filled: index.Index, query_vectors: np.ndarray, vectors: np.ndarray, scorer: Scorer | None = None, rescore: int = 0
+    filled: index.Index,
+    query_vectors: np.ndarray,
+    vectors: np.ndarray,
+    scorer: Reranker | None = None,
+    rescore: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores [Q, k] and rows [Q, k] of the best documents of each query, best first, k as `search` tells; a row of -1 is none.
 
@@ -113,7 +124,7 @@ def best_rows(
         return filled.search(query_vectors, DEPTH)
     if rescore:
         _, rows = filled.search(query_vectors, rescore)
-        blocks = [slice(start, start + QUERIES_AT_ONCE) for start in range(0, len(rows), QUERIES_AT_ONCE)]
+        blocks = [slice(start, start + RERANKED_QUERIES) for start in range(0, len(rows), RERANKED_QUERIES)]
         scores = np.concatenate([scorer.rescore(query_vectors[b], vectors[np.maximum(rows[b], 0)]) for b in blocks])
         scores = np.where(rows < 0, -np.inf, scores)
     else:

@@ -10,8 +10,8 @@ from typing import Any
 from jdistill.core.errors import UserError
 from jdistill.data.sets.collections import query_texts
 from jdistill.data.text.sources import read_texts
-from jdistill.encoder.encoder import TextEncoder
 from jdistill.encoder.pair_scorer import PairScorer
+from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.entity import evaluate_entity
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.retrieval import evaluate_retrieval
@@ -51,7 +51,7 @@ class EvaluationSet:
     Args:
       metavar, help: of the flag.
       evaluate: (encoder, source, options) -> figures under keys of its own, as results.json has them.
-      lines: figures -> lines for a terminal; of figures that have none of its keys: none.
+      lines: figures of all sets -> lines for a terminal; of figures that have none of its keys: none.
       check: (source, key) raises UserError for what is not there, before hours of encoding.
     """
 
@@ -63,6 +63,7 @@ class EvaluationSet:
 
 
 def there(source: str, key: str) -> None:
+    """Raises UserError where `source` is no file or folder that is there. key: the flag that named it."""
     if not Path(source).exists():
         raise UserError(f"--{key}={source}: no such file or folder")
 
@@ -73,16 +74,19 @@ def count_queries(source: str, key: str) -> int:
 
 
 def of_sts(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
+    """The figures of evals.sts."""
     return evaluate_sts(encoder, Path(source), options.module)
 
 
 def sts_lines(results: dict[str, Any]) -> list[str]:
+    """The lines of of_sts' figures."""
     lines = titled("STS, Spearman x 100", results.get("sts", {}))
     by_module = results.get("sts_by_module", {}).get("spearman", {})
     return lines + titled("STS by the interaction module, Spearman x 100", by_module)
 
 
 def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
+    """The figures of evals.retrieval, under "retrieval"."""
     figures = evaluate_retrieval(
         encoder,
         source,
@@ -96,6 +100,7 @@ def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[st
 
 
 def retrieval_lines(results: dict[str, Any]) -> list[str]:
+    """The lines of of_retrieval's figures."""
     lines: list[str] = []
     for name, figures in results.get("retrieval", {}).items():
         lines += [f"Retrieval, {name}", *(line_of(*item) for item in figures.items())]
@@ -103,16 +108,19 @@ def retrieval_lines(results: dict[str, Any]) -> list[str]:
 
 
 def of_pairs(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
+    """Spearman x 100 on a file of scored pairs, under "scored_pairs"."""
     return {"scored_pairs": evaluate_pairs(encoder, Path(source))}
 
 
 def pairs_lines(results: dict[str, Any]) -> list[str]:
+    """The line of of_pairs' figure."""
     return titled(
         "Scored pairs, Spearman x 100", {"pairs": results["scored_pairs"]} if "scored_pairs" in results else {}
     )
 
 
 def of_entity(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
+    """The figures of evals.entity, under "entity"."""
     return {"entity": evaluate_entity(encoder, Path(source))}
 
 
@@ -125,7 +133,7 @@ def of_geometry(encoder: TextEncoder, source: str, options: Options) -> dict[str
 
 
 def figures_under(name: str, title: str) -> Callable[[dict[str, Any]], list[str]]:
-    """The lines of the figures under one key."""
+    """The lines of the figures under one key of the results, a title first; none where the key is not there."""
     return lambda results: [title, *(line_of(*item) for item in results[name].items())] if name in results else []
 
 
@@ -135,6 +143,7 @@ def titled(title: str, percents: dict[str, float]) -> list[str]:
 
 
 def line_of(name: str, value: float | int) -> str:
+    """A figure as a line for a terminal."""
     if isinstance(value, int):
         return f"  {name:<24}{value:8d}"
     return f"  {name:<24}{value:8.4f}" if abs(value) < 100 else f"  {name:<24}{value:8.0f}"

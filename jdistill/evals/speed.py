@@ -13,9 +13,11 @@ class Timed(Protocol):
     """What is measured of an encoder; jdistill's own, and what bench/ wraps torch and ONNX Runtime in."""
 
     @property
-    def num_params(self) -> int: ...
+    def num_params(self) -> int:
+        """How many numbers are trained in it."""
 
-    def encode(self, texts: Sequence[str], *, batch_size: int) -> np.ndarray: ...
+    def encode(self, texts: Sequence[str], *, batch_size: int) -> np.ndarray:
+        """The vectors of texts, [N, D], in the order given, `batch_size` of them at a time."""
 
 
 def size(encoder: Timed) -> dict[str, int]:
@@ -29,15 +31,20 @@ def latency_ms(encoder: Timed, texts: Sequence[str]) -> float:
     return float(np.median(_pass_ms(encoder, texts)))
 
 
-def compare(
+def compare_speed(
     encoders: Mapping[str, Timed], texts: Sequence[str], repeats: int, framework: str = "flax"
 ) -> list[dict[str, Any]]:
-    """One row a model: model, framework, num_params, bytes, latency_ms, pass_s, ratio, pass_ratio.
+    """Parameters and speed of models that take turns, one row a model.
 
-    The models take turns, one pass over the texts each, `repeats` times, every other time in reverse order, so that
-    what else the machine does meets all of them. The first pass of each, in which every length is compiled, is not
-    counted. latency_ms: of one text, tokenisation included: the median over texts of the median over passes. pass_s:
-    seconds of a whole pass, median over passes. ratio, pass_ratio: times as fast as the first model, by either.
+    Each makes one pass over the texts, `repeats` times, every other time in reverse order, so that what else the machine does meets
+    all of them. The first pass of each, in which every length is compiled, is not counted.
+
+    Args:
+      encoders: by name.
+      framework: what they run in, for the rows.
+
+    Returns: model, framework, num_params, bytes; latency_ms of one text, tokenisation included: the median over texts of the median
+      over passes; pass_s, seconds of a whole pass, median over passes; ratio, pass_ratio: times as fast as the first model, by either.
     """
     if not texts or repeats < 1:
         raise ValueError(f"{len(texts)} texts, {repeats} repeats: at least one of each is needed")
@@ -48,16 +55,16 @@ def compare(
     for repeat in range(repeats):
         for name in names if repeat % 2 == 0 else names[::-1]:
             taken[name].append(_pass_ms(encoders[name], texts))
-    one = {name: float(np.median(np.median(taken[name], axis=0))) for name in names}
-    whole = {name: float(np.median(np.sum(taken[name], axis=1))) / 1000 for name in names}
+    text_ms = {name: float(np.median(np.median(taken[name], axis=0))) for name in names}
+    pass_s = {name: float(np.median(np.sum(taken[name], axis=1))) / 1000 for name in names}
     return [
         {"model": name, "framework": framework}
         | size(encoders[name])
         | {
-            "latency_ms": one[name],
-            "ratio": one[names[0]] / one[name],
-            "pass_s": whole[name],
-            "pass_ratio": whole[names[0]] / whole[name],
+            "latency_ms": text_ms[name],
+            "ratio": text_ms[names[0]] / text_ms[name],
+            "pass_s": pass_s[name],
+            "pass_ratio": pass_s[names[0]] / pass_s[name],
         }
         for name in names
     ]

@@ -13,19 +13,23 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.sets.sts import (
     USUAL_PAIRS,
-    Task,
+    StsTask,
     read_scored_pairs,
     sts_tasks,
 )
-from jdistill.encoder.encoder import TextEncoder
+from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.retrieval.index import row_cosines
 
 
-class Scorer(Protocol):
+class VectorScorer(Protocol):
     """What scores pairs from their vectors: a PairScorer's question, do the two say the same."""
 
     def of_vectors(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool) -> np.ndarray:
-        """Two [N, D] to logits [N]."""
+        """The logit of each pair of vectors: two float32 [N, D] to float32 [N].
+
+        Args:
+          symmetric: whether the question is if the two say the same.
+        """
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:
@@ -42,13 +46,18 @@ def pearson(x: np.ndarray, y: np.ndarray) -> float:
     return 100 * float(np.corrcoef(x, y, dtype=np.float64)[0, 1])
 
 
-def evaluate_sts(encoder: TextEncoder, folder: Path, scorer: Scorer | None = None) -> dict[str, Any]:
-    """{"sts": …, "sts_pearson": …, "sts_by_subset": …}, correlations x 100. Raises UserError as sts_tasks.
+def evaluate_sts(encoder: TextEncoder, folder: Path, scorer: VectorScorer | None = None) -> dict[str, Any]:
+    """Correlations x 100 of a model's cosines with people's scores on SentEval's tasks.
 
-    sts: per task Spearman, over all its subsets' pairs concatenated; Avg is the mean of all seven, absent where one is missing.
-    sts_pearson: the same by Pearson. sts_by_subset: per task, each subset's Spearman ("subsets"), their mean, and their mean weighted
-    by pairs ("wmean"). scorer: an interaction module, which adds "sts_by_module": {"spearman": …, "pearson": …} of its logits as
-    "sts" and "sts_pearson" are of cosines.
+    Args:
+      folder: of SentEval.
+      scorer: an interaction module, which adds "sts_by_module": {"spearman": …, "pearson": …} of its logits.
+
+    Returns: "sts": per task Spearman, over all its subsets' pairs concatenated; Avg is the mean of all seven, absent where one is missing.
+      "sts_pearson": the same by Pearson. "sts_by_subset": per task each subset's Spearman ("subsets"), their mean, and their mean weighted
+      by pairs ("wmean").
+
+    Raises: UserError as sts_tasks.
     """
     tasks = sts_tasks(folder)
     sides = _vectors(encoder, [(subset.left, subset.right) for task in tasks for subset in task.subsets])
@@ -61,7 +70,7 @@ def evaluate_sts(encoder: TextEncoder, folder: Path, scorer: Scorer | None = Non
             "wmean": float(np.average(single, weights=[len(subset.gold) for subset in task.subsets])),
             "subsets": {subset.name: value for subset, value in zip(task.subsets, single, strict=True)},
         }
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "sts": _figures(tasks, cosines, spearman),
         "sts_pearson": _figures(tasks, cosines, pearson),
         "sts_by_subset": by_subset,
@@ -70,25 +79,25 @@ def evaluate_sts(encoder: TextEncoder, folder: Path, scorer: Scorer | None = Non
         left, right = (np.concatenate(side) for side in zip(*sides, strict=True))
         together = scorer.of_vectors(left, right, symmetric=True)
         logits = _by_task(tasks, np.split(together, np.cumsum([len(of) for of, _ in sides])[:-1]))
-        found["sts_by_module"] = {how.__name__: _figures(tasks, logits, how) for how in (spearman, pearson)}
-    return found
+        figures["sts_by_module"] = {how.__name__: _figures(tasks, logits, how) for how in (spearman, pearson)}
+    return figures
 
 
-def _by_task(tasks: list[Task], scores: list[np.ndarray]) -> dict[str, list[np.ndarray]]:
+def _by_task(tasks: list[StsTask], scores: list[np.ndarray]) -> dict[str, list[np.ndarray]]:
     """The scores of each task's subsets."""
     of_subset = iter(scores)
     return {task.name: [next(of_subset) for _ in task.subsets] for task in tasks}
 
 
 def _figures(
-    tasks: list[Task], scores: dict[str, list[np.ndarray]], correlation: Callable[[np.ndarray, np.ndarray], float]
+    tasks: list[StsTask], scores: dict[str, list[np.ndarray]], correlation: Callable[[np.ndarray, np.ndarray], float]
 ) -> dict[str, float]:
     """task -> correlation of its scores with people's, over all its subsets' pairs; Avg where all seven are there."""
-    found = {
+    by_task = {
         task.name: correlation(np.concatenate(scores[task.name]), np.concatenate([of.gold for of in task.subsets]))
         for task in tasks
     }
-    return found | ({"Avg": float(np.mean(list(found.values())))} if len(found) == len(USUAL_PAIRS) else {})
+    return by_task | ({"Avg": float(np.mean(list(by_task.values())))} if len(by_task) == len(USUAL_PAIRS) else {})
 
 
 def evaluate_pairs(encoder: TextEncoder, path: Path) -> float:
@@ -111,7 +120,7 @@ def _vectors(
 
 def _cosines(sides: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
     """float32 [N] of each two arrays of N vectors."""
-    found = [row_cosines(left, right) for left, right in sides]
-    if all(np.ptp(cosines) == 0 for cosines in found):
+    by_side = [row_cosines(left, right) for left, right in sides]
+    if all(np.ptp(cosines) == 0 for cosines in by_side):
         log.warning("the model gives every pair the same cosine; Spearman is undefined and counted as 0")
-    return found
+    return by_side

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from jdistill.core.errors import UserError
-from jdistill.encoder.encoder import TextEncoder
 from jdistill.encoder.pair_scorer import PairScorer
+from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.labelled_source import LabelledSource, evaluate_labelled
 from jdistill.evals.sets import SETS, Options, line_of
 from jdistill.retrieval.index import EXACT
@@ -50,7 +50,7 @@ def evaluate(
     return results
 
 
-def table(results: dict[str, Any]) -> str:
+def results_table(results: dict[str, Any]) -> str:
     """The figures of evaluate() as lines for a terminal."""
     lines = [line for of in SETS.values() for line in of.lines(results)]
     for name, rows in results.get("labelled_pairs", {}).items():

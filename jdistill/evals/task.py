@@ -22,9 +22,9 @@ def task_results(task: Task, student: Encoder, head: dict[str, Any]) -> dict[str
     dev = task_scores(task, student, head, task.dev)
     test = task_scores(task, student, head, task.test) if task.test else dev
     rows = {"train": len(task.train), "dev": len(task.dev)} | ({"test": len(task.test)} if task.test else {})
-    found: dict[str, dict[str, Any]] = {}
-    found[task.name] = test | {"split": "test" if task.test else "dev", "dev": dev, "rows": rows}
+    results: dict[str, dict[str, Any]] = {}
+    results[task.name] = test | {"split": "test" if task.test else "dev", "dev": dev, "rows": rows}
     if task.other_dev is not None:
         other = task_scores(task, student, head, task.other_dev)
-        found[f"{task.name}-mm"] = other | {"split": "dev", "dev": other, "rows": rows | {"dev": len(task.other_dev)}}
-    return found
+        results[f"{task.name}-mm"] = other | {"split": "dev", "dev": other, "rows": rows | {"dev": len(task.other_dev)}}
+    return results

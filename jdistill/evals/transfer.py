@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from jdistill.data.sets.tasks import Split, Task
-from jdistill.encoder.encoder import TextEncoder
+from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.classify import classification_scores
 from jdistill.evals.pair_labels import pair_scores
 from jdistill.retrieval.index import unit_rows
@@ -30,10 +30,10 @@ def evaluate_transfer(encoder: TextEncoder, task: Task) -> dict[str, Any]:
     )
     model, C = fit_regression(train_x, task.train.labels, dev_x, task.dev.labels)
     predicted = model.predict(test_x)
-    found: dict[str, Any] = classification_scores(test.labels, predicted, task.metrics) | {"C": C}
+    figures: dict[str, Any] = classification_scores(test.labels, predicted, task.metrics) | {"C": C}
     if train_cos is not None and test_cos is not None and len(task.labels) == 2:
-        found["cosine"] = pair_scores(train_cos, task.train.labels == 1, test_cos, test.labels == 1)
-    return found
+        figures["cosine"] = pair_scores(train_cos, task.train.labels == 1, test_cos, test.labels == 1)
+    return figures
 
 
 def fit_regression(

@@ -11,9 +11,9 @@ from jdistill.core.printable import printable
 from jdistill.encoder.formats.body import body_of, split_modules
 from jdistill.encoder.formats.modules import read_modules
 from jdistill.encoder.formats.st_reader import read_pooler
-from jdistill.encoder.formats.st_writer import TRANSFORMER, is_built_in
+from jdistill.encoder.formats.st_writer import BIDIRECTIONAL_FILE, is_built_in
 from jdistill.export.card_metadata import metadata
-from jdistill.export.card_text import code_span, figures, plain
+from jdistill.export.card_text import code_span, figure_sections, plain
 from jdistill.models.pooling import POOLERS
 
 HEAD = """
@@ -54,6 +54,12 @@ INT8 = """
 INT8_GRAPH = "- `{file}`, for ONNX Runtime; tokens in, finished vectors out."
 INT8_FOLDER = """- `{file}`, for torch on CPU: `SentenceTransformer("{name}/{file}", trust_remote_code=True)`; the folder carries
   `int8_transformer.py`."""
+ONNX_DATA = """
+## ONNX
+
+{rows}
+"""
+ONNX_DATA_ROW = "- `onnx/{graph}` keeps its weights in `onnx/{data}` beside it: a copy needs both files."
 PAIRS = """
 ## Scores of pairs
 
@@ -110,20 +116,27 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
         trust=", trust_remote_code=True" if code else "",
         after=", " + ", then ".join(steps) if steps else "",
         max_length=limit,
-        loads="" if architecture.recurrent else BOTH_WAYS if TRANSFORMER in code else LOADS,
+        loads="" if architecture.recurrent else BOTH_WAYS if BIDIRECTIONAL_FILE in code else LOADS,
     )
     # A transformer of our own is none that another pooler would spare.
-    spared = code and not is_built_in(pooling) and TRANSFORMER not in code
+    spared = code and not is_built_in(pooling) and BIDIRECTIONAL_FILE not in code
     text += TRUST.format(files=", ".join(code), plain=PLAIN if spared else "") if code else ""
     text += PAIRS if (folder / "interaction.py").is_file() else ""
-    rows = [INT8_GRAPH.format(file=f"onnx/{path.name}") for path in sorted((folder / "onnx").glob("model_int8*.onnx"))]
-    rows += [
-        INT8_FOLDER.format(name=printable(workdir.resolve().name), file=path.name)
-        for path in sorted(folder.glob("torch_int8*"))
-    ]
-    text += INT8.format(rows="\n".join(rows)) if rows else ""
-    text += NOT_MEASURED.format(what=measured) if measured and results else figures(own_results, config)
+    text += _further_files(folder, printable(workdir.resolve().name))
+    text += NOT_MEASURED.format(what=measured) if measured and results else figure_sections(own_results, config)
     write_bytes(folder / "README.md", text.encode("utf-8", "replace"))
+
+
+def _further_files(folder: Path, name: str) -> str:
+    """The sections on int8 forms and on data files of ONNX graphs, as far as the folder holds any. name: the model's."""
+    int8 = [INT8_GRAPH.format(file=f"onnx/{path.name}") for path in sorted((folder / "onnx").glob("model_int8*.onnx"))]
+    int8 += [INT8_FOLDER.format(name=name, file=path.name) for path in sorted(folder.glob("torch_int8*"))]
+    data = [
+        ONNX_DATA_ROW.format(graph=path.name.removesuffix("_data"), data=path.name)
+        for path in sorted((folder / "onnx").glob("*.onnx_data"))
+    ]
+    sections = ((INT8, int8), (ONNX_DATA, data))
+    return "".join(section.format(rows="\n".join(rows)) for section, rows in sections if rows)
 
 
 def described(pooling: str, num_layers: int) -> str:

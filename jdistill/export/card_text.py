@@ -29,13 +29,13 @@ def code_span(text: str) -> str:
     return f"{fence}{space}{shown}{space}{fence}"
 
 
-def table(head: list[str], rows: Iterable[list[str]]) -> str:
+def markdown_table(head: list[str], rows: Iterable[list[str]]) -> str:
     """A table of Markdown. Its cells are Markdown themselves: a name of somebody else's goes through plain() first."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
 
 
-def figures(results: dict[str, Any], config: dict[str, Any]) -> str:
+def figure_sections(results: dict[str, Any], config: dict[str, Any]) -> str:
     """The sections of a card that say what its run measured, from results.json and config.json; empty where it measured nothing."""
     other = "teacher" if config.get("teacher", "teacher") else "its start"  # without a teacher, what stands beside it
     sections = [
@@ -58,7 +58,10 @@ def _sts(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
         for task, value in results.get("sts", {}).items()
     ]
     if rows:
-        yield "Semantic textual similarity (Spearman x 100)", table(["task", "this model", other, "of it"], rows)
+        yield (
+            "Semantic textual similarity (Spearman x 100)",
+            markdown_table(["task", "this model", other, "of it"], rows),
+        )
 
 
 def _retrieval(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
@@ -68,7 +71,7 @@ def _retrieval(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]
             [plain(metric), f"{value:.4f}", f"{theirs[metric]:.4f}" if metric in theirs else ""]
             for metric, value in scores.items()
         ]
-        yield f"Retrieval: {plain(name)}", table(["metric", "this model", other], rows)
+        yield f"Retrieval: {plain(name)}", markdown_table(["metric", "this model", other], rows)
 
 
 def _pairs(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -77,14 +80,14 @@ def _pairs(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
         rows = [[plain(scorer), *(f"{of[measure]:.2f}" for measure in measures)] for scorer, of in scorers.items()]
         floor = f"{scorers['student']['prior']:.1f} % of them are positives, the least average precision there is."
         head = ["", "accuracy", "average precision", "precision", "recall"]
-        yield f"Labelled pairs: {plain(name)}", f"{floor}\n\n{table(head, rows)}"
+        yield f"Labelled pairs: {plain(name)}", f"{floor}\n\n{markdown_table(head, rows)}"
 
 
 def _agreement(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
-    found = results.get("agreement", {})
-    rows = [[label, f"{found[key]:.4f}"] for key, label in AGREEMENT.items() if found.get(key) is not None]
-    if found:
-        yield f"Agreement with {other} on held-out text", table(["figure", "value"], rows)
+    figures = results.get("agreement", {})
+    rows = [[label, f"{figures[key]:.4f}"] for key, label in AGREEMENT.items() if figures.get(key) is not None]
+    if figures:
+        yield f"Agreement with {other} on held-out text", markdown_table(["figure", "value"], rows)
 
 
 def _training(results: dict[str, Any]) -> Iterator[tuple[str, str]]:

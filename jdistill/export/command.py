@@ -31,9 +31,9 @@ from jdistill.encoder.formats.st_writer import (
 )
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.export.card import write_card
-from jdistill.export.folder import KIND, export
+from jdistill.export.folder import EXPORT_SEAL, export
 from jdistill.export.interaction import save_interaction
-from jdistill.export.quantize import KINDS
+from jdistill.export.quantize import QUANTIZATIONS
 from jdistill.export.targets import TARGETS, add_form, target_of
 from jdistill.export.trained import load_trained
 from jdistill.models.interaction import interaction_of
@@ -43,6 +43,7 @@ CALIBRATION_TEXTS = 512
 
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
+    """The command `python -m jdistill.export`; returns its exit status."""
     flags = make_parser().parse_args(argv)
     setup_logging()
     forms = [*flags.target, *([f"{flags.quantize_for}-{flags.quantize}"] if flags.quantize else [])]
@@ -50,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
     check_is_run(flags.workdir)
     in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
-    check_out(flags.out, KIND, "--out", flags.overwrite, None if in_run else flags.workdir)
+    check_out(flags.out, EXPORT_SEAL, "--out", flags.overwrite, None if in_run else flags.workdir)
     student, params = load_trained(flags.workdir, flags.stage, flags.step)
     plain = with_built_in_pooler(student) if flags.plain else student
     measured = "" if flags.step is None else "its best checkpoint"
@@ -83,7 +84,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--format", choices=("safetensors", "onnx"), default="safetensors", help="onnx adds onnx/model.onnx"
     )
     parser.add_argument(
-        "--quantize", choices=KINDS, default="", help="adds onnx/model_int8.onnx, a byte a weight, embeddings included"
+        "--quantize",
+        choices=QUANTIZATIONS,
+        default="",
+        help="adds onnx/model_int8.onnx, a byte a weight, embeddings included",
     )
     parser.add_argument(
         "--quantize_for",

@@ -16,10 +16,10 @@ from jdistill.encoder.formats.st_writer import (
 )
 from jdistill.evals.collapse import effective_rank
 from jdistill.export.probe_texts import PROBE_TEXTS
-from jdistill.export.targets import TARGETS, check
+from jdistill.export.targets import TARGETS, check_form
 
-KIND = "export"  # of the seal
-FORMS = ("onnx", "sentence-transformers")  # by which every export is checked
+EXPORT_SEAL = "export"  # of the seal
+CHECKED_FORMS = ("onnx", "sentence-transformers")  # by which every export is checked
 
 
 def export(
@@ -45,7 +45,7 @@ def export(
     checks: dict[str, float] = {}
     legacy = WRITTEN if in_run else ()
     about = {"checks": checks, "settings": {"onnx": onnx}}
-    with replacing(out, KIND, key="--out", overwrite=overwrite, legacy=legacy, **about) as beside:
+    with replacing(out, EXPORT_SEAL, key="--out", overwrite=overwrite, legacy=legacy, **about) as beside:
         write_files(model, beside)
         write_weights(model, beside)
         checks |= check_folder(model, beside, keep_onnx=onnx)
@@ -72,11 +72,11 @@ def check_folder(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, flo
     if not effective_rank(expected):
         log.warning("WARNING: the model gives the same vector for each of %d different texts", len(PROBE_TEXTS))
     checks = {}
-    for name in FORMS:
+    for name in CHECKED_FORMS:
         target = TARGETS[name]
         if target.available:
             form = target.write(model, folder, ())
-            checks[target.framework] = check(model, target, form, name, expected)
+            checks[target.framework] = check_form(model, target, form, name, expected)
             if name == "onnx" and not keep_onnx:
                 shutil.rmtree(form.parent)
     return checks

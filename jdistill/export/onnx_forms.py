@@ -9,14 +9,15 @@ import numpy as np
 
 from jdistill.encoder.encoder import Encoder
 from jdistill.export.onnx import graph as onnx_graph
+from jdistill.export.onnx import storage
 from jdistill.export.quantize import quantize
 
 CALIBRATION_BATCH = 16  # texts
 
 
 def write(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
-    """folder/onnx/model.onnx, float32, pooling and normalisation included."""
-    return onnx_graph.save(folder)
+    """folder/onnx/model.onnx, float32, pooling and normalisation included; the weights of a large one in model.onnx_data."""
+    return onnx_graph.save_graph(folder)
 
 
 def write_int8(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
@@ -25,18 +26,19 @@ def write_int8(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
     graph = folder / "onnx" / "model.onnx"
     keep_graph = graph.is_file()
     if not keep_graph:
-        graph = onnx_graph.save(folder)
+        graph = onnx_graph.save_graph(folder)
     starts = range(0, len(texts), CALIBRATION_BATCH)
     try:
         return quantize(graph, out, [graph_inputs(model, texts[i : i + CALIBRATION_BATCH]) for i in starts])
     finally:
         if not keep_graph:
-            graph.unlink()
+            for path in storage.graph_files(graph):
+                path.unlink()
 
 
 def encode(model: Encoder, graph: Path, texts: Sequence[str]) -> np.ndarray:
     """The vectors of a graph, float32 [N, D], by the model's tokenizer."""
-    return onnx_graph.run(graph, graph_inputs(model, texts))
+    return onnx_graph.run_graph(graph, graph_inputs(model, texts))
 
 
 def graph_inputs(model: Encoder, texts: Sequence[str]) -> dict[str, np.ndarray]:

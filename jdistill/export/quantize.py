@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 from onnxruntime.quantization import (
     CalibrationDataReader,
     CalibrationMethod,
@@ -23,47 +23,63 @@ from onnxruntime.quantization import (
 )
 
 from jdistill.core.errors import UserError
+from jdistill.export.onnx import storage
 
 QUANTIZED = ["MatMul", "Gemm", "Gather"]
-KINDS = ("int8", "int8-calibrated")
+QUANTIZATIONS = ("int8", "int8-calibrated")
+# Unsigned: a processor without VNNI adds products of unsigned activations and signed weights in int16, where they overflow.
+WEIGHT_TYPE = QuantType.QUInt8
 
 
 def quantize(graph: Path, out: Path, batches: Sequence[Mapping[str, np.ndarray]] = ()) -> Path:
-    """Writes the int8 form of a float32 graph to `out`, whole or not at all.
+    """Writes the int8 form of a float32 graph to `out`, whole or not at all; above storage.INLINE_BYTES with a data file.
 
-    batches: tokenised texts (input_ids, attention_mask, …), int64 [B, L], to measure the activations' ranges on; none: the
-    dynamic form. Raises UserError where ONNX Runtime cannot quantise the graph.
+    Args:
+      batches: tokenised texts (input_ids, attention_mask, …), int64 [B, L], to measure the activations' ranges on; none: the
+        dynamic form.
+
+    Returns: `out`. Raises: UserError where ONNX Runtime cannot quantise the graph.
     """
+    large = len(storage.graph_files(graph)) > 1
     # Its advice to pre-process a graph is meant for graphs with shapes left open inside, which ours have not.
     root = logging.getLogger()
     level = root.level
     root.setLevel(max(level, logging.ERROR))
-    with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
-        beside = Path(scratch) / out.name
+    with storage.placing(out) as beside:
+        made = beside.with_name("made.onnx")
         try:
             if batches:
                 quantize_static(
                     graph,
-                    beside,
+                    made,
                     _Batches(batches),
                     quant_format=QuantFormat.QDQ,
                     op_types_to_quantize=QUANTIZED,
                     per_channel=True,
                     activation_type=QuantType.QUInt8,
-                    weight_type=QuantType.QInt8,
+                    weight_type=WEIGHT_TYPE,
+                    use_external_data_format=large,
                     calibrate_method=CalibrationMethod.MinMax,
                     # Outputs stay float32: the next operator's input is measured anyway. Ranges are averaged over batches.
                     extra_options={"OpTypesToExcludeOutputQuantization": QUANTIZED, "CalibMovingAverage": True},
                 )
             else:
                 quantize_dynamic(
-                    graph, beside, op_types_to_quantize=QUANTIZED, per_channel=True, weight_type=QuantType.QInt8
+                    graph,
+                    made,
+                    op_types_to_quantize=QUANTIZED,
+                    per_channel=True,
+                    weight_type=WEIGHT_TYPE,
+                    use_external_data_format=large,
                 )
         except (ValueError, RuntimeError, AssertionError) as error:
             raise UserError(f"ONNX Runtime cannot quantise {graph}: {error}") from None
         finally:
             root.setLevel(level)
-        os.replace(beside, out)
+        if large:  # ONNX Runtime names the data file its own way, and makes one however little is left
+            storage.save_model(onnx.load(made), beside)
+        else:
+            os.replace(made, beside)
     return out
 
 

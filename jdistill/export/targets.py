@@ -14,6 +14,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.encoder.encoder import Encoder
 from jdistill.export import onnx_forms, torch_forms
+from jdistill.export.onnx.storage import graph_files
 from jdistill.export.probe_texts import PROBE_TEXTS
 from jdistill.models.registry import architecture_of
 from jdistill.retrieval.index import unit_rows
@@ -43,6 +44,7 @@ class Target:
 
     @property
     def available(self) -> bool:
+        """Whether what it needs is installed."""
         return not self.needs or importlib.util.find_spec(self.needs) is not None
 
 
@@ -71,7 +73,13 @@ TARGETS: dict[str, Target] = {
 
 
 def target_of(name: str, key: str = "--target") -> Target:
-    """Raises UserError for a form that there is not, or that lacks what it needs."""
+    """The form of this name.
+
+    Args:
+      key: the flag that named it.
+
+    Raises: UserError for a form that there is not, or that lacks what it needs.
+    """
     if name not in TARGETS:
         raise UserError(f"{key}={name}: there is no such form of an export; there are {', '.join(TARGETS)}")
     if not TARGETS[name].available:
@@ -87,22 +95,40 @@ def add_form(model: Encoder, folder: Path, name: str, texts: Sequence[str] = ())
     target = target_of(name)
     out = target.write(model, folder, texts if target.calibrated else ())
     try:
-        figure = check(model, target, out, name, model.encode(list(PROBE_TEXTS)))
+        figure = check_form(model, target, out, name, model.encode(list(PROBE_TEXTS)))
     except BaseException:
-        shutil.rmtree(out) if out.is_dir() else out.unlink()
+        remove(out)
         raise
-    num_bytes = max(path.stat().st_size for path in ([out] if out.is_file() else out.rglob("*")) if path.is_file())
+    if out.is_file():
+        num_bytes = sum(path.stat().st_size for path in graph_files(out))
+    else:
+        num_bytes = max(path.stat().st_size for path in out.rglob("*") if path.is_file())
     smaller = 100 * (1 - num_bytes / (4 * model.num_params))
     what = "max abs difference from it" if target.exact else "mean cosine to it"
     log.info("%s: %.1f MB, %.0f %% smaller than float32; %s %.2g", out, num_bytes / 1e6, smaller, what, figure)
     return out
 
 
-def check(model: Encoder, target: Target, form: Path, name: str, expected: np.ndarray) -> float:
-    """Encodes the probe texts by a form: the max abs difference from Flax, or of a form that is not exact the mean cosine to it.
+def remove(form: Path) -> None:
+    """Takes away what Target.write returned: a folder, or a file and, of a graph, its data file."""
+    if form.is_dir():
+        shutil.rmtree(form)
+    else:
+        for path in graph_files(form):
+            path.unlink()
 
-    expected: Flax's vectors of the probe texts, float32 [N, D]. Raises UserError where they differ by more than float32 explains, or
-    than LEAST_COSINE allows.
+
+def check_form(model: Encoder, target: Target, form: Path, name: str, expected: np.ndarray) -> float:
+    """Encodes the probe texts by a form, and compares the vectors with Flax's.
+
+    Args:
+      form: its file or folder, as Target.write returns it.
+      name: of the form, for messages.
+      expected: Flax's vectors of the probe texts, float32 [N, D].
+
+    Returns: the max abs difference, or of a form that is not exact the mean cosine.
+
+    Raises: UserError where they differ by more than float32 explains, or than LEAST_COSINE allows.
     """
     texts = list(PROBE_TEXTS)
     vectors = np.asarray(target.encode(model, form, texts), np.float32)

@@ -18,7 +18,9 @@ def folder_itself(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Pa
 
 def write_int8(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
     """The folder torch_int8 or, where texts calibrate it, torch_int8_calibrated in the exported one."""
-    return torch_int8.save(model, folder, folder / ("torch_int8_calibrated" if texts else "torch_int8"), texts)
+    return torch_int8.save_int8_folder(
+        model, folder, folder / ("torch_int8_calibrated" if texts else "torch_int8"), texts
+    )
 
 
 def encode(model: Encoder, folder: Path, texts: Sequence[str]) -> np.ndarray:

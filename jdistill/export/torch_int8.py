@@ -25,10 +25,10 @@ MODULE = "int8_transformer"
 # How much of a channel's range the weights take over. The paper's 0.5 is for large language models; MiniLM's few large channels
 # behind the GELU need more (mean cosine 0.914 with 0.5, 0.995 with 0.8).
 ALPHA = 0.8
-BATCH = 16  # calibration texts at once
+TORCH_CALIBRATION_BATCH = 16  # calibration texts at once
 
 
-def save(model: Encoder, plain: Path, out: Path, texts: Sequence[str] = ()) -> Path:
+def save_int8_folder(model: Encoder, plain: Path, out: Path, texts: Sequence[str] = ()) -> Path:
     """Writes the int8 form of the exported folder `plain`, which holds `model`, to the folder `out`.
 
     texts: to measure the range of each layer's inputs on; none: inputs are scaled as they come. Raises UserError for a decoder
@@ -51,15 +51,15 @@ def save(model: Encoder, plain: Path, out: Path, texts: Sequence[str] = ()) -> P
 
 def quantized_rows(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Every matrix NAME.weight as int8, with NAME.scale float32 for each row: its largest magnitude over 127."""
-    found: dict[str, np.ndarray] = {}
+    quantized: dict[str, np.ndarray] = {}
     for name, x in tensors.items():
         if x.ndim != 2:
-            found[name] = x
+            quantized[name] = x
             continue
         scale = np.maximum(np.abs(x).max(1), 1e-12) / 127
-        found[name] = np.rint(x / scale[:, None]).astype(np.int8)
-        found[name.removesuffix("weight") + "scale"] = scale.astype(np.float32)
-    return found
+        quantized[name] = np.rint(x / scale[:, None]).astype(np.int8)
+        quantized[name.removesuffix("weight") + "scale"] = scale.astype(np.float32)
+    return quantized
 
 
 def smoothed(tensors: dict[str, np.ndarray], largest: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -68,13 +68,13 @@ def smoothed(tensors: dict[str, np.ndarray], largest: dict[str, np.ndarray]) -> 
     Inputs of one scale for all channels lose what is small beside a few large channels, so each channel's range is shared
     between input and weight: s = max|x|^alpha / max|w|^(1 - alpha) (SmoothQuant, Xiao et al. 2023, eq. 4). largest: max|x| [in].
     """
-    found: dict[str, np.ndarray] = {}
+    scaled: dict[str, np.ndarray] = {}
     for name, x_in in largest.items():
         weight = tensors[f"{name}.weight"]
         s_in = np.maximum(x_in, 1e-6) ** ALPHA / np.maximum(np.abs(weight).max(0), 1e-6) ** (1 - ALPHA)
         scale_in = (s_in * (x_in / s_in).max() / 127).astype(np.float32)
-        found |= {f"{name}.weight": weight * scale_in, f"{name}.input_scale": scale_in}
-    return found
+        scaled |= {f"{name}.weight": weight * scale_in, f"{name}.input_scale": scale_in}
+    return scaled
 
 
 def largest_inputs(folder: Path, texts: Sequence[str]) -> dict[str, np.ndarray]:
@@ -89,16 +89,16 @@ def largest_inputs(folder: Path, texts: Sequence[str]) -> dict[str, np.ndarray]:
     seen: dict[str, np.ndarray] = {}
 
     def watch(name: str) -> Any:
-        def look(_: Any, given: tuple[Any, ...]) -> None:
-            found = given[0].detach().abs().flatten(0, -2).amax(0).numpy()
-            seen[name] = np.maximum(seen.get(name, found), found)
+        def look(_: Any, inputs: tuple[Any, ...]) -> None:
+            largest = inputs[0].detach().abs().flatten(0, -2).amax(0).numpy()
+            seen[name] = np.maximum(seen.get(name, largest), largest)
 
         return look
 
     # A pooler that the folder has no weights for is not ours to quantise.
     layers = {name: layer for name, layer in transformer.named_modules() if isinstance(layer, torch.nn.Linear)}
     hooks = [layer.register_forward_pre_hook(watch(name)) for name, layer in layers.items() if "pooler" not in name]
-    model.encode(list(texts), batch_size=BATCH, show_progress_bar=False)
+    model.encode(list(texts), batch_size=TORCH_CALIBRATION_BATCH, show_progress_bar=False)
     for hook in hooks:
         hook.remove()
     return seen

@@ -19,7 +19,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.evals.speed import per_second
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.judged import JudgedPairs, imitates, pairs_to_judge
-from jdistill.feeds.judged_feed import JudgedFeed, judged_pairs
+from jdistill.feeds.judged_feed import JudgedFeed, judged_pairs_of
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import cache_folder, in_role, make_batches, tokens_of
 from jdistill.models.interaction import BRANCHES
@@ -41,7 +41,7 @@ class ScoredCandidates:
         return False
 
     def read(self, shared: Shared) -> Feed:
-        return CandidateFeed(shared, shared.once(judged_pairs))
+        return CandidateFeed(shared, shared.once(judged_pairs_of))
 
 
 @dataclass(frozen=True)
@@ -49,49 +49,56 @@ class CandidateFeed(JudgedFeed):
     """A row is a query with its candidates."""
 
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
-        return candidate_batches(cfg, self.judged, student, made_up)
+        return candidate_batches(cfg, self.judged_pairs, student, made_up)
 
     def logits(self, cfg: ConfigDict, model: Encoder, params: Tree, branch: str, pairs: Pairs) -> np.ndarray:
         return self.pair_scorer(cfg, model, params).score(pairs.queries, pairs.passages, branch == BRANCHES[0])
 
     def plan(self, cfg: ConfigDict) -> tuple[str, str]:
         """All pairs, since which of them a judge that is yet to be tuned has answered cannot be known."""
-        pairs = pairs_to_judge(cfg, self.judged)
+        pairs = pairs_to_judge(cfg, self.judged_pairs)
         branch, (queries, passages) = max(pairs.items(), key=lambda item: len(item[1][0]))
         few = queries[:TIMED_PAIRS], passages[:TIMED_PAIRS]
-        rate = per_second(lambda: self.judged.judges[branch].score(*few), len(few[0]))
+        rate = per_second(lambda: self.judged_pairs.judges[branch].score(*few), len(few[0]))
         count = sum(len(queries) for queries, _ in pairs.values())
         return "judge", f"{count:,} pairs to score, less those that are kept, about {clock(count / rate)} for all"
 
 
 def candidate_batches(
-    cfg: ConfigDict, judged: JudgedPairs, student: Encoder, made_up: bool = False
+    cfg: ConfigDict, judged_pairs: JudgedPairs, student: Encoder, made_up: bool = False
 ) -> tuple[TokenTable, Data]:
     """Queries with their candidates as the student reads them, and what the judge says of each, asked first. C = P + K + I, J = P + K.
 
-    Batches hold one task each: "ids", "segments", "positions" [n, R, S], "real", "texts" [n, 1 + C] as data.packed_rows has them; "z" float32
-    [n, C]; "r" float32 [n, J, J], cosines of the judge's features; "symmetric" bool [n]. made_up: zeros for what the judge would
-    say, as also where no term of the loss imitates it.
+    Args:
+      judged_pairs: the files, each with its candidates.
+      student: reads them by its prompts and lengths.
+      made_up: zeros for what the judge would say, as also where no term of the loss imitates it.
+
+    Returns: a sample of the tokens, and Data of batches that hold one task each: "ids", "segments", "positions" int32 [n, R, S], "real" bool
+      and "texts" int32 [n, 1 + C] as data.batching.packed_rows has them; "z" float32 [n, C]; "r" float32 [n, J, J], cosines of the judge's
+      features; "symmetric" bool [n].
     """
     parts: list[_Part] = []
-    for one in judged.sets:
-        columns = one.candidates.columns
+    for judged_set in judged_pairs.sets:
+        columns = judged_set.candidates.columns
         tokens = TripletTokens(
-            tokens_of(cfg, in_role(student, "query", cfg.query_length), one.candidates.queries),
-            tokens_of(cfg, in_role(student, "document", cfg.document_length), one.candidates.passages),
+            tokens_of(cfg, in_role(student, "query", cfg.query_length), judged_set.candidates.queries),
+            tokens_of(cfg, in_role(student, "document", cfg.document_length), judged_set.candidates.passages),
             columns,
-            same_texts(one.candidates.queries),
+            same_texts(judged_set.candidates.queries),
         )
         pair_of = np.full(columns.shape, -1, np.int64)
         pair_of[columns >= 0] = np.arange((columns >= 0).sum())
-        scores = None if made_up or not imitates(cfg) else Scores(judged.judges[one.branch], cache_folder(cfg))
+        scores = (
+            None if made_up or not imitates(cfg) else Scores(judged_pairs.judges[judged_set.branch], cache_folder(cfg))
+        )
         parts.append(
             _Part(
                 PackedRows(tokens, cfg.length_multiple),
                 pair_of,
-                sum(one.candidates.counts[:2]),
-                scores.ask(*one.candidates.pairs()) if scores else None,
-                one.branch == BRANCHES[0],
+                sum(judged_set.candidates.counts[:2]),
+                scores.ask(*judged_set.candidates.pairs()) if scores else None,
+                judged_set.branch == BRANCHES[0],
                 bool(cfg.loss.gamma),
             )
         )
@@ -105,12 +112,12 @@ def candidate_batches(
     lengths = np.concatenate([part.packed.lengths for part in parts])  # which decide the order
     of_sets = [
         (
-            one.candidates.columns,
-            judged.judges[one.branch].fingerprint(),
-            one.candidates.queries,
-            one.candidates.passages,
+            judged_set.candidates.columns,
+            judged_pairs.judges[judged_set.branch].fingerprint(),
+            judged_set.candidates.queries,
+            judged_set.candidates.passages,
         )
-        for one in judged.sets
+        for judged_set in judged_pairs.sets
     ]
     fingerprint = digest(*(part for parts_of_set in of_sets for part in parts_of_set), lengths)
     tokens_of_rows = np.concatenate([part.packed.text_lengths.sum(1) for part in parts])
@@ -124,29 +131,29 @@ def candidate_batches(
 
 @dataclass(frozen=True)
 class _Part:
-    """The rows of one file. pair_of: int64 [N, C], the number of each candidate's pair in `judged`; -1: no candidate. features: whether r
+    """The rows of one file. pair_of: int64 [N, C], the number of each candidate's pair in `answered`; -1: no candidate. features: whether r
     is asked for."""
 
     packed: PackedRows
     pair_of: np.ndarray
     near: int
-    judged: Answered | None
+    answered: Answered | None
     symmetric: bool
     features: bool
 
     @cached_property
     def z(self) -> np.ndarray:
         """float32 [N, C], 0 where there is no candidate."""
-        found = np.zeros(self.pair_of.shape, np.float32)
-        if self.judged is not None:
-            found[self.pair_of >= 0] = logits_at(self.judged)
-        return found
+        logits = np.zeros(self.pair_of.shape, np.float32)
+        if self.answered is not None:
+            logits[self.pair_of >= 0] = logits_at(self.answered)
+        return logits
 
     def batch(self, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
         r = np.zeros((len(rows), self.near, self.near), np.float32)
-        if self.judged is not None and self.features:
+        if self.answered is not None and self.features:
             there = self.pair_of[rows, : self.near]
-            y = at(self.judged, np.maximum(there, 0).ravel())[1].astype(np.float32).reshape(*there.shape, -1)
+            y = at(self.answered, np.maximum(there, 0).ravel())[1].astype(np.float32).reshape(*there.shape, -1)
             y /= np.maximum(np.linalg.norm(y, axis=-1, keepdims=True), 1e-12)
             r = y @ y.transpose(0, 2, 1)
         about = {"z": self.z[rows], "r": r, "symmetric": np.full(len(rows), self.symmetric)}

@@ -13,7 +13,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.sets.collections import query_texts
 from jdistill.data.sets.sts import read_scored_pairs, sts_sentences
-from jdistill.data.text.augment import variants
+from jdistill.data.text.augment import text_variants
 from jdistill.data.text.holdout import remove_evaluation_texts, split_held_out
 from jdistill.data.text.sentences import split_sentences
 from jdistill.data.text.sources import read_texts
@@ -30,6 +30,7 @@ class Corpus:
 
     @property
     def fingerprint(self) -> str:
+        """A hash of the training texts and their order, 32 hexadecimal digits."""
         return digest(self.train)
 
 
@@ -48,9 +49,9 @@ def evaluation_texts(cfg: ConfigDict) -> Iterator[str]:
 def read_corpus(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) -> Corpus:
     """Reads cfg.text (or a vectors: teacher's own texts), removes evaluation sentences, holds out cfg.held_out texts."""
     if cfg.text:
-        found = read_texts(cfg.text, cfg.text_column, key="config.text")
-        texts = found.texts
-        skipped = ", ".join(f"{count} {reason}" for reason, count in found.skipped.items() if count)
+        rows = read_texts(cfg.text, cfg.text_column, key="config.text")
+        texts = rows.texts
+        skipped = ", ".join(f"{count} {reason}" for reason, count in rows.skipped.items() if count)
         log.info("text: %d sentences from %s%s", len(texts), cfg.text, f"; skipped {skipped}" if skipped else "")
     elif teacher.texts is not None:
         texts = list(dict.fromkeys(teacher.texts))
@@ -67,12 +68,12 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) ->
     train, held_out = split_held_out(texts, min(cfg.held_out, len(texts) // 10), seed=0)
     train = train[: cfg.max_texts] if cfg.max_texts else train
     if cfg.augment:
-        train += augmented(cfg, train, [*held_out, *evaluation])
+        train += augmented_texts(cfg, train, [*held_out, *evaluation])
     return Corpus(train, held_out, removed)
 
 
-def augmented(cfg: ConfigDict, train: list[str], apart: list[str]) -> list[str]:
-    """Variants of the training texts (data.augment) that equal none of those kept apart, held out or of an evaluation set."""
-    found, _ = remove_evaluation_texts(variants(train, cfg.augment, cfg.text, cfg.text_column), apart)
-    log.info("augmented: %d further texts by %s", len(found), cfg.augment)
-    return found
+def augmented_texts(cfg: ConfigDict, train: list[str], apart: list[str]) -> list[str]:
+    """Variants of the training texts (data.text.augment) that equal none of those kept apart, held out or of an evaluation set."""
+    further, _ = remove_evaluation_texts(text_variants(train, cfg.augment, cfg.text, cfg.text_column), apart)
+    log.info("augmented: %d further texts by %s", len(further), cfg.augment)
+    return further

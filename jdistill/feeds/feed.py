@@ -27,40 +27,74 @@ class Kind(Protocol):
         """Whether its checkpoints have a dev score without cfg.dev_pairs."""
 
     def reads_text(self, there_is: bool) -> bool:
-        """Whether it reads the run's corpus. there_is: whether the config names text, or the teacher brings its own."""
+        """Whether it reads the run's corpus.
+
+        Args:
+          there_is: whether the config names text, or the teacher brings its own.
+        """
 
     def read(self, shared: Shared) -> Feed:
-        """Reads the data. Raises UserError for what is not there or does not fit, before anything is trained."""
+        """Reads the data.
+
+        Args:
+          shared: the run's config, teacher, start and text.
+
+        Raises: UserError for what is not there or does not fit, before anything is trained.
+        """
 
 
 @dataclass(frozen=True)
 class Feed:
-    """Training data of one kind, read. A feed overrides what its kind has; `cfg` is always that of the stage."""
+    """Training data of one kind, read. A feed overrides what its kind has; `cfg` is always that of the stage.
+
+    Args:
+      shared: the run's config, teacher, start and text.
+      learns_from_teacher: of the class, whether its batches hold the teacher's embeddings.
+    """
 
     shared: Shared
     learns_from_teacher = False  # whether its batches hold the teacher's embeddings
 
     def begin(self, before: Feed | None) -> Feed:
-        """This feed as its stage begins. before: that of the stage before, as it ended."""
+        """This feed as its stage begins.
+
+        Args:
+          before: the feed of the stage before, as it ended; None: of the first stage.
+        """
         return self
 
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
-        """The tokens that a student's start is fitted to, and the batches. made_up: nobody is asked; answers are random or zero."""
+        """What a stage reads its data by.
+
+        Args:
+          student: reads the texts by its tokenizer, prompts and lengths.
+          made_up: nobody is asked; answers are random or zero.
+
+        Returns: the tokens that a student's start is fitted to, and the batches.
+        """
         raise NotImplementedError
 
     def dev_score(self, cfg: ConfigDict, method: Method) -> Callable[[Tree], dict[str, float]]:
-        """Parameters -> dev figures; "score" among them chooses the best checkpoint. All processes of a run call it together."""
+        """Parameters -> dev figures by name; "score" among them, higher is better, chooses the best checkpoint.
+
+        All processes of a run call it, and what it returns, together. Without a "score" the last checkpoint is taken.
+        """
         of_encoder = encoder_score(
             cfg, self.shared.corpus, self.shared.embeddings, by_agreement=self.learns_from_teacher
         )
         return lambda params: of_encoder(method.trained(params))
 
     def after(self, cfg: ConfigDict, method: Method, params: Tree, folder: Path) -> Feed:
-        """This feed as its stage leaves it; saves in the stage's folder what is no part of the student."""
+        """This feed as its stage leaves it; saves in the stage's folder what is no part of the student.
+
+        Args:
+          params: the best that were trained, on the host.
+          folder: of the stage.
+        """
         return self
 
     def plan(self, cfg: ConfigDict) -> tuple[str, str] | None:
-        """Of a dry run: whom it asks, and how long for; None: the teacher alone."""
+        """Of a dry run: whom it asks, and how long for, as a line's name and text; None: the teacher alone."""
         return None
 
     def ask_for_results(self, cfg: ConfigDict) -> None:
@@ -71,13 +105,29 @@ class Feed:
         return self.shared.corpus.train + self.shared.corpus.held_out
 
     def pair_scorer(self, cfg: ConfigDict, student: Encoder, params: Tree) -> PairScorer | None:
-        """What scores pairs by more than the student's vectors; None where nothing does."""
+        """What scores pairs by more than the student's vectors; None where nothing does.
+
+        Args:
+          params: all that were trained.
+        """
         return None
 
     def save(self, cfg: ConfigDict, student: Encoder, params: Tree, folder: Path) -> dict[str, float]:
-        """Adds what was trained beside the student to its export; returns checks: name -> max abs difference from Flax."""
+        """Adds what was trained beside the student to its export.
+
+        Args:
+          params: all that were trained.
+          folder: the export.
+
+        Returns: checks by name, the max abs difference from Flax.
+        """
         return {}
 
     def results(self, cfg: ConfigDict, student: Encoder, params: Tree) -> dict[str, Any]:
-        """Figures of its own for results.json. student: as it was exported."""
+        """Figures of its own, by key, for results.json.
+
+        Args:
+          student: as it was exported.
+          params: all that were trained.
+        """
         return {}

@@ -18,10 +18,9 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import peft
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.judged import JudgedPairs
-from jdistill.feeds.judged_feed import JudgedFeed, judged_pairs
+from jdistill.feeds.judged_feed import JudgedFeed, judged_pairs_of
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import make_batches
-from jdistill.models.registry import names_of
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
 
@@ -36,7 +35,7 @@ class JudgeTuning:
         return False
 
     def read(self, shared: Shared) -> Feed:
-        return TuningFeed(shared, shared.once(judged_pairs))
+        return TuningFeed(shared, shared.once(judged_pairs_of))
 
 
 @dataclass(frozen=True)
@@ -44,37 +43,42 @@ class TuningFeed(JudgedFeed):
     """A row is a prompt of the judge."""
 
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
-        return prompt_batches(cfg, self.judged)
+        return prompt_batches(cfg, self.judged_pairs)
 
     def logits(self, cfg: ConfigDict, model: Encoder, params: Tree, branch: str, pairs: Pairs) -> np.ndarray:
-        judge = replace(self.judged.judges[branch], model=replace(model, dtype=cfg.teacher_dtype))
+        judge = replace(self.judged_pairs.judges[branch], model=replace(model, dtype=cfg.teacher_dtype))
         return judge.score(pairs.queries, pairs.passages)[0]
 
     def after(self, cfg: ConfigDict, method: Method, params: Tree, folder: Path) -> Feed:
         """With the tuned judge, whose adapters are saved as PEFT loads them."""
         if sharding.is_first_process():
-            names = {path: name for path, (name, _) in names_of(method.student.config).items()}
+            names = peft.torch_names(method.student.config)
             with replacing(folder / "adapter", "adapter", key="the adapter", legacy=("adapter_*",)) as beside:
-                peft.save(beside, params["adapters"], cfg.lora.alpha, names)
-        return replace(self, judged=self.judged.with_model(method.trained(params)))
+                peft.save_adapters(beside, params["adapters"], cfg.lora.alpha, names)
+        return replace(self, judged_pairs=self.judged_pairs.with_model(method.trained(params)))
 
 
-def prompt_batches(cfg: ConfigDict, judged: JudgedPairs) -> tuple[TokenTable, Data]:
-    """Prompts with their labels: each query's positives, and as many of its hard negatives. Batches have "ids" int32 and "mask" bool
-    [n, L], "label" float32 [n]."""
+def prompt_batches(cfg: ConfigDict, judged_pairs: JudgedPairs) -> tuple[TokenTable, Data]:
+    """Prompts of a judge with their labels: each query's positives, and as many of its hard negatives.
+
+    Args:
+      judged_pairs: the files, each with its candidates.
+
+    Returns: the prompts' tokens, and Data of {"ids": int32 [n, L], "mask": bool [n, L], "label": float32 [n], 1 or 0}.
+    """
     ids: list[list[int]] = []
     labels: list[float] = []
-    for one in judged.sets:
-        P, K, _ = one.candidates.counts
+    for judged_set in judged_pairs.sets:
+        P, K, _ = judged_set.candidates.counts
         queries, passages = [], []
-        for i, row in enumerate(one.candidates.columns):
+        for i, row in enumerate(judged_set.candidates.columns):
             right = row[:P][row[:P] >= 0]
             wrong = row[P : P + K][row[P : P + K] >= 0][: len(right)]
-            queries += [one.candidates.queries[i]] * (len(right) + len(wrong))
-            passages += [one.candidates.passages[j] for j in (*right, *wrong)]
+            queries += [judged_set.candidates.queries[i]] * (len(right) + len(wrong))
+            passages += [judged_set.candidates.passages[j] for j in (*right, *wrong)]
             labels += [1.0] * len(right) + [0.0] * len(wrong)
-        ids += judged.judges[one.branch].prompts(queries, passages)
-    model, label = next(iter(judged.judges.values())).model, np.array(labels, np.float32)
+        ids += judged_pairs.judges[judged_set.branch].prompts(queries, passages)
+    model, label = next(iter(judged_pairs.judges.values())).model, np.array(labels, np.float32)
     tokens = TokenTable(
         np.fromiter((token for row in ids for token in row), np.int32), np.cumsum([0, *map(len, ids)]).astype(np.int64)
     )

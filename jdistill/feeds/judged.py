@@ -21,19 +21,19 @@ from jdistill.data.sets.candidates import (
 )
 from jdistill.data.sets.pairs import (
     Pairs,
-    drawn,
     read_pairs,
+    sample_pairs,
     train_and_test,
     without,
 )
 from jdistill.data.text.holdout import comparable
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import peft
-from jdistill.feeds.negatives import mined
+from jdistill.feeds.negatives import mined_negatives
 from jdistill.feeds.tokens import cache_folder
 from jdistill.models import lora
 from jdistill.models.interaction import BRANCHES
-from jdistill.models.registry import architecture_of, names_of
+from jdistill.models.registry import architecture_of
 from jdistill.teachers.judge import Judge, judge_of
 from jdistill.teachers.judge_scores import Scores, logits_at
 
@@ -66,15 +66,15 @@ class JudgedPairs:
         """The same with the judge's tuned model."""
         return replace(self, judges={branch: replace(judge, model=model) for branch, judge in self.judges.items()})
 
-    def judge_scores(self, cfg: ConfigDict, one: JudgedSet, pairs: Pairs) -> np.ndarray:
+    def judge_scores(self, cfg: ConfigDict, judged_set: JudgedSet, pairs: Pairs) -> np.ndarray:
         """What the judge says of the pairs of a file, float32 [N], from the cache where it has them; asked by this process alone."""
-        scores = Scores(self.judges[one.branch], cache_folder(cfg))
+        scores = Scores(self.judges[judged_set.branch], cache_folder(cfg))
         return logits_at(scores.ask(pairs.queries, pairs.passages, alone=True))
 
     def ask_for_evaluation(self, cfg: ConfigDict) -> None:
         """Asks for what the evaluation reads, all processes of a run together."""
-        for one in self.sets:
-            Scores(self.judges[one.branch], cache_folder(cfg)).ask(*evaluation_pairs(cfg, one))
+        for judged_set in self.sets:
+            Scores(self.judges[judged_set.branch], cache_folder(cfg)).ask(*evaluation_pairs(cfg, judged_set))
 
 
 def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str] = ()) -> JudgedPairs:
@@ -91,12 +91,12 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
         key="config.teacher",
         **_settings(cfg, BRANCHES[0]),
     )
-    if found_other := other_words(cfg):
+    if changed_keys := changed_judge_keys(cfg):
         log.warning(
             "%s was tuned by other words than those of --config.judge.%s: it answers best what it was tuned on, which its run's "
             "config.json has",
             cfg.judge.adapter,
-            " and --config.judge.".join(found_other),
+            " and --config.judge.".join(changed_keys),
         )
     judges = {branch: replace(base, **_settings(cfg, branch)) for branch in BRANCHES if cfg[branch]}
     sets: list[JudgedSet] = []
@@ -122,16 +122,20 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
         counts = (cfg.positives, cfg.hard_negatives, cfg.easy_negatives)
         passages = passages_of(queries)
         # Fixed (section 3.4), for every seed of a run the same: the judge is asked of them once.
-        found = candidates(queries, mined(cfg, queries, passages), passages, counts, seed=0)
+        mined_candidates = candidates(queries, mined_negatives(cfg, queries, passages), passages, counts, seed=0)
         if cfg.max_queries:
-            found = replace(found, queries=found.queries[: cfg.max_queries], columns=found.columns[: cfg.max_queries])
-        if len(found.queries) < cfg.batch_size:
+            mined_candidates = replace(
+                mined_candidates,
+                queries=mined_candidates.queries[: cfg.max_queries],
+                columns=mined_candidates.columns[: cfg.max_queries],
+            )
+        if len(mined_candidates.queries) < cfg.batch_size:
             raise UserError(
-                f"--{key}={source}: {len(found.queries)} training queries do not fill one batch of batch_size={cfg.batch_size}"
+                f"--{key}={source}: {len(mined_candidates.queries)} training queries do not fill one batch of batch_size={cfg.batch_size}"
             )
         name = Path(source).stem
-        name = f"{name}-{branch}" if name in [one.name for one in sets] else name
-        sets.append(JudgedSet(name, branch, found, train, dev, _first(test, cfg.test_pairs)))
+        name = f"{name}-{branch}" if name in [judged_set.name for judged_set in sets] else name
+        sets.append(JudgedSet(name, branch, mined_candidates, train, dev, _first(test, cfg.test_pairs)))
     return JudgedPairs(tuple(sets), judges)
 
 
@@ -139,18 +143,18 @@ def with_adapter(model: Encoder, folder: str) -> Encoder:
     """The model with a LoRA folder of PEFT's merged in; "": as it is. Raises UserError for an adapter of another base."""
     if not folder or not architecture_of(model.config).decoder:
         return model
-    adapters, alpha = peft.load(Path(folder), {path: name for path, (name, _) in names_of(model.config).items()})
+    adapters, alpha = peft.load_adapters(Path(folder), peft.torch_names(model.config))
     return model.with_weights({"model": lora.merge(model.params, adapters, alpha)})
 
 
-def other_words(cfg: ConfigDict) -> list[str]:
+def changed_judge_keys(cfg: ConfigDict) -> list[str]:
     """Keys of cfg.judge in which the run that tuned cfg.judge.adapter, RUN/tune/adapter, asked otherwise; none where no such run is there."""
     theirs = Path(cfg.judge.adapter).resolve().parent.parent / "config.json" if cfg.judge.adapter else None
     if theirs is None or not theirs.is_file():
         return []
     judge = json.loads(theirs.read_text()).get("judge", {})
-    words = ("yes", "no", *(branch for branch in BRANCHES if cfg[branch]))
-    return [name for name in words if judge.get(name, cfg.judge[name]) != cfg.judge[name]]
+    keys = ("yes", "no", *(branch for branch in BRANCHES if cfg[branch]))
+    return [name for name in keys if judge.get(name, cfg.judge[name]) != cfg.judge[name]]
 
 
 def imitates(cfg: ConfigDict) -> bool:
@@ -158,21 +162,21 @@ def imitates(cfg: ConfigDict) -> bool:
     return bool(cfg.loss.imitate or cfg.loss.alpha or cfg.loss.beta or cfg.loss.gamma or cfg.loss.delta)
 
 
-def pairs_to_judge(cfg: ConfigDict, given: JudgedPairs) -> dict[str, tuple[list[str], list[str]]]:
+def pairs_to_judge(cfg: ConfigDict, judged_pairs: JudgedPairs) -> dict[str, tuple[list[str], list[str]]]:
     """Branch -> (queries, passages) that a run asks its judge of: the candidates, if a term of the loss imitates it, and the pairs that it
     is evaluated on."""
-    found = {}
-    for one in given.sets:
-        queries, passages = one.candidates.pairs() if imitates(cfg) else ([], [])
-        more = evaluation_pairs(cfg, one)
-        found[one.branch] = queries + more[0], passages + more[1]
-    return found
+    pairs_of = {}
+    for judged_set in judged_pairs.sets:
+        queries, passages = judged_set.candidates.pairs() if imitates(cfg) else ([], [])
+        more = evaluation_pairs(cfg, judged_set)
+        pairs_of[judged_set.branch] = queries + more[0], passages + more[1]
+    return pairs_of
 
 
-def evaluation_pairs(cfg: ConfigDict, one: JudgedSet) -> tuple[list[str], list[str]]:
+def evaluation_pairs(cfg: ConfigDict, judged_set: JudgedSet) -> tuple[list[str], list[str]]:
     """(queries, passages) that a student and its judge are compared on: those that choose the thresholds, and the test pairs."""
-    train = drawn(one.train, cfg.threshold_pairs, seed=0)
-    return train.queries + one.test.queries, train.passages + one.test.passages
+    train = sample_pairs(judged_set.train, cfg.threshold_pairs, seed=0)
+    return train.queries + judged_set.test.queries, train.passages + judged_set.test.passages
 
 
 def _settings(cfg: ConfigDict, branch: str) -> dict[str, Any]:

@@ -32,16 +32,16 @@ from jdistill.train.method import Method
 class JudgedFeed(Feed):
     """Rows from files of labelled pairs, which a language model judges."""
 
-    judged: JudgedPairs
+    judged_pairs: JudgedPairs
 
     @property
     def judge(self) -> Judge:
         """The model that judges; its prompts differ by branch, its weights do not."""
-        return next(iter(self.judged.judges.values()))
+        return next(iter(self.judged_pairs.judges.values()))
 
     def begin(self, before: Feed | None) -> Feed:
         """With the judge as the stage before left it."""
-        return replace(self, judged=before.judged) if isinstance(before, JudgedFeed) else self
+        return replace(self, judged_pairs=before.judged_pairs) if isinstance(before, JudgedFeed) else self
 
     def logits(self, cfg: ConfigDict, model: Encoder, params: Tree, branch: str, pairs: Pairs) -> np.ndarray:
         """What the trained model says of labelled pairs, float32 [N]."""
@@ -52,7 +52,7 @@ class JudgedFeed(Feed):
 
         def score(params: Tree) -> dict[str, float]:
             model, precision = method.trained(params), {}
-            for file in (file for file in self.judged.sets if len(file.dev)):
+            for file in (file for file in self.judged_pairs.sets if len(file.dev)):
                 z = self.logits(cfg, model, params, file.branch, file.dev)
                 precision[file.name] = average_precision(z, file.dev.labels)
             return precision | ({"score": float(np.mean(list(precision.values())))} if precision else {})
@@ -60,11 +60,11 @@ class JudgedFeed(Feed):
         return score
 
     def ask_for_results(self, cfg: ConfigDict) -> None:
-        self.judged.ask_for_evaluation(cfg)
+        self.judged_pairs.ask_for_evaluation(cfg)
 
     def index_texts(self) -> list[str]:
         """The run's text, or without any the passages of all files, those that answer questions first."""
-        files = sorted(self.judged.sets, key=lambda file: file.branch == BRANCHES[0])
+        files = sorted(self.judged_pairs.sets, key=lambda file: file.branch == BRANCHES[0])
         return super().index_texts() or list(dict.fromkeys(text for file in files for text in file.passages))
 
     def pair_scorer(self, cfg: ConfigDict, student: Encoder, params: Tree) -> PairScorer:
@@ -76,15 +76,15 @@ class JudgedFeed(Feed):
 
     def results(self, cfg: ConfigDict, student: Encoder, params: Tree) -> dict[str, Any]:
         scorer = self.pair_scorer(cfg, student, params)
-        figures: dict[str, Any] = {"pairs": evaluate_judged(cfg, self.judged, scorer)}
-        figures["questions"] = evaluate_questions(self.judged, scorer, cfg.rescore)
+        figures: dict[str, Any] = {"pairs": evaluate_judged(cfg, self.judged_pairs, scorer)}
+        figures["questions"] = evaluate_questions(self.judged_pairs, scorer, cfg.rescore)
         if cfg.beir:
             search = {"index": cfg.index, "index_effort": cfg.index_effort, "rescore": cfg.rescore}
             figures["retrieval_rescored"] = evaluate(student, beir=cfg.beir, scorer=scorer, **search)["retrieval"]
         return figures
 
 
-def judged_pairs(shared: Shared) -> JudgedPairs:
+def judged_pairs_of(shared: Shared) -> JudgedPairs:
     """The files of a run's config. Raises UserError for a teacher that judges no pairs, and a student that is no model of its kind."""
     cfg, model = shared.cfg, shared.teacher.encoder
     if model is None:

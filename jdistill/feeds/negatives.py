@@ -14,7 +14,7 @@ from jdistill.retrieval.dense import dense_search
 from jdistill.retrieval.mining import Rules, mine, read_mined, scored_by
 
 
-def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[str]]:
+def mined_negatives(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[str]]:
     """Each query's hard negatives by BM25 and, where cfg.mining.encoder names one, by a bi-encoder in turn; kept by content. One process
     mines, the others wait for it."""
     rows = {text: i for i, text in enumerate(passages)}
@@ -24,7 +24,7 @@ def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[s
     relative = cfg.mining.relative_margin or None if encoder else None
     rules = Rules(max(cfg.hard_negatives, 1), cfg.mining.first, cfg.mining.last, relative_margin=relative)
     window = min(len(passages), rules.last + max(map(len, positives)))
-    found: list[list[list[str]]] = []
+    rankings_of: list[list[list[str]]] = []
     by_vectors = None
     by_words = f"bm25, cleared by {encoder.fingerprint()}" if encoder and relative else "bm25"
     for by in (by_words, encoder.fingerprint()) if encoder else (by_words,):
@@ -39,6 +39,6 @@ def mined(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[s
             if by_vectors and by == by_words:
                 search = scored_by(bm25_search(queries.texts, passages, window)[0], score_of)
             mine(queries.texts, positives, passages, search, score_of, rules, by, out)
-        sharding.wait_for_all("mined negatives")
-        found.append([record["negatives"] for record in read_mined(out, queries.texts, passages) or []])
-    return [list(in_turn(*rankings)) for rankings in zip(*found, strict=True)]
+        sharding.barrier("mined negatives")
+        rankings_of.append([record["negatives"] for record in read_mined(out, queries.texts, passages) or []])
+    return [list(in_turn(*rankings)) for rankings in zip(*rankings_of, strict=True)]

@@ -25,13 +25,12 @@ from jdistill.evals.task import task_results, task_scores
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import cache_folder, make_batches, tokens_of
-from jdistill.teachers.cache import AnswerCache, whole
+from jdistill.teachers.cache import AnswerCache, in_one_piece, pair_keys, pairs_of_keys
 from jdistill.teachers.fill import ask
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
 
-UNKNOWN = -1  # the label of a row that has none
-BETWEEN = "\x1f"  # the two texts of a pair in a cache's key
+NO_LABEL = -1  # the label of a row that has none
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class TaskFeed(Feed):
     """A row is a text or a pair with its label.
 
     Args:
-      rows: the training rows, and after them augmented ones, whose label is UNKNOWN.
+      rows: the training rows, and after them augmented ones, whose label is NO_LABEL.
       logits: of the rows, by a teacher that was fine-tuned on the task, float32 [N, C]; None without one.
     """
 
@@ -99,19 +98,19 @@ def read_rows(cfg: ConfigDict) -> tuple[Task, Split, np.ndarray | None]:
         raise UserError(
             f"--config.kd={cfg.kd} tells {teacher.labels} apart, and the task {task.name} has {task.labels}"
         )
-    rows = augmented(task.train, cfg) if cfg.augment else task.train
+    rows = augmented_rows(task.train, cfg) if cfg.augment else task.train
     return task, rows, teacher_logits(teacher, rows, cache_folder(cfg))
 
 
-def augmented(train: Split, cfg: ConfigDict) -> Split:
+def augmented_rows(train: Split, cfg: ConfigDict) -> Split:
     """The rows, and after them their variants without a label (cfg.augment ts)."""
     if cfg.augment != "ts":
         raise UserError(f"--config.augment={cfg.augment}: of a task, ts or empty")
-    found = task_variants(train.texts, train.others, cfg.seed)
-    log.info("%d training rows and %d variants of them", len(train), len(found))
-    others = None if train.others is None else [*train.others, *(other or "" for _, other in found)]
-    labels = np.concatenate([train.labels, np.full(len(found), UNKNOWN, np.int32)])
-    return Split([*train.texts, *(text for text, _ in found)], others, labels)
+    variants = task_variants(train.texts, train.others, cfg.seed)
+    log.info("%d training rows and %d variants of them", len(train), len(variants))
+    others = None if train.others is None else [*train.others, *(other or "" for _, other in variants)]
+    labels = np.concatenate([train.labels, np.full(len(variants), NO_LABEL, np.int32)])
+    return Split([*train.texts, *(text for text, _ in variants)], others, labels)
 
 
 def teacher_logits(teacher: Classifier, split: Split, folder: Path) -> np.ndarray:
@@ -120,24 +119,24 @@ def teacher_logits(teacher: Classifier, split: Split, folder: Path) -> np.ndarra
         folder / "logits" / teacher.fingerprint(), len(teacher.labels), about={"labels": list(teacher.labels)},
         writer=sharding.process_index(),
     )  # fmt: skip
-    keys = (
-        split.texts
-        if split.others is None
-        else [a.replace(BETWEEN, " ") + BETWEEN + b for a, b in zip(split.texts, split.others, strict=True)]
-    )
+    keys = split.texts if split.others is None else pair_keys(split.texts, split.others)
 
-    def answer(rows: list[str]) -> np.ndarray:
-        if not teacher.pairs:
-            return teacher.logits(rows)
-        texts, others = zip(*(row.split(BETWEEN, 1) for row in rows), strict=True)
-        return teacher.logits(texts, others)
+    def answer(asked: list[str]) -> np.ndarray:
+        return teacher.logits(*pairs_of_keys(asked)) if teacher.pairs else teacher.logits(asked)
 
-    return ask(cache, keys, whole(answer), "the fine-tuned teacher's logits").read()
+    return ask(cache, keys, in_one_piece(answer), "the fine-tuned teacher's logits").read()
 
 
 def task_batches(cfg: ConfigDict, train: Split, logits: np.ndarray | None, student: Encoder) -> tuple[TokenTable, Data]:
-    """The first texts' tokens, and batches with "ids" and "mask" [n, T, L], "label" int32 [n] (UNKNOWN: none), and, with a teacher,
-    "logits"."""
+    """Batches of a labelled task.
+
+    Args:
+      train: the rows, augmented ones with the label NO_LABEL.
+      logits: of the rows, by a teacher, float32 [N, C]; None without one.
+
+    Returns: the first texts' tokens, and Data of {"ids": int32 [n, T, L], "mask": bool [n, T, L], "label": int32 [n]}, and, with a teacher,
+      "logits" float32 [n, C].
+    """
     tables = [tokens_of(cfg, student, side) for side in (train.texts, train.others) if side is not None]
     check_rows(labels=len(train.labels), **{f"side_{i}": len(table.lengths) for i, table in enumerate(tables)})
     check_rows(labels=len(train.labels), logits=len(train.labels if logits is None else logits))

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from jdistill.core import sharding
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.tokens import cache_folder
-from jdistill.teachers.cache import whole
+from jdistill.teachers.cache import in_one_piece
 from jdistill.teachers.embeddings import Teacher
 from jdistill.teachers.fill import Answered, ask
 
@@ -23,7 +23,7 @@ class TeacherEmbeddings:
 
     def _ask(self, texts: list[str]) -> Answered:
         cache = self._teacher.cache(self._folder, writer=sharding.process_index())
-        return ask(cache, texts, whole(self._teacher.answer), "teacher answers")
+        return ask(cache, texts, in_one_piece(self._teacher.answer), "teacher answers")
 
     def of(self, texts: list[str]) -> np.ndarray:
         """The vectors of some texts, float32 [N, D]. All processes of a run must call it together."""

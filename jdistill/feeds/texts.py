@@ -92,4 +92,4 @@ def other_rows(rows: np.ndarray, step: int, seed: int, count: int, texts: int) -
     """For each row `count` others of `texts`, int64 [len(rows), count], drawn by (seed, step, row) alone: however many
     processes share a batch, they draw the same."""
     drawn = [np.random.default_rng([seed, step, int(row)]).integers(0, texts - 1, count) for row in rows]
-    return np.stack([those + (those >= row) for those, row in zip(drawn, rows, strict=True)])
+    return np.stack([others + (others >= row) for others, row in zip(drawn, rows, strict=True)])

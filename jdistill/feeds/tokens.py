@@ -9,7 +9,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.files import default_folder
-from jdistill.data.batching.batches import Batches, TokenTable, choose_buckets, tokenize_once
+from jdistill.data.batching.batches import Batches, TokenTable, choose_buckets
+from jdistill.data.batching.kept_tokens import tokenize_once
 from jdistill.encoder.encoder import Encoder
 
 # A width costs a compilation of seconds, which fewer steps than this would not repay; but the first few always do.
@@ -23,7 +24,12 @@ def tokens_of(cfg: ConfigDict, student: Encoder, texts: list[str]) -> TokenTable
 
 
 def in_role(student: Encoder, role: str, limit: int) -> Encoder:
-    """The encoder as it reads a "query" or a "document": that prompt if it has one, `limit` tokens (0: its own limit)."""
+    """The encoder as it reads a role's texts: with that prompt, if it has one.
+
+    Args:
+      role: "query" or "document".
+      limit: tokens of a text, at most; 0: the encoder's own limit.
+    """
     return replace(
         student,
         default_prompt=student.prompt_for(role) or student.default_prompt,
@@ -37,11 +43,16 @@ def configured_prompts(cfg: ConfigDict) -> dict[str, str]:
 
 
 def make_batches(cfg: ConfigDict, lengths: np.ndarray) -> Batches:
-    """Batches of a stage; a short run gets fewer widths than cfg.length_buckets allows."""
+    """Batches of a stage; a short run gets fewer widths than cfg.length_buckets allows.
+
+    Args:
+      lengths: int [N], of each row, in tokens.
+    """
     steps = cfg.max_steps or int(cfg.epochs * len(lengths) / cfg.batch_size)
     count = min(cfg.length_buckets, max(FEWEST_WIDTHS, steps // STEPS_PER_WIDTH))
     return Batches(lengths, cfg.batch_size, choose_buckets(lengths, count, cfg.length_multiple), cfg.seed)
 
 
 def cache_folder(cfg: ConfigDict) -> Path:
+    """Where answers, tokens and mined negatives are kept: cfg.cache_dir, or the user's cache folder."""
     return Path(cfg.cache_dir) if cfg.cache_dir else default_folder()

@@ -15,19 +15,38 @@ HIGHEST = jax.lax.Precision.HIGHEST  # Gram and logit matrices in true float32, 
 
 
 def mse(prediction: Array, target: Array) -> Array:
-    """Mean over all elements of the squared difference; scalar, float32."""
+    """Mean squared difference over all elements.
+
+    Args:
+      prediction, target: of the same shape, of any floating type.
+
+    Returns: scalar, float32.
+    """
     return jnp.square(prediction.astype(jnp.float32) - target.astype(jnp.float32)).mean()
 
 
 def masked_mse(prediction_BxLxD: Array, target_BxLxD: Array, mask_BxL: Array) -> Array:
-    """Mean over the elements of the tokens that the mask marks; scalar, float32. Padding never counts."""
+    """Mean squared difference over the elements of those tokens that the mask marks; padding never counts.
+
+    Args:
+      prediction_BxLxD, target_BxLxD: of any floating type.
+      mask_BxL: true or 1 for a token, false or 0 for padding.
+
+    Returns: scalar, float32; 0 where no token is marked.
+    """
     square_BxL = jnp.square(prediction_BxLxD.astype(jnp.float32) - target_BxLxD.astype(jnp.float32)).mean(-1)
     weights_BxL = mask_BxL.astype(jnp.float32)
     return (square_BxL * weights_BxL).sum() / jnp.maximum(weights_BxL.sum(), 1.0)
 
 
 def unit(x_BxD: Array) -> Array:
-    """Rows scaled to length one, in float32, with a finite gradient at a zero row (which stays zero)."""
+    """Rows scaled to length one.
+
+    Args:
+      x_BxD: [..., D] of any floating type.
+
+    Returns: float32 [..., D]; a zero row stays zero, and has a finite gradient.
+    """
     x_BxD = x_BxD.astype(jnp.float32)
     # By the largest element first, so that no square leaves float32; the direction, and hence the gradient, is the same.
     x_BxD = x_BxD / jnp.maximum(jax.lax.stop_gradient(jnp.abs(x_BxD).max(-1, keepdims=True)), 1e-12)
@@ -35,41 +54,76 @@ def unit(x_BxD: Array) -> Array:
 
 
 def kl_divergence(student_BxD: Array, teacher_BxD: Array) -> Array:
-    """KL(softmax(teacher) || softmax(student)) over the dimensions of a vector, mean over texts; scalar."""
+    """KL(softmax(teacher) || softmax(student)) over the dimensions of each vector, mean over texts.
+
+    Args:
+      student_BxD, teacher_BxD: vectors of the same texts, of any floating type.
+
+    Returns: scalar, float32.
+    """
     log_t = jax.nn.log_softmax(teacher_BxD.astype(jnp.float32))
     log_s = jax.nn.log_softmax(student_BxD.astype(jnp.float32))
     return (jnp.exp(log_t) * (log_t - log_s)).sum(-1).mean()
 
 
 def pair_cosines(x_BxD: Array) -> Array:
-    """Cosine of every pair of texts in the batch, [B, B]."""
+    """The cosine of every pair of texts in the batch.
+
+    Args:
+      x_BxD: vectors of any floating type.
+
+    Returns: float32 [B, B].
+    """
     u = unit(x_BxD)
     return u @ u.T
 
 
 def number_of_blocks(rows: int, block: int) -> int:
-    """The fewest equal blocks of at most `block` rows; block 0: one."""
+    """The fewest equal blocks of at most `block` rows.
+
+    Args:
+      rows: how many there are, 1 or more.
+      block: rows of a block at most; 0: one block holds all.
+
+    Returns: a divisor of `rows`.
+    """
     return next(c for c in range(math.ceil(rows / block), rows + 1) if rows % c == 0) if block else 1
 
 
 def to_blocks(tree: Any, count: int) -> Any:
-    """Arrays [n, ...] as [count, n / count, ...]; block k has the rows k, k + count, …
+    """Rows in blocks, block k with the rows k, k + count, …
 
     Not consecutive rows, so that where rows are split over devices each device keeps its own in every block.
+
+    Args:
+      tree: of arrays [n, ...].
+      count: of blocks; it divides n.
+
+    Returns: the tree with arrays [count, n / count, ...].
     """
     return jax.tree.map(lambda x: jnp.moveaxis(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 1, 0), tree)
 
 
 def from_blocks(tree: Any) -> Any:
-    """The inverse of to_blocks."""
+    """The inverse of to_blocks.
+
+    Args:
+      tree: of arrays [count, m, ...].
+
+    Returns: the tree with arrays [count * m, ...], rows in their order before to_blocks.
+    """
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
 
 
 def over_row_blocks(f: Callable[[Any], Any], rows: Any, block: int) -> Any:
-    """f over blocks of at most `block` rows, one after another, so that an n x n matrix never stands in memory whole.
+    """f of all rows, one block of them after another, so that an n x n matrix never stands in memory whole.
 
-    rows: a tree of arrays [n, ...]. f: such a tree of b rows -> a tree of arrays [b, ...], each row by itself. Returns
-    f's outputs for all rows. block 0, or n within one block: f is called once. Backwards each block is computed anew.
+    Args:
+      f: a tree of b rows -> a tree of arrays [b, ...], each row by itself.
+      rows: a tree of arrays [n, ...].
+      block: rows at a time; 0, or n within one block: f is called once. Backwards each block is computed anew.
+
+    Returns: what f gives for all n rows, in their order.
     """
     count = number_of_blocks(jax.tree.leaves(rows)[0].shape[0], block)
     return f(rows) if count == 1 else from_blocks(jax.lax.map(jax.checkpoint(f), to_blocks(rows, count)))
@@ -88,12 +142,21 @@ def info_nce(
     cosine: bool = True,
     block: int = 0,
 ) -> Array:
-    """InfoNCE: mean over anchors of the cross entropy of sim(anchor i, candidates) / temperature with target i; float32.
+    """InfoNCE: mean over anchors of the cross entropy of sim(anchor i, candidates) / temperature with target i.
 
-    Candidates 0 .. n-1 are the positives; further ones (m > n) are negatives of every anchor, own_nxKxD negatives of
-    their anchor alone. Masks are true for rows that count (a masked row is padding). Keys, integers, tell which candidates
-    are no negatives of which anchors: those, but for the target, that agree with the anchor in one of the G keys. sim is
-    the cosine, or the dot product. block: rows of the logit matrix at a time (see over_row_blocks). IBKD eq. 5 and 10; DistilFACE eq. 1.
+    Args:
+      anchors_nxD, candidates_mxD: vectors, m >= n; candidates 0 .. n-1 are the positives, further ones negatives of every anchor.
+      temperature: scalar above 0.
+      own_nxKxD: K further negatives of each anchor alone; None: no such.
+      candidate_mask_m, own_mask_nxK: bool, true for rows that count, false for padding; None: all count.
+      anchor_keys_nxG, candidate_keys_mxG: integers; a candidate that agrees with an anchor in one of the G keys is no negative of it,
+        though it may be its target. None: all are.
+      cosine: sim is the cosine; False: the dot product.
+      block: rows of the logit matrix at a time (over_row_blocks).
+
+    Returns: scalar, float32.
+
+    Source: IBKD eq. 5 and 10; DistilFACE eq. 1.
     """
     as_given = unit if cosine else lambda x: x.astype(jnp.float32)
     anchors, candidates = as_given(anchors_nxD), as_given(candidates_mxD)

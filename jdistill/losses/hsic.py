@@ -20,9 +20,11 @@ FEWEST_ROWS = {"biased": 1, "n_minus_1": 2, "unbiased": 4}
 
 
 class Hsic(NamedTuple):
-    """HSIC and what tells whether its kernels are alive. A Gram matrix near a multiple of the identity (off-diagonal mean
-    near 0, rank n) has no gradient, and one of nearly equal entries (rank 1) none either. All scalars, float32; x for the
-    first argument, s for the second."""
+    """HSIC, and what tells whether its kernels are alive: scalars, float32.
+
+    A Gram matrix near a multiple of the identity (off-diagonal mean near 0, rank n) has no gradient, and one of nearly equal entries
+    (rank 1) none either. x is the first argument of hsic, s the second.
+    """
 
     value: Array
     off_diagonal_x: Array  # mean of the Gram matrix off its diagonal
@@ -32,7 +34,15 @@ class Hsic(NamedTuple):
 
 
 def median_distance(x_nxD: Array, mask_n: Array | None = None, rows: int = 256) -> Array:
-    """Median of ||a - b||² over pairs of different rows among the first `rows` that the mask marks; scalar, no gradient."""
+    """The median squared distance of pairs of different rows.
+
+    Args:
+      x_nxD: rows of any floating type.
+      mask_n: true for rows that count; None: all.
+      rows: so many of the first that count are looked at.
+
+    Returns: scalar, float32, above 0; it has no gradient.
+    """
     mask_n = jnp.ones(x_nxD.shape[0], bool) if mask_n is None else mask_n.astype(bool)
     first = jnp.argsort(~mask_n, stable=True)[:rows]
     x, real = jax.lax.stop_gradient(x_nxD[first].astype(jnp.float32)), mask_n[first]
@@ -42,16 +52,28 @@ def median_distance(x_nxD: Array, mask_n: Array | None = None, rows: int = 256) 
 
 
 def squared_distances(a_bxD: Array, b_nxD: Array) -> Array:
-    """||a_i - b_j||², [b, n], never below 0."""
+    """||a_i - b_j||² of every two rows.
+
+    Args:
+      a_bxD, b_nxD: float32.
+
+    Returns: float32 [b, n], never below 0.
+    """
     product_bxn = jnp.dot(a_bxD, b_nxD.T, precision=HIGHEST)
     return jnp.maximum(jnp.square(a_bxD).sum(-1)[:, None] + jnp.square(b_nxD).sum(-1) - 2.0 * product_bxn, 0.0)
 
 
 def gram_rows(a_bxD: Array, b_nxD: Array, same_bxn: Array, kernel: str, gamma: Array | float) -> Array:
-    """Rows of a Gram matrix, [b, n]. same_bxn: true where both sides are the same row, whose distance is exactly 0.
+    """Rows of a Gram matrix.
 
-    rbf: exp(-gamma ||a - b||²), IBKD eq. 7 with the minus and the square that its print lost. imq: the inverse
-    multiquadric (||a - b||² + gamma)^(-1/2). linear: a · b, of rows of unit length the cosine.
+    Args:
+      a_bxD, b_nxD: float32.
+      same_bxn: bool, true where both sides are the same row, whose distance is exactly 0.
+      kernel: "rbf": exp(-gamma ||a - b||²), IBKD eq. 7 with the minus and the square that its print lost. "imq": the inverse
+        multiquadric (||a - b||² + gamma)^(-1/2). "linear": a · b, of rows of unit length the cosine.
+      gamma: of rbf and imq.
+
+    Returns: float32 [b, n].
     """
     if kernel == "linear":
         return jnp.dot(a_bxD, b_nxD.T, precision=HIGHEST)
@@ -70,14 +92,23 @@ def hsic(
     mask_n: Array | None = None,
     block: int = 0,
 ) -> Hsic:
-    """HSIC(X, S) with its diagnostics; float32 whatever the inputs.
+    """HSIC(X, S) with its diagnostics.
 
-    kernel: rbf, imq or linear (see gram_rows). gamma 0: the median heuristic, for each side its own: 1 / (2 m) for rbf
-    and m for imq, m the median squared distance. estimator: biased, tr(K_X H K_S H) / n² (IBKD eq. 6); n_minus_1, over
-    (n - 1)² (its authors' code); unbiased, of zero diagonals (Song et al. 2012, eq. 4), which may be negative.
-    unit_rows: rows to length one first; the linear kernel always does.
-    mask_n: true for rows that count. block: Gram rows at a time (see losses.over_row_blocks). Raises ValueError for a
-    name that is not listed and for fewer rows than the estimator needs.
+    Args:
+      x_nxD, s_nxE: the two sides of the same n rows, of any floating type.
+      kernel: of KERNELS (gram_rows).
+      gamma: of rbf and imq. 0: the median heuristic, for each side its own (median_gamma).
+      estimator: "biased": tr(K_X H K_S H) / n² (IBKD eq. 6). "n_minus_1": over (n - 1)², as its authors' code. "unbiased": of zero
+        diagonals, which may be negative.
+      unit_rows: rows to length one first; the linear kernel always does.
+      mask_n: true for rows that count; None: all.
+      block: Gram rows at a time (embedding.over_row_blocks); 0: all.
+
+    Returns: Hsic, scalars of float32; the diagnostics have no gradient.
+
+    Raises: ValueError for a name that is not listed, and for fewer rows than the estimator needs.
+
+    Source: Gretton et al. 2005; unbiased: Song et al. 2012, eq. 4.
     """
     if kernel not in KERNELS or estimator not in ESTIMATORS:
         raise ValueError(f"kernel {kernel!r} of {KERNELS}, estimator {estimator!r} of {ESTIMATORS}")
@@ -99,9 +130,15 @@ def hsic(
 
 
 def centre(x_nxD: Array, w_n: Array, unit_rows: bool, about_mean: bool) -> Array:
-    """Rows in float32, zero where they do not count, of length one where asked to, about their mean where asked to.
+    """Rows as the kernels take them. About their mean distances do not change, and small numbers keep their digits.
 
-    About their mean distances do not change, and small numbers keep their digits.
+    Args:
+      x_nxD: of any floating type.
+      w_n: float32, 1 for rows that count and 0 for the others, which become zero.
+      unit_rows: scale rows to length one.
+      about_mean: take the mean of the rows that count off.
+
+    Returns: float32 [n, D].
     """
     # Whatever stands in rows that do not count, it must not meet a product: 0 times inf is NaN.
     x_nxD = jnp.where(w_n[:, None] > 0, x_nxD.astype(jnp.float32), 0.0)
@@ -110,7 +147,15 @@ def centre(x_nxD: Array, w_n: Array, unit_rows: bool, about_mean: bool) -> Array
 
 
 def median_gamma(x_nxD: Array, mask_n: Array | None, kernel: str) -> Array | float:
-    """The median heuristic: 1 / (2 m) for rbf, m for imq, m the median squared distance; linear has no gamma."""
+    """gamma by the median heuristic, m being the median squared distance.
+
+    Args:
+      x_nxD: float32.
+      mask_n: true for rows that count; None: all.
+      kernel: "rbf": 1 / (2 m). "imq": m. "linear", which has no gamma: 0.
+
+    Returns: scalar, float32.
+    """
     if kernel == "linear":
         return 0.0
     median = median_distance(x_nxD, mask_n)

@@ -29,12 +29,21 @@ def contrastive_imitation(
     temperature: Array | float,
     form: str = "joint",
 ) -> Array:
-    """CI: mean over queries of the mean over their positives. scores: the teacher's s. others: student logits of the passages that
-    belong to other queries, which the teacher did not score (s = 0).
+    """CI: mean over queries of the mean over their positives. A query without negatives counts as 0 in each form.
 
-    form "joint": the positive and all negatives in one denominator. "paper": as printed, without the positive, which has no lower
-    bound. "code": the hard negatives and the positive, plus InfoNCE without weights over the positive, easy and other passages.
-    A query without negatives counts as 0 in each form.
+    Args:
+      student_nxC: the student's logits z.
+      scores_nxC: the teacher's s, from 0 to 1.
+      positive_nxC, hard_nxC, easy_nxC: bool, what each candidate is.
+      others_nxM: the student's logits of passages of other queries, which the teacher did not score (s = 0).
+      other_mask_nxM: bool, true for others that count.
+      temperature: scalar above 0, that all logits are divided by.
+      form: "joint": the positive and all negatives in one denominator. "paper": as printed, without the positive, which has no lower
+        bound. "code": the hard negatives and the positive, plus InfoNCE without weights over the positive, easy and other passages.
+
+    Returns: scalar, float32.
+
+    Source: D2LLM, 3.2.1.
     """
     low = jnp.finfo(jnp.float32).min
     z, s = student_nxC.astype(jnp.float32) / temperature, scores_nxC.astype(jnp.float32)
@@ -62,8 +71,16 @@ def contrastive_imitation(
 
 
 def rank_imitation(student_nxC: Array, teacher_nxC: Array, mask_nxC: Array) -> Array:
-    """RI_PH (eq. 7): 1 - Pearson correlation of both logits over positives and hard negatives, mean over queries. A query with one
-    candidate, or with equal logits on a side, gives 0 and no gradient."""
+    """RI_PH: 1 - Pearson correlation of both sides' logits over positives and hard negatives, mean over queries.
+
+    Args:
+      student_nxC, teacher_nxC: logits.
+      mask_nxC: bool, true for the candidates that count. A query with one, or with equal logits on a side, gives 0 and no gradient.
+
+    Returns: scalar, float32.
+
+    Source: D2LLM eq. 7.
+    """
     weight = mask_nxC.astype(jnp.float32)
 
     def centred(z_nxC: Array) -> Array:
@@ -84,8 +101,16 @@ def rank_imitation(student_nxC: Array, teacher_nxC: Array, mask_nxC: Array) -> A
 
 
 def score_imitation(student_nxC: Array, teacher_nxC: Array, mask_nxC: Array) -> Array:
-    """SI, which is ours and not the paper's: cross entropy of sigmoid(z^S) with the teacher's s^T, mean over a query's candidates, then over
-    queries. The paper's terms compare candidates of one query; this one says what a logit means whatever the query."""
+    """SI: cross entropy of sigmoid(z^S) with the teacher's s^T, mean over a query's candidates, then over queries.
+
+    Ours, and not the paper's, whose terms compare candidates of one query: this one says what a logit means whatever the query.
+
+    Args:
+      student_nxC, teacher_nxC: logits.
+      mask_nxC: bool, true for the candidates that count.
+
+    Returns: scalar, float32.
+    """
     z, s = student_nxC.astype(jnp.float32), jax.nn.sigmoid(teacher_nxC.astype(jnp.float32))
     each = jnp.where(mask_nxC, jax.nn.softplus(z) - s * z, 0.0)  # -s log sigmoid(z) - (1 - s) log sigmoid(-z)
     return _mean_over_queries(each.sum(1) / _at_least_one(mask_nxC), mask_nxC.any(1))
@@ -94,11 +119,18 @@ def score_imitation(student_nxC: Array, teacher_nxC: Array, mask_nxC: Array) -> 
 def hard_over_easy(
     student_nxC: Array, teacher_nxC: Array, hard_nxC: Array, easy_nxC: Array, weight: str = "ndcg"
 ) -> Array:
-    """RI_HI (eq. 8): mean over queries of -mean over H x I of lambda_jk log sigmoid(z_j - z_k).
+    """RI_HI: mean over queries of -mean over H x I of lambda_jk log sigmoid(z_j - z_k), lambda zero where the teacher does not put j above k.
 
-    lambda is zero where the teacher does not put j above k. Else weight "ndcg": what exchanging their places would cost,
-    |2^s_j - 2^s_k| |1 / log2(1 + r_j) - 1 / log2(1 + r_k)| / IDCG, with the teacher's scores s and ranks r among H and I (1: the
-    highest; equal scores in the order of their columns). "difference": s_j - s_k.
+    Args:
+      student_nxC, teacher_nxC: logits.
+      hard_nxC, easy_nxC: bool, H and I of each query.
+      weight: lambda elsewhere. "ndcg": what exchanging their places would cost, |2^s_j - 2^s_k| |1 / log2(1 + r_j) - 1 / log2(1 + r_k)| / IDCG,
+        with the teacher's scores s and ranks r among H and I (1: the highest; equal scores in the order of their columns).
+        "difference": s_j - s_k.
+
+    Returns: scalar, float32.
+
+    Source: D2LLM eq. 8.
     """
     z, teacher = student_nxC.astype(jnp.float32), teacher_nxC.astype(jnp.float32)
     ranked_nxC = hard_nxC | easy_nxC
@@ -122,15 +154,32 @@ def hard_over_easy(
 
 
 def feature_imitation(student_nxCxD: Array, teacher_nxCxC: Array, mask_nxC: Array) -> Array:
-    """FI (eq. 9, 10): squared difference of both sides' cosines r between the features of a query's candidates (positives and hard
-    negatives), summed over pairs of candidates, mean over queries. teacher: its cosines, as they are kept (`cosines`)."""
+    """FI: squared difference of both sides' cosines between the features of a query's candidates, summed over pairs, mean over queries.
+
+    Args:
+      student_nxCxD: features of the candidates.
+      teacher_nxCxC: the cosines of the teacher's features (`cosines`).
+      mask_nxC: bool, true for positives and hard negatives.
+
+    Returns: scalar, float32.
+
+    Source: D2LLM eq. 9 and 10.
+    """
     pairs = mask_nxC[:, :, None] & mask_nxC[:, None, :]
     difference = jnp.where(pairs, teacher_nxCxC.astype(jnp.float32) - cosines(student_nxCxD), 0.0)
     return _mean_over_queries(jnp.square(difference).sum((1, 2)), mask_nxC.any(1))
 
 
 def cosines(y_nxCxD: Array) -> Array:
-    """Eq. 9: the cosine of every two of a query's features, float32 [n, C, C]."""
+    """The cosine of every two of a query's features.
+
+    Args:
+      y_nxCxD: of any floating type.
+
+    Returns: float32 [n, C, C].
+
+    Source: D2LLM eq. 9.
+    """
     of = unit(y_nxCxD.astype(jnp.float32))
     return jnp.einsum("njd,nkd->njk", of, of, precision=jax.lax.Precision.HIGHEST)
 

@@ -20,15 +20,15 @@ from jdistill.students.transformer import representer
 from jdistill.train.method import Method
 
 OVER_TIME = ("max", "final")
-TARGETS = ("vectors", "pairs")
+LOSS_TARGETS = ("vectors", "pairs")
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     """Raises UserError for a pooling over time or a target that is not listed."""
     if cfg.student.over_time not in OVER_TIME:
         raise UserError(f"--config.student.over_time={cfg.student.over_time!r} is not one of {', '.join(OVER_TIME)}")
-    if cfg.loss.target not in TARGETS:
-        raise UserError(f"--config.loss.target={cfg.loss.target!r} is not one of {', '.join(TARGETS)}")
+    if cfg.loss.target not in LOSS_TARGETS:
+        raise UserError(f"--config.loss.target={cfg.loss.target!r} is not one of {', '.join(LOSS_TARGETS)}")
     return (Stage("distil", Texts(), cfg, build, tokenizer=lambda start: make_tokenizer(cfg, start), fits=fits),)
 
 

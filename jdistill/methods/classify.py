@@ -21,7 +21,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.task import LabelledTask, TaskFeed
 from jdistill.losses.embedding import mse
-from jdistill.models.classifier_head import logits, random_head
+from jdistill.models.classifier_head import classifier_logits, random_head
 from jdistill.models.registry import architecture_of
 from jdistill.students.bilstm import check_bilstm, make_bilstm, make_tokenizer
 from jdistill.students.shape import check_pooler
@@ -81,7 +81,7 @@ def build(cfg: ConfigDict, context: Start[TaskFeed]) -> Method:
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
     ) -> tuple[Array, dict[str, Array]]:
-        found_nxC = logits(params["head"], reps["vectors"])
+        found_nxC = classifier_logits(params["head"], reps["vectors"])
         known_n = (batch["label"] >= 0).astype(jnp.float32)  # augmented rows have no label
         count = jnp.maximum(known_n.sum(), 1.0)
         each_n = optax.softmax_cross_entropy_with_integer_labels(found_nxC, jnp.maximum(batch["label"], 0))

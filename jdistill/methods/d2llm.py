@@ -37,9 +37,9 @@ from jdistill.models import lora
 from jdistill.models.interaction import (
     INTERACTIONS,
     interaction_of,
-    matrix,
     one_branch,
-    score,
+    score_matrix,
+    score_pairs,
 )
 from jdistill.models.pooling import pool_each
 from jdistill.models.registry import hidden_states
@@ -155,7 +155,7 @@ def objective(
     kinds = kinds_of(cfg, real_nxC)
     head = one_branch(params.get("iem"), batch["symmetric"][0], interaction_of(cfg))
     repeated_nxCxD = jnp.broadcast_to(query_nxD[:, None], passage_nxCxD.shape)
-    z_nxC, features_nxCxF = score(head, repeated_nxCxD, passage_nxCxD)
+    z_nxC, features_nxCxF = score_pairs(head, repeated_nxCxD, passage_nxCxD)
     others = score_others(head, query_nxD, passage_nxCxD, texts_nxC, real_nxC, cfg.block_size)
     terms = loss_terms(cfg, frozen["temperature"], batch, kinds, z_nxC, features_nxCxF, others)
     weight = {"ci": 1.0} | {term: frozen[name] for term, name in COEFFICIENTS.items()}
@@ -190,7 +190,7 @@ def score_others(
 
     def against_all(rows: dict[str, Array]) -> dict[str, Array]:
         own = (rows["texts"][:, :, None] == m_texts[None, None, :]) & rows["real"][:, :, None]
-        return {"z": matrix(head, rows["query"], m_passages), "mask": m_real[None, :] & ~own.any(1)}
+        return {"z": score_matrix(head, rows["query"], m_passages), "mask": m_real[None, :] & ~own.any(1)}
 
     rows = {"query": query_nxD, "texts": texts_nxC, "real": real_nxC}
     return over_row_blocks(against_all, rows, block_size)

@@ -26,7 +26,7 @@ from jdistill.students.transformer import representer
 from jdistill.train.method import Method, scalars
 
 PROJECTION_STARTS = ("pca", "random")
-SAMPLE_TEXTS = 4096  # texts that the PCA start is fitted to
+STUDENT_PCA_TEXTS = 4096  # texts that the PCA start is fitted to
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
@@ -37,7 +37,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     changed = cfg.copy_and_resolve_references()
     changed.update(cfg.finetune)
     scalars(changed.loss, "temperature")
-    information.check(changed, 2 * changed.batch_size)
+    information.check_hsic(changed, 2 * changed.batch_size)
     if changed.batch_size < 2:
         raise UserError("--config.finetune.batch_size=1: InfoNCE needs at least 2 triplets in a batch")
     if cfg.projection_start not in PROJECTION_STARTS:
@@ -129,7 +129,7 @@ def with_projection(cfg: ConfigDict, student: Encoder, context: Start) -> Encode
     kernel = rng.normal(0, D**-0.5, (D, d))
     if cfg.projection_start == "pca":
         tokens = context.tokens
-        rows = rng.permutation(len(tokens.lengths))[:SAMPLE_TEXTS]
+        rows = rng.permutation(len(tokens.lengths))[:STUDENT_PCA_TEXTS]
         x_NxD = student.encode_ids(tokens.lists(rows))
         # About zero, not about the mean: cosines are of the vectors themselves.
         kernel = np.linalg.svd(x_NxD, full_matrices=False)[2][:d].T

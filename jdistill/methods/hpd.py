@@ -22,10 +22,11 @@ from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student, representer
 from jdistill.train.method import Method
 
-SAMPLE_TEXTS = 20_000  # texts whose teacher vectors the PCA is fitted to
+TEACHER_PCA_TEXTS = 20_000  # texts whose teacher vectors the PCA is fitted to
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    """Distillation to cfg.output_dim, and fine-tuning where cfg.triplets names data."""
     tuned = cfg.copy_and_resolve_references()
     tuned.output_dim = 0  # the projection is there already
     return (Stage("distil", Texts(), cfg, build, fits=fits), *finetune.stages(tuned))
@@ -48,7 +49,7 @@ def build(cfg: ConfigDict, context: Start) -> Method:
     d, T = cfg.output_dim, context.teacher_width
     _check_width(d, T)
     rng = np.random.default_rng([cfg.seed, 2])
-    rows = np.sort(rng.permutation(len(context.tokens.lengths))[:SAMPLE_TEXTS])
+    rows = np.sort(rng.permutation(len(context.tokens.lengths))[:TEACHER_PCA_TEXTS])
     t_NxT = context.embeddings(rows).astype(np.float64)
     # About zero, not about the mean: the student has no bias to put a mean back, and cosines are of the vectors.
     axes_dxT = np.linalg.svd(t_NxT.T @ t_NxT)[2][:d]

@@ -26,7 +26,7 @@ SIMILARITIES = ("cosine", "bilinear")
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     """Raises UserError for names that are not listed, a temperature that is not positive, a batch too small for HSIC."""
     scalars(cfg.loss, "temperature")
-    information.check(cfg, cfg.batch_size)
+    information.check_hsic(cfg, cfg.batch_size)
     if cfg.loss.similarity not in SIMILARITIES:
         raise UserError(f"--config.loss.similarity={cfg.loss.similarity!r} is not one of {', '.join(SIMILARITIES)}")
     return (Stage("distil", Texts(), cfg, build, fits=finetune.fits), *finetune.stages(cfg))

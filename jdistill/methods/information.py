@@ -15,7 +15,7 @@ from jdistill.losses.hsic import (
 )
 
 
-def check(cfg: ConfigDict, rows: int) -> None:
+def check_hsic(cfg: ConfigDict, rows: int) -> None:
     """Raises UserError for a kernel or estimator that is not listed, and for a batch of fewer rows than it needs."""
     if cfg.kernel not in KERNELS:
         raise UserError(f"--config.kernel={cfg.kernel!r} is not one of {', '.join(KERNELS)}")
@@ -30,7 +30,7 @@ def check(cfg: ConfigDict, rows: int) -> None:
 
 def term(cfg: ConfigDict, x_nxD: Array, s_nxD: Array, mask_n: Array | None = None) -> tuple[Array, dict[str, Array]]:
     """HSIC(X, S), and the metrics that tell whether its kernels are alive (hsic.Hsic)."""
-    found = hsic(
+    result = hsic(
         jax.lax.stop_gradient(x_nxD) if cfg.hsic.stop_input else x_nxD,
         s_nxD,
         kernel=cfg.kernel,
@@ -40,10 +40,10 @@ def term(cfg: ConfigDict, x_nxD: Array, s_nxD: Array, mask_n: Array | None = Non
         mask_n=mask_n,
         block=cfg.block_size,
     )
-    return found.value, {
-        "hsic": found.value,
-        "gram_input_mean": found.off_diagonal_x,
-        "gram_sentence_mean": found.off_diagonal_s,
-        "gram_input_rank": found.rank_x,
-        "gram_sentence_rank": found.rank_s,
+    return result.value, {
+        "hsic": result.value,
+        "gram_input_mean": result.off_diagonal_x,
+        "gram_sentence_mean": result.off_diagonal_s,
+        "gram_input_rank": result.rank_x,
+        "gram_sentence_rank": result.rank_s,
     }

@@ -16,6 +16,7 @@ from jdistill.train.method import Method
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    """Distillation, and fine-tuning where cfg.triplets names data."""
     return (Stage("distil", Texts(), cfg, build, fits=finetune.fits), *finetune.stages(cfg))
 
 

@@ -7,8 +7,8 @@ def _keys(block: str, names: str) -> tuple[str, ...]:
     return tuple(f"{block}.{name}" if block else name for name in names.split())
 
 
-TRANSFORMER = _keys("student", "embedding_size layers hidden_size start copy_layers dropout attention")
-TRIPLETS = (
+TRANSFORMER_KEYS = _keys("student", "embedding_size layers hidden_size start copy_layers dropout attention")
+TRIPLET_KEYS = (
     *_keys("", "triplets negatives query_length document_length output_dim projection_start kernel"),
     *_keys("hsic", "gamma estimator unit_rows stop_input"),
     *_keys("loss", "temperature beta own_negatives"),
@@ -16,14 +16,14 @@ TRIPLETS = (
 )
 
 NEEDS: dict[str, tuple[str, ...]] = {
-    "simtde": (*TRANSFORMER[:-1], *_keys("loss", "alpha token sentence normalize hidden")),  # of no decoder
-    "ibkd": (*TRANSFORMER, *TRIPLETS, *_keys("loss", "similarity")),
-    "ckd": (*TRANSFORMER, *TRIPLETS, *_keys("loss", "similarity")),
-    "mse": (*TRANSFORMER, *TRIPLETS),
-    "crd": (*TRANSFORMER, *TRIPLETS, *_keys("loss", "buffer_per_text critic_dim")),
-    "hpd": (*TRANSFORMER, *TRIPLETS),
-    "supervised": (*TRANSFORMER, *TRIPLETS),
-    "distilface": (*TRANSFORMER, *_keys("loss", "temperature distil")),
+    "simtde": (*TRANSFORMER_KEYS[:-1], *_keys("loss", "alpha token sentence normalize hidden")),  # of no decoder
+    "ibkd": (*TRANSFORMER_KEYS, *TRIPLET_KEYS, *_keys("loss", "similarity")),
+    "ckd": (*TRANSFORMER_KEYS, *TRIPLET_KEYS, *_keys("loss", "similarity")),
+    "mse": (*TRANSFORMER_KEYS, *TRIPLET_KEYS),
+    "crd": (*TRANSFORMER_KEYS, *TRIPLET_KEYS, *_keys("loss", "buffer_per_text critic_dim")),
+    "hpd": (*TRANSFORMER_KEYS, *TRIPLET_KEYS),
+    "supervised": (*TRANSFORMER_KEYS, *TRIPLET_KEYS),
+    "distilface": (*TRANSFORMER_KEYS, *_keys("loss", "temperature distil")),
     "bilstm_sra": (*_keys("student", "embedding_size lstm_size over_time glove dropout"), *_keys("loss", "target")),
     "classify": (
         *_keys("", "student task task_dir label_fraction split_seed kd head_size"),
@@ -37,7 +37,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
         *_keys("judge", "symmetric asymmetric yes no adapter query_tokens passage_tokens"),
         *_keys("mining", "encoder first last relative_margin"),
         *_keys("tune", "epochs max_steps"),
-        *TRANSFORMER,
+        *TRANSFORMER_KEYS,
         *_keys("lora", "paths rank alpha"),
         *_keys("loss", "form imitate temperature alpha beta gamma delta random_negatives hard_over_easy"),
     ),

@@ -33,6 +33,7 @@ TOKEN_LOSSES = ("block", "table", "none")
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
+    """Distillation alone."""
     return (Stage("distil", Texts(), cfg, build, fits=fits),)
 
 

@@ -14,10 +14,11 @@ from jdistill.train.method import Method
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
-    found = finetune.stages(cfg)
-    if not found:
+    """Fine-tuning alone. Raises UserError where cfg.triplets names no data."""
+    tuned = finetune.stages(cfg)
+    if not tuned:
         raise UserError("--config.triplets is empty: supervised training needs triplets")
-    return tuple(dataclasses.replace(stage, build=build, fits=finetune.fits) for stage in found)
+    return tuple(dataclasses.replace(stage, build=build, fits=finetune.fits) for stage in tuned)
 
 
 def build(cfg: ConfigDict, context: Start) -> Method:

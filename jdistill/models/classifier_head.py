@@ -15,15 +15,28 @@ from jdistill.core.types import Array
 
 
 def features(vectors_nxTxD: Array) -> Array:
-    """H of one text, [n, D], or [H, H', |H - H'|, H * H'] of two, [n, 4D]."""
+    """What the classifier reads.
+
+    Args:
+      vectors_nxTxD: of one or two texts a row, T.
+
+    Returns: H of one text, [n, D], or [H, H', |H - H'|, H * H'] of two, [n, 4D].
+
+    Source: BiLSTM-SRA, figure 1 (b) and (c).
+    """
     if vectors_nxTxD.shape[1] == 1:
         return vectors_nxTxD[:, 0]
     a, b = vectors_nxTxD[:, 0], vectors_nxTxD[:, 1]
     return jnp.concatenate([a, b, jnp.abs(a - b), a * b], axis=-1)
 
 
-def logits(head: dict[str, Any], vectors_nxTxD: Array) -> Array:
-    """float32 [n, C]. head: {"hidden", "out"}, each {"kernel" [in, out], "bias" [out]}."""
+def classifier_logits(head: dict[str, Any], vectors_nxTxD: Array) -> Array:
+    """The logits of each row, float32 [n, C].
+
+    Args:
+      head: {"hidden", "out"}, each {"kernel" [in, out], "bias" [out]}, float32.
+      vectors_nxTxD: of one or two texts a row, T.
+    """
     hidden = jax.nn.relu(features(vectors_nxTxD) @ head["hidden"]["kernel"] + head["hidden"]["bias"])
     return hidden @ head["out"]["kernel"] + head["out"]["bias"]
 

@@ -27,17 +27,17 @@ def names_by_table(table: Mapping[str, str], num_layers: int) -> Names:
     A path that ends in "embedding" or "scale" is one tensor, one in "norm" a scale and a bias, any other a kernel and a bias. A
     Flax "kernel" is the transpose of a torch "weight".
     """
-    found: Names = {}
+    names: Names = {}
     for path, name in table.items():
         for i in range(num_layers) if "{i}" in path else (0,):
             flax, torch = path.replace("{i}", str(i)), name.replace("{i}", str(i))
             if flax.endswith(("/embedding", "/scale")):
-                found[flax] = (f"{torch}.weight", False)
+                names[flax] = (f"{torch}.weight", False)
                 continue
             leaf = "scale" if flax.endswith("norm") else "kernel"
-            found[f"{flax}/{leaf}"] = (f"{torch}.weight", leaf == "kernel")
-            found[f"{flax}/bias"] = (f"{torch}.bias", False)
-    return found
+            names[f"{flax}/{leaf}"] = (f"{torch}.weight", leaf == "kernel")
+            names[f"{flax}/bias"] = (f"{torch}.bias", False)
+    return names
 
 
 def module_shapes(module: Callable[..., Any], config: Any) -> dict[str, tuple[int, ...]]:
@@ -48,16 +48,16 @@ def module_shapes(module: Callable[..., Any], config: Any) -> dict[str, tuple[in
 @lru_cache(maxsize=256)
 def _shapes(module: Callable[..., Any], config: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
     # Layers are alike: one is traced, whatever number a file may tell of.
-    one = module(replace(config, num_layers=1), jnp.float32, False)
+    single = module(replace(config, num_layers=1), jnp.float32, False)
 
     def init() -> Tree:
-        return one.init(jax.random.key(0), jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
+        return single.init(jax.random.key(0), jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
 
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for path, leaf in flatten_dict(jax.eval_shape(init), sep="/").items():
         for i in range(config.num_layers) if path.startswith("layer_0/") else (0,):
-            found[path.replace("layer_0/", f"layer_{i}/", 1)] = tuple(leaf.shape)
-    return tuple(found.items())
+            shapes[path.replace("layer_0/", f"layer_{i}/", 1)] = tuple(leaf.shape)
+    return tuple(shapes.items())
 
 
 def plain_names(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
@@ -72,9 +72,9 @@ def plain_names(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.
 
 def check_layers(tensors: Mapping[str, np.ndarray], num_layers: int, where: str) -> None:
     """Raises UserError where the config has more layers than the file, before a name is made for each: it may say any number."""
-    found = {int(match[1]) for match in map(_LAYER.search, tensors) if match}
-    if num_layers > len(found):
-        raise UserError(f"{where}: config.json tells of {num_layers} layers, but the tensors are of {len(found)}")
+    layers = {int(match[1]) for match in map(_LAYER.search, tensors) if match}
+    if num_layers > len(layers):
+        raise UserError(f"{where}: config.json tells of {num_layers} layers, but the tensors are of {len(layers)}")
 
 
 def from_tensors(

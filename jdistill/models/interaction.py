@@ -28,14 +28,24 @@ def random_iem(width: int, rng: np.random.Generator, hidden: int = HIDDEN) -> Tr
 
 
 def iem(params: Tree, query_nxD: Array, passage_nxD: Array, branch: str) -> tuple[Array, Array]:
-    """(logits [n], features [n, hidden]) of pairs: f2(f1([y_i, y_j])) by the branch of the task, then a linear layer."""
+    """The interaction module on pairs: f2(f1([y_i, y_j])) by the branch of the task, then a linear layer.
+
+    Args:
+      params: as random_iem has them.
+      query_nxD, passage_nxD: vectors, float32.
+      branch: its name in params.
+
+    Returns: logits [n] and features [n, hidden], float32.
+
+    Source: D2LLM eq. 6.
+    """
     first = jax.nn.relu(dense(params["first"], jnp.concatenate([query_nxD, passage_nxD], axis=-1)))
     features = jax.nn.relu(dense(params[branch], first))
     return dense(params["score"], features)[..., 0], features
 
 
 def iem_matrix(params: Tree, query_nxD: Array, passage_mxD: Array, branch: str) -> Array:
-    """The logits of every query with every passage [n, m]. f1's products are made once for each side, not for each pair."""
+    """The logits of every query with every passage, float32 [n, m]. f1's products are made once for each side, not for each pair."""
     D = query_nxD.shape[-1]
     kernel, bias = params["first"]["kernel"], params["first"]["bias"]
     sides_nxmxh = (query_nxD @ kernel[:D])[:, None] + (passage_mxD @ kernel[D:] + bias)[None]
@@ -49,8 +59,13 @@ def interaction_of(cfg: ConfigDict) -> str:
 
 
 def one_branch(params: Tree | None, symmetric: Array, interaction: str) -> Tree | None:
-    """The interaction module with the branch of a task as "branch"; None for cosines. symmetric: bool scalar. interaction single: the
-    first branch serves both tasks."""
+    """The interaction module with the branch of a task as "branch"; None for cosines.
+
+    Args:
+      params: as random_iem has them; None: pairs are scored by their cosine.
+      symmetric: bool scalar, the task.
+      interaction: of INTERACTIONS; "single": the first branch serves both tasks.
+    """
     if params is None:
         return None
     first, second = (params[name] for name in BRANCHES)
@@ -58,13 +73,24 @@ def one_branch(params: Tree | None, symmetric: Array, interaction: str) -> Tree 
     return {"first": params["first"], "score": params["score"], "branch": branch}
 
 
-def score(head: Tree | None, query: Array, passage: Array) -> tuple[Array, Array | None]:
-    """(logits [...], features [..., F]) of pairs of vectors [..., D]; their cosines, and no features, without an interaction module."""
+def score_pairs(head: Tree | None, query: Array, passage: Array) -> tuple[Array, Array | None]:
+    """The logits of pairs of vectors.
+
+    Args:
+      head: as one_branch gives it.
+      query, passage: float32 [..., D].
+
+    Returns: logits [...] and features [..., F], float32; of no module the cosines, and None.
+    """
     return ((unit(query) * unit(passage)).sum(-1), None) if head is None else iem(head, query, passage, "branch")
 
 
-def matrix(head: Tree | None, query_nxD: Array, passage_mxD: Array) -> Array:
-    """The logits of every query with every passage [n, m]."""
+def score_matrix(head: Tree | None, query_nxD: Array, passage_mxD: Array) -> Array:
+    """The logits of every query with every passage, float32 [n, m].
+
+    Args:
+      head: as one_branch gives it.
+    """
     if head is None:
         return unit(query_nxD) @ unit(passage_mxD).T
     return iem_matrix(head, query_nxD, passage_mxD, "branch")

@@ -21,27 +21,36 @@ Adapters = dict[str, dict[str, Any]]  # Flax path of a kernel, as layer_0/attent
 
 
 def paths(params: Tree, pattern: str) -> list[str]:
-    """Flax paths of the kernels whose path the regular expression finds. Raises UserError where it finds none."""
+    """Flax paths of the kernels, two-dimensional, whose path the regular expression finds.
+
+    Raises: UserError where it finds none.
+    """
     flat = flatten_dict(params, sep="/")
-    found = [
+    matching = [
         path for path, x in flat.items() if path.endswith("kernel") and np.ndim(x) == 2 and re.search(pattern, path)
     ]
-    if not found:
+    if not matching:
         raise UserError(f"LoRA: no kernel of the model matches {pattern!r}; there is {next(iter(flat))} for one")
-    return found
+    return matching
 
 
 def start(params: Tree, pattern: str, rank: int, rng: np.random.Generator) -> Adapters:
-    """Adapters that change nothing yet: A random, B zero. rank 0: none."""
+    """Adapters that change nothing yet: A random, B zero.
+
+    Args:
+      params: the model's, Flax.
+      pattern: as of paths.
+      rank: of the adapters; 0: there are none.
+    """
     flat = flatten_dict(params, sep="/")
-    found: Adapters = {}
+    adapters: Adapters = {}
     for path in paths(params, pattern) if rank else []:
         rows, columns = np.shape(flat[path])
-        found[path] = {
+        adapters[path] = {
             "A": rng.uniform(-(rows**-0.5), rows**-0.5, (rows, rank)).astype(np.float32),
             "B": np.zeros((rank, columns), np.float32),
         }
-    return found
+    return adapters
 
 
 def merge(
@@ -53,32 +62,32 @@ def merge(
 ) -> Tree:
     """The parameters with the adapters added in. Under jax.grad with respect to `adapters` only they have a gradient.
 
-    dropout: with rng, so many of an adapter's inputs (rows of A) are left out, the same for all tokens of a step: the product is
-    made once for the weights, not for every token.
+    Args:
+      params: the model's, Flax.
+      adapters: Flax path of a kernel [in, out] -> {"A" [in, rank], "B" [rank, out]}.
+      alpha: A B is scaled by alpha / rank; with -alpha an adapter that was added is taken away, to rounding.
+      rng: a key for the dropout; None: no dropout.
+      dropout: the share of an adapter's inputs (rows of A) that are left out, the same for all tokens of a step: the product is made once
+        for the weights, not for every token.
+
+    Raises: UserError for an adapter that does not fit.
+
+    Source: Hu et al. 2021.
     """
     if rng is not None and dropout:
         adapters = {
             path: {"A": _thinned(adapter["A"], jax.random.fold_in(rng, i), dropout), "B": adapter["B"]}
             for i, (path, adapter) in enumerate(sorted(adapters.items()))
         }
-    return _added(params, adapters, alpha, 1.0)
-
-
-def _thinned(A: Array, rng: Array, dropout: float) -> Array:
-    keep = jax.random.bernoulli(rng, 1.0 - dropout, (A.shape[0], 1))
-    return jnp.where(keep, A / (1.0 - dropout), 0.0)
-
-
-def unmerge(params: Tree, adapters: Mapping[str, Mapping[str, Array]], alpha: float) -> Tree:
-    """The inverse of merge, to rounding."""
-    return _added(params, adapters, alpha, -1.0)
-
-
-def _added(params: Tree, adapters: Mapping[str, Mapping[str, Array]], alpha: float, sign: float) -> Tree:
     flat = dict(flatten_dict(params, sep="/"))
     for path, adapter in adapters.items():
         if path not in flat or np.shape(flat[path]) != (np.shape(adapter["A"])[0], np.shape(adapter["B"])[1]):
             raise UserError(f"LoRA: the adapter of {path} does not fit this model; is it of another base?")
         rank = np.shape(adapter["A"])[1]
-        flat[path] = flat[path] + sign * alpha / rank * jnp.matmul(adapter["A"], adapter["B"], precision="highest")
+        flat[path] = flat[path] + alpha / rank * jnp.matmul(adapter["A"], adapter["B"], precision="highest")
     return unflatten_dict(flat, sep="/")
+
+
+def _thinned(A: Array, rng: Array, dropout: float) -> Array:
+    keep = jax.random.bernoulli(rng, 1.0 - dropout, (A.shape[0], 1))
+    return jnp.where(keep, A / (1.0 - dropout), 0.0)

@@ -16,18 +16,19 @@ from ml_collections import ConfigDict
 
 from jdistill.core.json_files import Settings
 from jdistill.core.types import Array, Tree
-from jdistill.models.architecture import Body, Cut, ReadTensors, Transformer
-from jdistill.models.bert.config import BertConfig, keys_of, numbers_of
+from jdistill.models.architecture import Body, ReadTensors
+from jdistill.models.bert.config import BertConfig, config_keys_of, numbers_of
 from jdistill.models.bert.module import EmbeddingBlock, Layer, embedding_output
 from jdistill.models.bert.student import random_layer
 from jdistill.models.conversion import Names, names_by_table
-from jdistill.models.cutting import check_whole_layers, checked_layers
+from jdistill.models.cutting import Cut, check_whole_layers, checked_layers
+from jdistill.models.transformer_files import Transformer
 
 if TYPE_CHECKING:
     from jdistill.models.onnx_nodes import Graph, OnnxBody, Weights
 
 PADDING = 1  # whatever the config says: transformers counts positions from the one after it
-EACH_WAY, EXACT = 16, 8  # buckets before a token and from it on, and how many of them are of one distance alone
+EACH_WAY, EXACT_BUCKETS = 16, 8  # buckets before a token and from it on, and how many of them are of one distance alone
 # Flax path -> name on disk, as conversion.names_by_table reads them.
 LAYER = {
     "attention/query": "attention.attn.q",
@@ -66,8 +67,10 @@ def bucket_of(distances: np.ndarray) -> np.ndarray:
     """
     size = np.abs(distances).astype(np.int64)
     # The exponent of size² / 64, whole and so never off by a rounding.
-    wide = EXACT + np.minimum(np.frexp(np.maximum(size * size // EXACT**2, 1))[1] - 1, EXACT - 1)
-    return (np.where(size < EXACT, size, wide) + EACH_WAY * (distances > 0)).astype(np.int32)
+    wide = EXACT_BUCKETS + np.minimum(
+        np.frexp(np.maximum(size * size // EXACT_BUCKETS**2, 1))[1] - 1, EXACT_BUCKETS - 1
+    )
+    return (np.where(size < EXACT_BUCKETS, size, wide) + EACH_WAY * (distances > 0)).astype(np.int32)
 
 
 class Mpnet(nn.Module):
@@ -95,6 +98,8 @@ class Mpnet(nn.Module):
 
 
 class MpnetArchitecture(Transformer[MpnetConfig]):
+    """MPNet: BERT's layers, with one table of relative positions for all."""
+
     model_types = ("mpnet",)
 
     def module(self, config: MpnetConfig, dtype: jnp.dtype, remat: bool) -> Mpnet:
@@ -122,7 +127,7 @@ class MpnetArchitecture(Transformer[MpnetConfig]):
         return config
 
     def config_keys(self, config: MpnetConfig) -> dict[str, Any]:
-        keys = keys_of(config, "MPNetModel") | {"relative_attention_num_buckets": config.buckets}
+        keys = config_keys_of(config, "MPNetModel") | {"relative_attention_num_buckets": config.buckets}
         del keys["type_vocab_size"]
         return keys
 
@@ -131,10 +136,10 @@ class MpnetArchitecture(Transformer[MpnetConfig]):
         from jdistill.models.onnx_nodes import OnnxBody, Weights
 
         root = body[0][1]
-        config = onnx.read_config(root)
+        config = onnx.read_encoder_config(root)
         table = {path.rpartition("/")[2]: name for path, name in LAYER.items()} | {"layer": "encoder.layer"}
         weights = Weights(root, read(root), "mpnet.")
-        states = onnx.hidden_states(graph, config, weights, table, _onnx_embeddings, _onnx_bias)
+        states = onnx.encoder_nodes(graph, config, weights, table, _onnx_embeddings, _onnx_bias)
         return OnnxBody(states, int(config.hidden_size), "mpnet")
 
     def student_config(self, whole: MpnetConfig, student: ConfigDict) -> MpnetConfig:
@@ -152,10 +157,10 @@ def _onnx_embeddings(graph: Graph, config: Any, weights: Weights) -> str:
     from jdistill.models.bert.onnx import counted_positions
 
     width = config.hidden_size
-    words = weights.take("embeddings.word_embeddings.weight", config.vocab_size, width)
-    positions = weights.take("embeddings.position_embeddings.weight", config.max_position_embeddings, width)
-    x = graph.op("Gather", words, "input_ids")
-    return graph.op("Add", x, graph.op("Gather", positions, counted_positions(graph, PADDING)))
+    word_table = weights.take("embeddings.word_embeddings.weight", config.vocab_size, width)
+    position_table = weights.take("embeddings.position_embeddings.weight", config.max_position_embeddings, width)
+    x = graph.op("Gather", word_table, "input_ids")
+    return graph.op("Add", x, graph.op("Gather", position_table, counted_positions(graph, PADDING)))
 
 
 def _onnx_bias(graph: Graph, config: Any, weights: Weights) -> str:

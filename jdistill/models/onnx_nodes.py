@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,22 +9,23 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from jdistill.core.errors import UserError
 from jdistill.models.conversion import plain_names
 
 
 class Graph:
-    """Collects nodes and constants; a value goes by its name."""
+    """Collects nodes and constants, (name, array) each, not copied; a value goes by its name."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
+        self.constants: list[tuple[str, np.ndarray]] = []
 
     def constant(self, value: Any, name: str = "") -> str:
+        """Adds a constant and returns its name."""
         name = name or f"constant_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
+        self.constants.append((name, np.asarray(value, order="C")))
         return name
 
     def op(self, kind: str, *inputs: Any, name: str = "", **attributes: Any) -> str:
@@ -41,7 +41,7 @@ class Graph:
         return self.op("Gemm", x, *constants, transB=1)
 
 
-ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
+ONNX_ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
     "gelu": lambda graph, x: graph.op("Gelu", x),
     "gelu_new": lambda graph, x: graph.op("Gelu", x, approximate="tanh"),
     "gelu_pytorch_tanh": lambda graph, x: graph.op("Gelu", x, approximate="tanh"),
@@ -68,15 +68,9 @@ class Weights:
         self.tensors = plain_names(tensors, prefix)
 
     def take(self, name: str, *shape: int) -> np.ndarray:
+        """The tensor of this name. Raises UserError where it is missing or of another shape."""
         if name not in self.tensors:
             raise UserError(f"{self.folder}: tensor {name} is missing; it holds {sorted(self.tensors)[:3]}, ...")
-        if (found := self.tensors[name].shape) != shape:
-            raise UserError(f"{self.folder}: tensor {name} has shape {found}, but config.json asks for {shape}")
+        if (actual := self.tensors[name].shape) != shape:
+            raise UserError(f"{self.folder}: tensor {name} has shape {actual}, but config.json asks for {shape}")
         return self.tensors[name]
-
-
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is missing or not valid JSON: {error}") from None

@@ -36,14 +36,28 @@ def random_pma(width: int, rng: np.random.Generator) -> Tree:
 
 
 def pma(params: Tree, states_BxLxD: Array, mask_BxL: Array, heads: int) -> Array:
-    """One vector a text [B, D], float32: h = LN(MHA(q, Y, Y) + q), y = LN(h + relu(W h + b)). Padding has no weight."""
+    """One vector a text: h = LN(MHA(q, Y, Y) + q), y = LN(h + relu(W h + b)). Padding has no weight.
+
+    Args:
+      params: as random_pma has them.
+      states_BxLxD: Y, of any floating type.
+      mask_BxL: bool or int, true for tokens.
+      heads: they divide D.
+
+    Returns: float32 [B, D].
+
+    Source: D2LLM eq. 4 and 5.
+    """
     return pma_of_each(params, states_BxLxD, mask_BxL[:, None], heads)[:, 0]
 
 
 def pma_of_each(params: Tree, states_BxLxD: Array, member_BxTxL: Array, heads: int) -> Array:
-    """The same of the T texts that stand in each row, member_BxTxL saying whose a token is: [B, T, D].
+    """The same of the T texts that stand in each row. Of a text without a token the mix is zero, not the mean of whatever padding there is.
 
-    Of a text without a token the mix is zero, not the mean of whatever padding its batch has.
+    Args:
+      member_BxTxL: bool or int, whose a token is.
+
+    Returns: float32 [B, T, D].
     """
     y = states_BxLxD.astype(jnp.float32)
     B, L, D = y.shape
@@ -59,6 +73,7 @@ def pma_of_each(params: Tree, states_BxLxD: Array, member_BxTxL: Array, heads: i
 
 
 def dense(layer: Tree, x: Array) -> Array:
+    """x [..., in] times a layer's kernel [in, out], plus its bias [out]."""
     return x @ layer["kernel"] + layer["bias"]
 
 

@@ -59,8 +59,13 @@ ALL_BUT_EMBEDDINGS = (1, ...)
 
 @dataclass(frozen=True)
 class Pooler:
-    """layers: which hidden states, as transformers counts them (0: the embedding layer's output), or (first, ...). over_layers:
-    mean, max (element by element) or concat. over_tokens: a name in OVER_TOKENS, final or pma."""
+    """How hidden states become a text's vector.
+
+    Args:
+      layers: which hidden states, as transformers counts them (0: the embedding layer's output), or (first, ...).
+      over_layers: "mean", "max" (element by element) or "concat".
+      over_tokens: a name in OVER_TOKENS, "final" or "pma".
+    """
 
     layers: tuple
     over_layers: str = "mean"
@@ -72,7 +77,10 @@ class Pooler:
         return 1 if self.layers[-1] is ... else max(1, -min(self.layers))
 
     def states(self, num_layers: int) -> tuple[int, ...]:
-        """The hidden states it takes, counted from 0. Raises UserError where the model has too few layers."""
+        """The hidden states it takes of a model of so many layers, counted from 0.
+
+        Raises: UserError where the model has too few layers.
+        """
         if self.layers[-1] is ...:
             return tuple(range(self.layers[0], num_layers + 1))
         if self.fewest_layers > num_layers:
@@ -110,12 +118,19 @@ POOLERS: dict[str, Pooler] = DISTILFACE | {
 
 
 def pool(name: str, states: Sequence[Array], mask_BxL: Array, params: Any = None) -> Array:
-    """Hidden states (num_layers + 1 arrays [B, L, D]) to vectors [B, D] ([B, 4D] for concat_last4), float32. params: the pooler's own,
-    of pma alone.
+    """Hidden states to one vector a text.
 
-    Raises UserError for a name that is not in POOLERS and for a model with too few layers.
+    Args:
+      name: in POOLERS.
+      states: num_layers + 1 arrays [B, L, D].
+      mask_BxL: bool or int, true for tokens.
+      params: the pooler's own, of pma alone.
+
+    Returns: float32 [B, D], of concat_last4 [B, 4D].
+
+    Raises: UserError for a name that is not in POOLERS and for a model with too few layers.
     """
-    pooler = POOLERS[known(name)]
+    pooler = POOLERS[resolve_pooler(name)]
     if len({state.shape[-1] for state in states}) > 1 and pooler.layers != LAST:
         raise UserError(
             f"pooler {name!r} takes other states than the last, which in a recurrent model are of another width"
@@ -135,8 +150,16 @@ def pool(name: str, states: Sequence[Array], mask_BxL: Array, params: Any = None
 
 
 def pool_each(name: str, state_BxLxD: Array, member_BxTxL: Array, params: Any = None) -> Array:
-    """The vectors [B, T, D], float32, of the T texts that stand one after another in each row, from the last layer's states: name is mean,
-    lasttoken or pma, as in pool. member_BxTxL: bool, whose a token is. Of a text without a token as there."""
+    """The vectors of the T texts that stand one after another in each row.
+
+    Args:
+      name: "mean", "lasttoken" or "pma".
+      state_BxLxD: the last layer's.
+      member_BxTxL: bool, whose a token is.
+      params: the pooler's own, of pma alone.
+
+    Returns: float32 [B, T, D]; of a text without a token as pool has it.
+    """
     if name == "pma":
         return pma_of_each(params, state_BxLxD, member_BxTxL, heads_for(state_BxLxD.shape[-1]))
     member_BxTxL = member_BxTxL.astype(jnp.float32)
@@ -147,7 +170,7 @@ def pool_each(name: str, state_BxLxD: Array, member_BxTxL: Array, params: Any = 
     return jnp.einsum("btl,bld->btd", member_BxTxL / count_BxTx1, state_BxLxD.astype(jnp.float32), precision="highest")
 
 
-def known(name: str) -> str:
+def resolve_pooler(name: str) -> str:
     """The name, if it is a pooler's. Raises UserError naming those there are."""
     if name not in POOLERS:
         raise UserError(f"there is no pooler {name!r}; there are {', '.join(POOLERS)}")

@@ -23,7 +23,7 @@ ARCHITECTURES: tuple[Architecture[Any], ...] = (
     BilstmArchitecture(),
     MpnetArchitecture(),
 )
-_BY_TYPE = {model_type: found for found in ARCHITECTURES for model_type in found.model_types}
+_BY_TYPE = {model_type: architecture for architecture in ARCHITECTURES for model_type in architecture.model_types}
 
 
 def architecture_of(config: ModelConfig) -> Architecture[Any]:
@@ -32,8 +32,15 @@ def architecture_of(config: ModelConfig) -> Architecture[Any]:
 
 
 def transformer_named(model_type: object, where: object) -> Architecture[Any]:
-    """The transformer of a config.json's model_type. Raises UserError that lists what there is; `where` is for messages."""
-    there = {name: found for name, found in _BY_TYPE.items() if not found.own_modules}
+    """The transformer of a config.json's model_type.
+
+    Args:
+      model_type: as config.json has it, whatever that is.
+      where: for messages.
+
+    Raises: UserError that lists what there is.
+    """
+    there = {name: architecture for name, architecture in _BY_TYPE.items() if not architecture.own_modules}
     if not isinstance(model_type, str) or model_type not in there:
         raise UserError(
             f"{where}: model_type is {str(model_type)[:60]!r}; jdistill reads {', '.join(sorted(there))}. "
@@ -44,9 +51,9 @@ def transformer_named(model_type: object, where: object) -> Architecture[Any]:
 
 def with_modules(kinds: Sequence[str]) -> Architecture[Any] | None:
     """The architecture whose own modules stand first in modules.json; None: a transformer, which its config.json names."""
-    for found in ARCHITECTURES:
-        if found.own_modules and tuple(kinds[: len(found.own_modules)]) == found.own_modules:
-            return found
+    for architecture in ARCHITECTURES:
+        if architecture.own_modules and tuple(kinds[: len(architecture.own_modules)]) == architecture.own_modules:
+            return architecture
     return None
 
 
@@ -60,9 +67,19 @@ def hidden_states(
     remat: bool = False,
     packed: tuple[jax.Array, jax.Array] | None = None,
 ) -> tuple[jax.Array, ...]:
-    """The model applied to its parameters: num_layers + 1 arrays [B, L, D], as transformers counts hidden states, the
-    embeddings' first, which in a recurrent model are of another width. dropout_rng None: no dropout. remat: a decoder's layers keep no
-    activations for the backward pass, which computes them anew. packed: of a decoder alone, see Decoder."""
+    """All hidden states of a model, as transformers counts them, the embeddings' first.
+
+    Args:
+      config, params: the model's sizes, and its Flax parameters, float32.
+      ids_BxL: int32 token ids.
+      mask_BxL: bool or int, true for tokens.
+      dtype: of the computation.
+      dropout_rng: a key; None: no dropout.
+      remat: a decoder's layers keep no activations for the backward pass, which computes them anew.
+      packed: of a decoder alone, see Decoder.
+
+    Returns: num_layers + 1 arrays [B, L, D]; a recurrent model's embeddings are of another width.
+    """
     rngs = {} if dropout_rng is None else {"dropout": dropout_rng}
     model = architecture_of(config).module(config, dtype, remat)
     more: dict[str, Any] = {} if packed is None else {"packed": packed}
@@ -81,6 +98,10 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def count_parameters(config: ModelConfig, pooler: bool = False) -> int:
-    """Parameters of the architecture; with `pooler`, BERT's D x D pooler layer counted too, as the papers' sizes do."""
+    """Parameters of the architecture.
+
+    Args:
+      pooler: count BERT's D x D pooler layer too, as the papers' sizes do.
+    """
     extra = config.hidden_size * (config.hidden_size + 1) if pooler else 0
     return sum(int(np.prod(shape)) for shape in parameter_shapes(config).values()) + extra

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 
-from jdistill.report.page import Chart, drawn
+from jdistill.report.page import Chart, draw_chart
 
 BLUE, RED = "#14568c", "#c4461a"  # the teacher and a mark; readable on both backgrounds
 THOUSANDS = FuncFormatter(lambda v, _: f"{v:,.0f}" if abs(v) >= 1000 else f"{v:.4g}")
@@ -75,7 +75,7 @@ def curve_chart(stage: str, name: str, steps: np.ndarray, values: np.ndarray) ->
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     alt = f"{label} by step, {steps[0]:,} to {steps[-1]:,}; lowest {low:.4g}, highest {high:.4g}."
-    return drawn(f"{stage}-{name}", figure, alt, caption + lost)
+    return draw_chart(f"{stage}-{name}", figure, alt, caption + lost)
 
 
 def _scale_values(axes: Axes, low: float, high: float, from_zero: bool) -> None:
@@ -103,7 +103,7 @@ def agreement_chart(pairs: np.ndarray) -> Chart:
     axes.set(xlim=(low, high), ylim=(low, high), aspect="equal", xlabel="teacher's cosine", ylabel="student's cosine")
     axes.grid(alpha=0.25)
     off = f"{np.abs(pairs[:, 1] - pairs[:, 0]).mean():.3f}"
-    return drawn(
+    return draw_chart(
         "agreement",
         figure,
         f"Student's cosine against the teacher's for {len(pairs):,} pairs of texts; mean absolute difference {off}.",

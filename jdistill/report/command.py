@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jdistill.core.errors import UserError, exits_cleanly
 from jdistill.core.progress import log, setup_logging
-from jdistill.report.facts import read_json
+from jdistill.report.facts import read_json_object
 from jdistill.report.run import write_report
 
 
@@ -18,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--workdir", type=Path, required=True, help="the folder of a run")
     setup_logging()
     workdir = parser.parse_args(argv).workdir
-    if workdir.is_dir() and "method" not in read_json(workdir / "config.json")[0]:
+    if workdir.is_dir() and "method" not in read_json_object(workdir / "config.json")[0]:
         for name in ("report.html", "report"):
             if (workdir / name).exists():
                 raise UserError(f"--workdir={workdir} is no run's folder, and holds a {name} that is not jdistill's")

@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 
 
-def read_json(path: Path) -> tuple[dict[str, Any], str]:
+def read_json_object(path: Path) -> tuple[dict[str, Any], str]:
     """The object in a JSON file and, where there is none to read, the line that says so (otherwise empty)."""
     try:
-        found = json.loads(path.read_text("utf-8", errors="replace"))
+        content = json.loads(path.read_text("utf-8", errors="replace"))
     except FileNotFoundError:
         return {}, f"No {path.name} in this run's folder."
     except ValueError as error:
         return {}, f"{path.name} is not valid JSON ({error}) and was left out."
-    return (found, "") if isinstance(found, dict) else ({}, f"{path.name} holds no JSON object and was left out.")
+    return (content, "") if isinstance(content, dict) else ({}, f"{path.name} holds no JSON object and was left out.")
 
 
-def objects(found: Any) -> dict[str, dict[str, Any]]:
+def objects(content: Any) -> dict[str, dict[str, Any]]:
     """The entries of a JSON object that are objects themselves; none where `found` is no object."""
-    entries = found.items() if isinstance(found, dict) else ()
+    entries = content.items() if isinstance(content, dict) else ()
     return {name: entry for name, entry in entries if isinstance(entry, dict)}
 
 

@@ -31,7 +31,7 @@ def task_table(tasks: dict[str, dict[str, Any]]) -> Table:
             for metric, value in values.items()
             if real(value) is not None
         ]
-    return Table("In percent", ["Task", "Split", "Measure", "Value"], rows, words=(1, 2))
+    return Table("In percent", ["Task", "Split", "Measure", "Value"], rows, text_columns=(1, 2))
 
 
 def pairs_table(files: dict[str, dict[str, Any]]) -> Table:
@@ -45,7 +45,7 @@ def pairs_table(files: dict[str, dict[str, Any]]) -> Table:
         "In percent; average precision stands beside its floor, the share of positives",
         ["File", "Scored by", "Accuracy", "F1", "Average precision", "Precision", "Recall", "Positives"],
         rows,
-        words=(1,),
+        text_columns=(1,),
     )
 
 
@@ -60,5 +60,5 @@ def questions_table(files: dict[str, dict[str, Any]]) -> Table:
         "Each held-out question looks for its passages among all of its file's",
         ["File", "Ranked by", "nDCG@10", "MRR@10", "Recall@10"],
         rows,
-        words=(1,),
+        text_columns=(1,),
     )

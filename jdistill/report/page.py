@@ -41,7 +41,7 @@ class Chart:
         return "data:image/png;base64," + base64.b64encode(self.png).decode()
 
 
-def drawn(name: str, figure: Figure, alt: str, caption: str) -> Chart:
+def draw_chart(name: str, figure: Figure, alt: str, caption: str) -> Chart:
     """A chart of a figure, which is drawn at once and may be forgotten."""
     buffer = BytesIO()
     FigureCanvasAgg(figure).print_png(buffer)

@@ -12,7 +12,7 @@ import numpy as np
 from jdistill.core.errors import UserError
 from jdistill.report import run_tables
 from jdistill.report.charts import agreement_chart, curve_chart
-from jdistill.report.facts import objects, read_json, read_metrics
+from jdistill.report.facts import objects, read_json_object, read_metrics
 from jdistill.report.labelled import labelled_tables
 from jdistill.report.page import Chart, write_page
 from jdistill.report.tables import real
@@ -47,10 +47,10 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
     """
     if not workdir.is_dir():
         raise UserError(f"--workdir {workdir}: no such folder; give the folder of a run (it holds config.json)")
-    config, config_missing = read_json(workdir / "config.json")
-    found, results_missing = read_json(workdir / "results.json") if results is None else (results, "")
-    sections = {key: objects(found).get(key, {}) for key in SECTIONS}
-    listed = found["speed"] if isinstance(found.get("speed"), list) else []
+    config, config_missing = read_json_object(workdir / "config.json")
+    content, results_missing = read_json_object(workdir / "results.json") if results is None else (results, "")
+    sections = {key: objects(content).get(key, {}) for key in SECTIONS}
+    listed = content["speed"] if isinstance(content.get("speed"), list) else []
     speed = [row for row in listed if isinstance(row, dict)]
     stages = stage_curves(workdir)
     pairs = cosine_pairs(sections["agreement"])
@@ -60,7 +60,7 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
         "run.html",
         [chart for stage in stages for chart in stage.charts] + ([scatter] if scatter else []),
         name=workdir.resolve().name,
-        headline=run_tables.headline(sections, speed),
+        headline=run_tables.headline_sentence(sections, speed),
         summary=run_tables.summary_table(sections),
         results_missing=results_missing,
         training=run_tables.training_table(sections["training"]),
@@ -77,13 +77,13 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
             by_measure(sections["retrieval"]),
             decimals=4,
         ),
-        labelled=labelled_tables(found),
+        labelled=labelled_tables(content),
         agreement=run_tables.agreement_table(sections["agreement"]),
         scatter=scatter,
         speed=run_tables.speed_table(speed),
         config=json.dumps(config, indent=2, ensure_ascii=False),
         config_missing=config_missing,
-        command=str(found.get("command", "")).replace(" --", " \\\n    --"),
+        command=str(content.get("command", "")).replace(" --", " \\\n    --"),
     )
 
 

@@ -8,7 +8,7 @@ from jdistill.core.progress import clock
 from jdistill.report.tables import Table, num, real, retention
 
 
-def headline(results: dict[str, dict[str, Any]], speed: list[dict[str, Any]]) -> str:
+def headline_sentence(results: dict[str, dict[str, Any]], speed: list[dict[str, Any]]) -> str:
     """The one sentence that says the result, as far as it was measured."""
     student, teacher = results["student"], results["teacher"]
     params, theirs = student.get("num_params"), teacher.get("num_params")
@@ -113,5 +113,5 @@ def speed_table(speed: list[dict[str, Any]]) -> Table:
         "Latency of one text; speed is against the teacher in the same framework",
         ["Model", "Framework", "Latency", "Speed", "Size", "Parameters"],
         rows,
-        words=(1,),
+        text_columns=(1,),
     )

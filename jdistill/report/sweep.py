@@ -24,7 +24,7 @@ def over_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if row["score"] is not None:
             params = tuple((key, value) for key, value in row["params"].items() if key != "seed")
             groups.setdefault(params, []).append(row["score"])
-    found = [
+    merged = [
         {
             "params": dict(params),
             "mean": statistics.mean(scores),
@@ -33,17 +33,17 @@ def over_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for params, scores in groups.items()
     ]
-    return sorted(found, key=lambda group: -group["mean"])
+    return sorted(merged, key=lambda group: -group["mean"])
 
 
 def best_by_value(groups: list[dict[str, Any]], key: str) -> dict[Any, dict[str, Any]]:
     """value of `key` -> the best group with it, over the other keys; values in ascending order."""
-    found: dict[Any, dict[str, Any]] = {}
+    best: dict[Any, dict[str, Any]] = {}
     for group in groups:  # best first
-        found.setdefault(group["params"][key], group)
-    values = list(found)
+        best.setdefault(group["params"][key], group)
+    values = list(best)
     numbers = all(isinstance(value, int | float) for value in values)
-    return {value: found[value] for value in (sorted(values) if numbers else sorted(values, key=str))}
+    return {value: best[value] for value in (sorted(values) if numbers else sorted(values, key=str))}
 
 
 def settings_table(groups: list[dict[str, Any]]) -> Table:

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from jdistill.report.charts import BLUE, RED, new_axes
-from jdistill.report.page import Chart, drawn
+from jdistill.report.page import Chart, draw_chart
 
 MOST_BARS = 12  # of a key with more numbers, such as one drawn from a range, each trial is a dot
 MOST_CURVES = 12
@@ -41,7 +41,7 @@ def key_chart(key: str, groups: list[dict[str, Any]], best: dict[Any, dict[str, 
     axes.grid(axis="y", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     means = "; ".join(f"{value}: {group['mean']:.2f}" for value, group in best.items())
-    return drawn(f"sweep-{key}", figure, f"{caption}. {means}.", caption + ".")
+    return draw_chart(f"sweep-{key}", figure, f"{caption}. {means}.", caption + ".")
 
 
 def _bars(axes: Axes, best: dict[Any, dict[str, Any]]) -> bool:
@@ -83,4 +83,4 @@ def curves_chart(rows: list[dict[str, Any]]) -> Chart:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     caption = f"Dev score by step of the {len(shown)} best trials; red is the best, {setting(shown[0]['params'])}."
-    return drawn("sweep-curves", figure, caption, caption)
+    return draw_chart("sweep-curves", figure, caption, caption)

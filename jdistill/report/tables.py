@@ -8,12 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Table:
-    """The first column heads its row; the others are numbers, apart from the columns in `words`."""
+    """The first column heads its row; the others are numbers, apart from the columns in `text_columns`."""
 
     caption: str
     head: list[str]
     rows: list[list[str]]
-    words: tuple[int, ...] = ()
+    text_columns: tuple[int, ...] = ()
 
 
 def real(value: Any) -> float | None:
@@ -23,8 +23,8 @@ def real(value: Any) -> float | None:
 
 def num(value: Any, decimals: int = 2, scale: float = 1.0, unit: str = "") -> str:
     """A number as the tables show it; a dash where there is none."""
-    found = real(value)
-    return "–" if found is None else f"{found * scale:,.{decimals}f}{unit}"
+    number = real(value)
+    return "–" if number is None else f"{number * scale:,.{decimals}f}{unit}"
 
 
 def retention(student: Any, teacher: Any) -> float | None:

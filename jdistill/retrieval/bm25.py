@@ -26,7 +26,7 @@ def bm25_search(
 
     def score_of(i: int, rows: Sequence[int]) -> np.ndarray:
         tokens = bm25s.tokenize([queries[i]], stopwords="en", show_progress=False, return_ids=False)[0]
-        known = [token for token in tokens if token in index.vocab_dict]
-        return index.get_scores(known)[list(rows)] if known else np.zeros(len(rows))
+        in_vocabulary = [token for token in tokens if token in index.vocab_dict]
+        return index.get_scores(in_vocabulary)[list(rows)] if in_vocabulary else np.zeros(len(rows))
 
     return search, score_of

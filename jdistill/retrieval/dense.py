@@ -16,13 +16,13 @@ from jdistill.retrieval.mining import (
 def dense_search(
     model: Encoder, queries: Sequence[str], passages: Sequence[str], window: int
 ) -> tuple[Search, Callable[[int, Sequence[int]], np.ndarray]]:
-    """search and score_of (data.mining) by a bi-encoder's cosines, with its prompts for queries and documents."""
+    """search and score_of (retrieval.mining) by a bi-encoder's cosines, with its prompts for queries and documents."""
     passage_vectors = index.unit_rows(model.encode(passages, prompt=model.prompt_for("document"), show_progress=True))
     query_vectors = index.unit_rows(model.encode(queries, prompt=model.prompt_for("query"), show_progress=True))
-    found = index.build(passage_vectors)
+    filled = index.build_index(passage_vectors)
 
     def search(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        return found.search(query_vectors[start:stop], window)
+        return filled.search(query_vectors[start:stop], window)
 
     def score_of(i: int, rows: Sequence[int]) -> np.ndarray:
         return passage_vectors[list(rows)] @ query_vectors[i]

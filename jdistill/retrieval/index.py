@@ -18,14 +18,19 @@ from jdistill.core.files import write_json
 from jdistill.core.folders import replacing
 
 EXACT = "Flat"
-KIND = "index"  # of its folder's seal
+INDEX_SEAL = "index"  # of its folder's seal
 VECTORS, TEXTS, ABOUT = "vectors.faiss", "texts.jsonl", "index.json"
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """Rows scaled to length one, float32 [N, D], so that inner products are cosines; a zero row stays zero.
+    """Rows scaled to length one, so that inner products are cosines; a zero row stays zero.
 
-    Raises UserError naming the first row that holds NaN or infinity.
+    Args:
+      vectors: [N, D], numbers.
+
+    Returns: float32 [N, D].
+
+    Raises: UserError naming the first row that holds NaN or infinity.
     """
     rows = np.ascontiguousarray(vectors, np.float32)
     if rows.ndim != 2:
@@ -42,7 +47,7 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
 
 
 def row_cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """float32 [N]: the cosine of each row of [N, D] with the other's."""
+    """The cosine of each row with the other's: two [N, D] to float32 [N]."""
     return np.einsum("nd,nd->n", unit_rows(left), unit_rows(right))
 
 
@@ -55,10 +60,12 @@ class Index:
 
     @property
     def rows(self) -> int:
+        """How many vectors it holds."""
         return int(self.faiss_index.ntotal)
 
     @property
     def dim(self) -> int:
+        """Width of its vectors."""
         return int(self.faiss_index.d)
 
     @property
@@ -90,7 +97,7 @@ class Index:
         """
         if len(texts) != self.rows:
             raise ValueError(f"{len(texts)} texts for {self.rows} vectors")
-        with replacing(folder, KIND, key="index", legacy=(VECTORS, TEXTS, ABOUT), settings=settings) as beside:
+        with replacing(folder, INDEX_SEAL, key="index", legacy=(VECTORS, TEXTS, ABOUT), settings=settings) as beside:
             _write_faiss(self.faiss_index, beside / VECTORS)
             with (beside / TEXTS).open("w") as out:
                 out.writelines(json.dumps(text) + "\n" for text in texts)
@@ -113,7 +120,7 @@ class SavedIndex:
 
 
 def check_kind(kind: str, effort: str, width: int, rows: int) -> None:
-    """Refuses an index that `build` could not make of so many vectors of this width, before there are any. Raises UserError with FAISS's reason."""
+    """Refuses, before there are vectors, an index that build_index could not make. Raises UserError with FAISS's reason."""
     try:
         made = faiss.index_factory(width, kind, faiss.METRIC_INNER_PRODUCT)
         if effort:
@@ -143,13 +150,16 @@ def _refused(kind: str, effort: str, rows: int, width: int, error: Exception) ->
     )
 
 
-def build(vectors: np.ndarray, kind: str = EXACT, effort: str = "") -> Index:
-    """An index over vectors [N, D], rows scaled to length one.
+def build_index(vectors: np.ndarray, kind: str = EXACT, effort: str = "") -> Index:
+    """An index over vectors, rows scaled to length one.
 
-    kind: as faiss.index_factory writes it: Flat (exact), IVF256,Flat (inverted lists), PQ48 or IVF256,PQ48 (product
-    quantisation), HNSW32 (graph) and so on; what has to be trained is trained on these vectors. effort: how hard it
-    searches, such as nprobe=16 or efSearch=128. Raises UserError where there are no vectors, one holds NaN, or FAISS
-    does not take the kind, for this width or number of vectors.
+    Args:
+      vectors: [N, D]; what has to be trained is trained on them.
+      kind: as faiss.index_factory writes it: Flat (exact), IVF256,Flat (inverted lists), PQ48 or IVF256,PQ48 (product quantisation),
+        HNSW32 (graph) and so on.
+      effort: how hard it searches, such as nprobe=16 or efSearch=128; "": as FAISS sets it.
+
+    Raises: UserError where there are no vectors, one holds NaN, or FAISS does not take the kind, for this width or number of vectors.
     """
     if not len(vectors):
         raise UserError("there are no texts to index")
@@ -166,28 +176,28 @@ def build(vectors: np.ndarray, kind: str = EXACT, effort: str = "") -> Index:
     return Index(made)
 
 
-def load(folder: Path) -> SavedIndex:
+def load_index(folder: Path) -> SavedIndex:
     """Reads what Index.save wrote. Raises UserError where a file is missing or damaged, or they do not fit together."""
-    if files.read_seal(folder, KIND) and (wrong := files.damage(folder, KIND)):
+    if files.read_seal(folder, INDEX_SEAL) and (wrong := files.damage(folder, INDEX_SEAL)):
         raise UserError(f"the index in {folder} is damaged ({', '.join(wrong)}); {_remake(folder)}")
     try:
         about = json.loads((folder / ABOUT).read_text())
         texts = [json.loads(line) for line in (folder / TEXTS).read_text().split("\n") if line]
         if not all(isinstance(text, str) for text in texts):
             raise TypeError(f"{TEXTS} holds a row that is no text")
-        found = Index(faiss.read_index(str(folder / VECTORS)))
+        loaded = Index(faiss.read_index(str(folder / VECTORS)))
         expected, fingerprint = (about["rows"], about["dim"]), str(about["encoder_fingerprint"])
     except FileNotFoundError as error:
         raise UserError(f"{error.filename} is missing; {_remake(folder)}") from None
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, MemoryError) as error:  # faiss raises RuntimeError
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"the index in {folder} cannot be read ({first}); {_remake(folder)}") from None
-    if (found.rows, found.dim) != expected or len(texts) != found.rows:
+    if (loaded.rows, loaded.dim) != expected or len(texts) != loaded.rows:
         raise UserError(
             f"the index in {folder} is damaged: {ABOUT} tells of {expected[0]} rows, width {expected[1]}; "
-            f"{VECTORS} holds {found.rows} of width {found.dim}, {TEXTS} {len(texts)}. {_remake(folder)}"
+            f"{VECTORS} holds {loaded.rows} of width {loaded.dim}, {TEXTS} {len(texts)}. {_remake(folder)}"
         )
-    return SavedIndex(found, texts, fingerprint)
+    return SavedIndex(loaded, texts, fingerprint)
 
 
 def _remake(folder: Path) -> str:

@@ -26,7 +26,7 @@ from jdistill.data.text.holdout import comparable
 
 # queries start..stop -> scores, rows [n, window], best first
 Search = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
-BLOCK = 512  # queries searched at once, and lost at most by a kill
+QUERIES_PER_BLOCK = 512  # queries searched at once, and lost at most by a kill
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Rules:
 
     @property
     def has_margin(self) -> bool:
+        """Whether a positive's score bounds those of negatives."""
         return self.margin is not None or self.relative_margin is not None
 
     def __post_init__(self) -> None:
@@ -70,7 +71,7 @@ def pick(
     """Rows of the negatives of one query, best first, at most rules.count.
 
     scores, rows: of its best passages, best first, row -1 for none. positive_score: of its worst positive. Left out are
-    the positives, passages whose text equals the query's or a positive's (data.holdout.comparable), repeats, and what
+    the positives, passages whose text equals the query's or a positive's (data.text.holdout.comparable), repeats, and what
     the margins forbid.
     """
     taken = {comparable(passages[row]) for row in positives} | {comparable(query)}
@@ -79,7 +80,7 @@ def pick(
         limit = positive_score - rules.margin
     if rules.relative_margin is not None:
         limit = min(limit, positive_score - (1 - rules.relative_margin) * abs(positive_score))
-    found: list[int] = []
+    picked: list[int] = []
     rank = -1
     for score, row in zip(scores, rows, strict=True):
         if row < 0 or row in positives:
@@ -87,13 +88,13 @@ def pick(
         rank += 1
         if rank < rules.first or score > limit:
             continue
-        if rank >= rules.last or len(found) == rules.count:
+        if rank >= rules.last or len(picked) == rules.count:
             break
         text = comparable(passages[row])
         if text not in taken:
             taken.add(text)
-            found.append(int(row))
-    return found
+            picked.append(int(row))
+    return picked
 
 
 def mine(
@@ -120,8 +121,8 @@ def mine(
             return
         done = _lines_of(beside, queries, passages)
         with progress("mining", len(queries), "queries", done) as meter:
-            for start in range(done, len(queries), BLOCK):
-                stop = min(start + BLOCK, len(queries))
+            for start in range(done, len(queries), QUERIES_PER_BLOCK):
+                stop = min(start + QUERIES_PER_BLOCK, len(queries))
                 scores, rows = search(start, stop)
                 lines = []
                 for i in range(start, stop):
@@ -136,10 +137,10 @@ def mine(
                 file.flush()
                 os.fsync(file.fileno())
                 meter.advance(stop - start)
-        found = [len(record["negatives"]) for record in read_mined(beside, queries, passages) or []]
+        counts = [len(record["negatives"]) for record in read_mined(beside, queries, passages) or []]
         os.replace(beside, out)
     skipped = sum(not rows for rows in positives)
-    fewer = sum(count < rules.count for count in found) - skipped
+    fewer = sum(count < rules.count for count in counts) - skipped
     log.info(
         "mined %d queries: %d have fewer than %d negatives, %d have no positive",
         len(queries),

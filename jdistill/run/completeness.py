@@ -42,8 +42,8 @@ def lacking(cfg: ConfigDict, workdir: Path) -> dict[str, list[str]]:
 
 def read_results(workdir: Path) -> dict[str, Any] | None:
     """results.json; None where there is none that can be read."""
-    found = files.look_into(workdir / "results.json")
-    return found if isinstance(found, dict) else None
+    content = files.look_into(workdir / "results.json")
+    return content if isinstance(content, dict) else None
 
 
 def vouch(cfg: ConfigDict, workdir: Path, results: dict[str, Any]) -> None:
@@ -52,8 +52,8 @@ def vouch(cfg: ConfigDict, workdir: Path, results: dict[str, Any]) -> None:
     beside = workdir / f"{files.TEMPORARY}results.json"
     files.write_json(beside, results)
     try:
-        digest = files.digest_of(beside)
-        digests = {name: files.digest_of(workdir / name) for name in sorted(pages)} | {"results.json": digest}
+        digest = files.file_digest(beside)
+        digests = {name: files.file_digest(workdir / name) for name in sorted(pages)} | {"results.json": digest}
         files.write_seal(workdir, RUN, digests, settings=of_results(cfg))
         beside.replace(workdir / "results.json")
     finally:
@@ -68,7 +68,7 @@ def _results(workdir: Path, sealed: dict[str, Any] | None, settings: dict[str, A
         return ["results.json cannot be read"]
     if sealed is None:
         return []
-    if sealed["files"].get(path.name) != files.digest_of(path):
+    if sealed["files"].get(path.name) != files.file_digest(path):
         return ["results.json has changed"]
     return _differing(sealed, settings, [key for key in settings if key not in (*OF_EXPORT, "index_texts")])
 
@@ -80,7 +80,7 @@ def _report(workdir: Path, sealed: dict[str, Any] | None) -> list[str]:
     return [
         f"{name} is missing or has changed"
         for name, digest in pages.items()
-        if not (workdir / name).is_file() or files.digest_of(workdir / name) != digest
+        if not (workdir / name).is_file() or files.file_digest(workdir / name) != digest
     ]
 
 

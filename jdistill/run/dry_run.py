@@ -32,7 +32,7 @@ TIMED_STEPS = 3  # of each of the two commonest widths
 TIMED_TEXTS = 256  # that a teacher answers
 
 
-def describe(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
+def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
     """A stage's plan as lines of text. Compiles and runs a few steps; writes nothing."""
     teacher, corpus = feed.shared.teacher, feed.shared.corpus
     cfg, batches = stage.cfg, data.batches
@@ -45,13 +45,13 @@ def describe(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
     )
     asked = (corpus.train if feed.learns_from_teacher else []) + corpus.held_out
     missing = int((teacher.cache(cache_folder(cfg)).rows(asked) < 0).sum())
-    checkpoint = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
-    answers = missing * (4 * teacher.width + 16)
-    free = shutil.disk_usage(cache_folder(cfg) if cache_folder(cfg).exists() else ".").free
+    checkpoint_bytes = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
+    answer_bytes = missing * (4 * teacher.width + 16)
+    free_bytes = shutil.disk_usage(cache_folder(cfg) if cache_folder(cfg).exists() else ".").free
     of_each = " for each file" if batches.groups is not None else ""
     lines = [
         ("stage", f"{stage.name}, of method {cfg.method}"),
-        ("devices", sharding.describe()),
+        ("devices", sharding.describe_devices()),
         (
             "student",
             f"{method.student.num_params:,} parameters"
@@ -71,8 +71,8 @@ def describe(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
         ("memory", f"{memory / 2**20:,.0f} MiB a device for the step, parameters and optimiser included"),
         (
             "disk",
-            f"{answers / 2**20:,.0f} MiB of teacher answers, "
-            f"{(cfg.keep_last + 1) * checkpoint / 2**20:,.0f} MiB of checkpoints; {free / 2**30:,.0f} GiB free",
+            f"{answer_bytes / 2**20:,.0f} MiB of teacher answers, "
+            f"{(cfg.keep_last + 1) * checkpoint_bytes / 2**20:,.0f} MiB of checkpoints; {free_bytes / 2**30:,.0f} GiB free",
         ),
         feed.plan(cfg) or _of_teacher(teacher, corpus.train, missing),
         (

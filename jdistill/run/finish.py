@@ -14,7 +14,7 @@ from jdistill.core.progress import clock, log
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals import agreement, speed
-from jdistill.evals.collapse import SAMPLE, check_vectors
+from jdistill.evals.collapse import COLLAPSE_SAMPLE, check_vectors
 from jdistill.evals.suite import evaluate
 from jdistill.export.card import write_card
 from jdistill.export.folder import export
@@ -42,14 +42,14 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
     model = loading.load(str(export_dir))
     results = None if "results" in lacks else read_results(workdir)
     if results is None:
-        results = figures(run, trained, model, workdir, command)
+        results = measure_results(run, trained, model, workdir, command)
     if "index" in lacks:
         write_index(run, trained, model, workdir / "index")
     with files.adding_to(export_dir, "export"):
         write_card(workdir, export_dir, results=results)
     write_report(workdir, results)
     vouch(cfg, workdir, results)
-    for line in headline(results):
+    for line in headline_lines(results):
         log.info(line)
     log.info("trained in %s; see %s", clock(results["training"]["seconds"]), workdir / "report.html")
 
@@ -65,7 +65,7 @@ def export_trained(run: Run, trained: Trained, workdir: Path) -> None:
     export(trained.student, workdir / "export", run.cfg.onnx, [add], in_run=True)
 
 
-def figures(run: Run, trained: Trained, model: Encoder, workdir: Path, command: str) -> dict[str, Any]:
+def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, command: str) -> dict[str, Any]:
     """What results.json holds. model: the exported student."""
     cfg, teacher, corpus, stages = run.cfg, run.shared.teacher, run.shared.corpus, trained.stages
     sealed = files.read_seal(workdir / "export", "export") or {}
@@ -76,7 +76,7 @@ def figures(run: Run, trained: Trained, model: Encoder, workdir: Path, command: 
         "training": {
             **{what: sum(stage[what] for stage in stages) for what in ("seconds", "steps", "sentences")},
             "stages": stages,
-            "devices": sharding.describe(),
+            "devices": sharding.describe_devices(),
             "texts": len(corpus.train),
             "removed_evaluation_texts": corpus.removed,
         },
@@ -108,13 +108,13 @@ def beside_teacher(run: Run, model: Encoder) -> dict[str, Any]:
     vectors = model.encode(held_out)
     results: dict[str, Any] = {"agreement": agreement.agreement(vectors, run.shared.embeddings.held_out())}
     try:
-        results["effective_rank"] = check_vectors(vectors[:SAMPLE], "the student")
+        results["effective_rank"] = check_vectors(vectors[:COLLAPSE_SAMPLE], "the student")
     except UserError as error:  # it is trained: said, and kept beside its figures
         log.warning("WARNING: %s", error)
         results |= {"effective_rank": 0.0, "warning": str(error)}
     if run.cfg.latency_texts:
         pair = {"teacher": teacher, "student": model} if teacher else {"student": model}
-        results["speed"] = speed.compare(pair, held_out[: run.cfg.latency_texts], repeats=3)
+        results["speed"] = speed.compare_speed(pair, held_out[: run.cfg.latency_texts], repeats=3)
     return results
 
 
@@ -127,7 +127,7 @@ def write_index(run: Run, trained: Trained, model: Encoder, folder: Path) -> Non
         log.info("the index holds the first %d of %d texts (--config.index_texts)", len(texts), len(whole))
     vectors = model.encode(texts, prompt=model.prompt_for("document"), show_progress=True)
     settings = {key: cfg[key] for key in OF_INDEX}
-    index.build(vectors, cfg.index, cfg.index_effort).save(folder, texts, model.fingerprint(), **settings)
+    index.build_index(vectors, cfg.index, cfg.index_effort).save(folder, texts, model.fingerprint(), **settings)
 
 
 def unknown_tokens(model: Encoder, texts: Sequence[str]) -> float:
@@ -136,7 +136,7 @@ def unknown_tokens(model: Encoder, texts: Sequence[str]) -> float:
     return 100 * float(np.mean(ids == model.tokenizer.unk_token_id))
 
 
-def headline(results: dict[str, Any]) -> list[str]:
+def headline_lines(results: dict[str, Any]) -> list[str]:
     """The result a reader wants first, as log lines."""
     lines = []
     if "Avg" in results.get("sts", {}):
@@ -144,11 +144,11 @@ def headline(results: dict[str, Any]) -> list[str]:
         lines.append(
             f"STS average {results['sts']['Avg']:.2f}" + (f" of the teacher's {teacher:.2f}" if teacher else "")
         )
-    for name, found in results.get("task", {}).items():
-        figures = ", ".join(f"{metric} {value:.2f}" for metric, value in found.items() if isinstance(value, float))
-        lines.append(f"{name}, {found['split']}: {figures}")
+    for name, scores in results.get("task", {}).items():
+        figures = ", ".join(f"{metric} {value:.2f}" for metric, value in scores.items() if isinstance(value, float))
+        lines.append(f"{name}, {scores['split']}: {figures}")
     for name, rows in results.get("pairs", {}).items():
-        of_rows = ", ".join(f"{row} {found['ap']:.2f}" for row, found in rows.items())
+        of_rows = ", ".join(f"{row} {scores['ap']:.2f}" for row, scores in rows.items())
         lines.append(f"{name}, average precision: {of_rows} (share of positives {rows['student']['prior']:.2f})")
     if "agreement" in results:
         lines.append(

@@ -16,7 +16,7 @@ from jdistill.retrieval.index import check_kind
 from jdistill.teachers.embeddings import Teacher
 from jdistill.train.method import Method
 
-SMALL = 16 * 2**20  # bytes of logs, report and tokenizer
+OTHER_BYTES = 16 * 2**20  # bytes of logs, report and tokenizer
 
 
 def check_index(cfg: ConfigDict, width: int, texts: int) -> None:
@@ -46,7 +46,7 @@ def check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int) -> Non
     export = student * (3 if cfg.onnx else 2)  # the graph of the check is taken away afterwards
     index = 4 * method.student.dim * min(cfg.index_texts, texts)
     there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
-    needed = max(checkpoints - there, 0) + export + index + SMALL
+    needed = max(checkpoints - there, 0) + export + index + OTHER_BYTES
     where = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     free = shutil.disk_usage(where).free
     if free < needed:

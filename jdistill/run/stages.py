@@ -18,7 +18,7 @@ from jdistill.core.types import Tree
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import WRITTEN, write_files
-from jdistill.evals.collapse import SAMPLE
+from jdistill.evals.collapse import COLLAPSE_SAMPLE
 from jdistill.feeds.corpus import Corpus, evaluation_texts, read_corpus
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.shared import Shared
@@ -26,7 +26,7 @@ from jdistill.feeds.stage import Stage, Start, check_start
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.tokens import configured_prompts
 from jdistill.methods import METHODS
-from jdistill.models.pooling import known
+from jdistill.models.pooling import resolve_pooler
 from jdistill.run import dry_run, preflight
 from jdistill.teachers.embeddings import Teacher, open_teacher
 from jdistill.train.dataset import Data
@@ -102,7 +102,7 @@ def open_start(cfg: ConfigDict, first: Stage, teacher: Teacher) -> tuple[Encoder
         encoder = loading.load(first.student or cfg.start, key="config.student" if first.student else "config.start")
     if cfg.max_length:
         encoder = replace(encoder, max_length=min(cfg.max_length, encoder.max_length))
-    prompts, pooling = encoder.prompts | configured_prompts(cfg), known(cfg.pooling or encoder.pooling)
+    prompts, pooling = encoder.prompts | configured_prompts(cfg), resolve_pooler(cfg.pooling or encoder.pooling)
     return replace(encoder, prompts=prompts, pooling=pooling), is_teacher
 
 
@@ -111,13 +111,13 @@ def plans(run: Run) -> Iterator[str]:
     student, is_teacher = run.shared.start, run.is_teacher
     for stage, feed in zip(run.stages, run.feeds, strict=True):
         method, data = open_stage(stage, feed, student, is_teacher, made_up=True)
-        yield dry_run.describe(stage, feed, method, data)
+        yield dry_run.describe_stage(stage, feed, method, data)
         if stage.trains == "student":
             student, is_teacher = method.student, False
 
 
 def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] | None = None) -> Trained:
-    """Trains the stages in their folders, each from its newest checkpoint. give_up: see train.train, of the last stage."""
+    """Trains the stages in their folders, each from its newest checkpoint. give_up: see train.loop.train, of the last stage."""
     student, is_teacher = run.shared.start, run.is_teacher
     done: list[dict[str, Any]] = []
     params: Tree = {}
@@ -165,12 +165,12 @@ def begin_folder(run: Run, stage: Stage, method: Method, folder: Path) -> None:
         teacher = run.shared.teacher.encoder
         share = 100 * method.student.num_params / teacher.num_params if teacher else float("nan")
         log.info("student: %d parameters, %.0f %% of the teacher's", method.student.num_params, share)
-    sharding.wait_for_all("stage folder")
+    sharding.barrier("stage folder")
 
 
 def check_answers(run: Run) -> None:
     """Looks at the teacher's answers to a few texts, all of which a run asks of it anyway. Raises UserError where they are all alike."""
     learnt, shared = any(feed.learns_from_teacher for feed in run.feeds), run.shared
-    texts = (shared.corpus.train if learnt else shared.corpus.held_out)[:SAMPLE]
+    texts = (shared.corpus.train if learnt else shared.corpus.held_out)[:COLLAPSE_SAMPLE]
     if texts:
         preflight.check_teacher(shared.teacher, shared.start, texts, shared.embeddings.of(texts))

@@ -69,7 +69,7 @@ def clear_temporary(workdir: Path) -> None:
     """Takes away what killed processes were writing, in a folder that this one holds."""
     if sharding.is_first_process():
         clear_left_over(workdir)
-    sharding.wait_for_all("clearing")
+    sharding.barrier("clearing")
 
 
 def settle_config(cfg: ConfigDict, workdir: Path) -> None:

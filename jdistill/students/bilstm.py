@@ -20,9 +20,14 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.models.bilstm import DIRECTIONS, BilstmConfig
 from jdistill.models.registry import architecture_of
 
-PAD, UNKNOWN, FIRST, MASK = SPECIAL = "[PAD]", "[UNK]", "[CLS]", "[MASK]"  # the first rows of a vocabulary of words
+PAD_TOKEN, UNKNOWN_TOKEN, FIRST_TOKEN, MASK_TOKEN = SPECIAL = (
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[MASK]",
+)  # the first rows of a vocabulary of words
 # Words about as GloVe's own text was cut: don't is do n't, a number is one word. Signs stand alone, hyphens and dots too.
-WORD = r"n't(?!\w)|'(?:s|re|ve|ll|d|m)(?!\w)|\d+(?:[.,]\d+)+|(?:(?!n't(?!\w))\w)+|[^\w\s]"
+WORD_PATTERN = r"n't(?!\w)|'(?:s|re|ve|ll|d|m)(?!\w)|\d+(?:[.,]\d+)+|(?:(?!n't(?!\w))\w)+|[^\w\s]"
 
 
 def make_tokenizer(cfg: ConfigDict, start: Encoder) -> Any:
@@ -31,11 +36,16 @@ def make_tokenizer(cfg: ConfigDict, start: Encoder) -> Any:
     if cfg.student.glove:
         words, _ = read_glove(Path(cfg.student.glove), cfg.student.embedding_size)
         vocabulary = {word: i for i, word in enumerate([*SPECIAL, *words])}
-        whole = Tokenizer(token_models.WordLevel(vocabulary, unk_token=UNKNOWN))
+        whole = Tokenizer(token_models.WordLevel(vocabulary, unk_token=UNKNOWN_TOKEN))
         cased = any(word != word.lower() for word in words)
         whole.normalizer = normalizers.BertNormalizer(lowercase=not cased, strip_accents=False)
-        whole.pre_tokenizer = pre_tokenizers.Split(Regex(WORD), "removed", invert=True)
-        special = {"pad_token": PAD, "unk_token": UNKNOWN, "cls_token": FIRST, "mask_token": MASK}
+        whole.pre_tokenizer = pre_tokenizers.Split(Regex(WORD_PATTERN), "removed", invert=True)
+        special = {
+            "pad_token": PAD_TOKEN,
+            "unk_token": UNKNOWN_TOKEN,
+            "cls_token": FIRST_TOKEN,
+            "mask_token": MASK_TOKEN,
+        }
     else:
         own = start.tokenizer
         whole = Tokenizer.from_str(own.backend_tokenizer.to_str())
@@ -127,11 +137,11 @@ def _glove_table(cfg: ConfigDict, tokens: TokenTable) -> np.ndarray:
     words, vectors_NxE = read_glove(Path(cfg.student.glove), cfg.student.embedding_size)
     mean = vectors_NxE.mean(0, keepdims=True)
     counts, first = np.bincount(tokens.ids, minlength=len(SPECIAL) + len(words)), len(SPECIAL)
-    known = counts[first:].sum()
+    in_table = counts[first:].sum()
     log.info(
         "words: %d; %.1f %% of the text's are among them, the others are one unknown word",
         len(words),
-        100 * known / max(known + counts[SPECIAL.index(UNKNOWN)], 1),
+        100 * in_table / max(in_table + counts[SPECIAL.index(UNKNOWN_TOKEN)], 1),
     )
-    of_special = [mean if token in (UNKNOWN, MASK) else np.zeros_like(mean) for token in SPECIAL]
+    of_special = [mean if token in (UNKNOWN_TOKEN, MASK_TOKEN) else np.zeros_like(mean) for token in SPECIAL]
     return np.concatenate([*of_special, vectors_NxE]).astype(np.float32)

@@ -18,10 +18,10 @@ from jdistill.models.interaction import BRANCHES, random_iem
 from jdistill.models.pma import random_pma
 
 STARTS = ("similarity", "random")
-SMALL = 0.02  # in the place of zero, at which gradients would be zero too
+NEAR_ZERO = 0.02  # in the place of zero, at which gradients would be zero too
 SLOPE = 12.5  # of the logits of similarity_iem at a cosine of 0; a cosine over a temperature of 0.05 has 20
-LEAST_SPREAD = 0.1  # of a dimension, beside the median over dimensions
-ROUNDING = 1e-6  # of a number's size; a spread below it is none
+LEAST_DEVIATION = 0.1  # of a dimension, beside the median over dimensions
+ROUNDING = 1e-6  # of a number's size; a deviation below it is none
 
 
 def start_modules(
@@ -37,20 +37,20 @@ def start_modules(
         return random_pma(D, rng) if has_pooler else {}, random_iem(D, rng, iem_size) if iem_size else {}
     pooler = mean_pma(D, rng) if has_pooler else {}
     vectors = dataclasses.replace(student, pooler=pooler).encode_ids(tokens.lists(np.arange(len(tokens.lengths))))
-    centre, spread = vectors.mean(0), usable_spread(vectors)
+    centre, deviation = vectors.mean(0), usable_deviation(vectors)
     if pooler:
-        pooler["norm_2"] = {"scale": 1 / spread, "bias": -centre / spread}
-        centre, spread = np.zeros_like(centre), np.ones_like(spread)
-    return pooler, similarity_iem(centre, spread, rng, iem_size) if iem_size else {}
+        pooler["norm_2"] = {"scale": 1 / deviation, "bias": -centre / deviation}
+        centre, deviation = np.zeros_like(centre), np.ones_like(deviation)
+    return pooler, similarity_iem(centre, deviation, rng, iem_size) if iem_size else {}
 
 
-def usable_spread(vectors_NxD: np.ndarray) -> np.ndarray:
+def usable_deviation(vectors_NxD: np.ndarray) -> np.ndarray:
     """Each dimension's standard deviation, float32 [D], or LEAST_SPREAD of the usual one where it is less: what hardly moves in the sample
     is not to become the loudest. Ones where nothing moves."""
-    spread_D = vectors_NxD.std(0, dtype=np.float64).astype(np.float32)
-    spread_D[spread_D < ROUNDING * np.abs(vectors_NxD).max(0)] = 0.0
-    usual = float(np.median(spread_D))
-    return np.maximum(spread_D, LEAST_SPREAD * usual) if usual > 0 else np.ones_like(spread_D)
+    deviation_D = vectors_NxD.std(0, dtype=np.float64).astype(np.float32)
+    deviation_D[deviation_D < ROUNDING * np.abs(vectors_NxD).max(0)] = 0.0
+    usual = float(np.median(deviation_D))
+    return np.maximum(deviation_D, LEAST_DEVIATION * usual) if usual > 0 else np.ones_like(deviation_D)
 
 
 def mean_pma(width: int, rng: np.random.Generator) -> Tree:
@@ -59,13 +59,13 @@ def mean_pma(width: int, rng: np.random.Generator) -> Tree:
     params = random_pma(width, rng)
     for name in ("value", "out"):
         params[name]["kernel"] = np.eye(width, dtype=np.float32)
-    params["query"] *= SMALL
-    params["feed"]["kernel"] *= SMALL
+    params["query"] *= NEAR_ZERO
+    params["feed"]["kernel"] *= NEAR_ZERO
     return params
 
 
-def similarity_iem(centre_D: np.ndarray, spread_D: np.ndarray, rng: np.random.Generator, hidden: int) -> Tree:
-    """random_iem's parameters, at which the logit grows with the cosine of x and y, the two vectors less `centre` over `spread`:
+def similarity_iem(centre_D: np.ndarray, deviation_D: np.ndarray, rng: np.random.Generator, hidden: int) -> Tree:
+    """random_iem's parameters, at which the logit grows with the cosine of x and y, the two vectors less `centre` over `deviation`:
     SLOPE (sqrt(1 + cos) - sqrt(1 - cos)) in expectation over directions a, for x and y of length sqrt(D).
 
     |a (x + y)| is relu(a (x + y)) + relu(-a (x + y)), so the first layer holds these and those of x - y, the branches hand them on, and
@@ -74,7 +74,7 @@ def similarity_iem(centre_D: np.ndarray, spread_D: np.ndarray, rng: np.random.Ge
     width, count = len(centre_D), hidden // 4
     params = random_iem(width, rng, hidden)
     bases = [np.linalg.qr(rng.standard_normal((width, width)))[0] for _ in range(-(-count // width))]
-    a = np.concatenate(bases, axis=1)[:, :count].astype(np.float32) / spread_D[:, None]  # orthogonal, of length one
+    a = np.concatenate(bases, axis=1)[:, :count].astype(np.float32) / deviation_D[:, None]  # orthogonal, of length one
     query, passage = np.concatenate([a, -a, a, -a], axis=1), np.concatenate([a, -a, -a, a], axis=1)
     params["first"]["kernel"][:, : 4 * count] = np.concatenate([query, passage])
     params["first"]["bias"][: 4 * count] = -(centre_D @ (query + passage))

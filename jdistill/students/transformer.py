@@ -1,4 +1,4 @@
-"""The student before training: weights taken from its start, as a rule the teacher; its architecture is student_shape's."""
+"""The student before training: weights taken from its start, as a rule the teacher; its architecture is that of students.shape."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from ml_collections import ConfigDict
 from jdistill.core.types import Tree
 from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
-from jdistill.models.architecture import Cut
-from jdistill.models.cutting import copied_layers
+from jdistill.models.cutting import Cut, copied_layers
 from jdistill.models.dense import apply_dense
 from jdistill.models.pooling import mean_pool, pool
 from jdistill.models.registry import architecture_of, hidden_states
@@ -26,10 +25,15 @@ SAMPLE_TOKENS = 120_000  # tokens of the text that the compact start is fitted t
 def make_student(cfg: ConfigDict, start: Encoder, tokens: TokenTable) -> Encoder:
     """The student of cfg.student, not yet trained.
 
-    Layers start as the start's last, first or evenly spread ones (student.copy_layers), the token embeddings as the
-    start's, or, where they are narrower, as its truncated SVD weighed by the training text's `tokens` (student.start).
-    Dense projections of the start are left behind: what a student projects to, its method decides. Raises UserError for
-    keys that do not fit the start.
+    Layers start as the start's last, first or evenly spread ones (student.copy_layers), the token embeddings as the start's, or, where
+    they are narrower, as its truncated SVD weighed by the training text (student.start). Dense projections of the start are left behind:
+    what a student projects to, its method decides.
+
+    Args:
+      start: the encoder that it starts as.
+      tokens: the training text by the start's tokenizer.
+
+    Raises: UserError for keys that do not fit the start.
     """
     config, architecture = check_student(cfg, start), architecture_of(start.config)
     rng = np.random.default_rng([cfg.seed, 1])
@@ -48,10 +52,15 @@ def make_student(cfg: ConfigDict, start: Encoder, tokens: TokenTable) -> Encoder
 
 
 def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Array]]:
-    """The represent function of a method that needs a text's vectors alone: (params, frozen, batch, rng) -> arrays [n, …].
+    """The represent function of a method that needs a text's vectors alone.
 
-    "sentence": the pooled last layer, float32; "output": that after the encoder's dense projections, if it has any, else
-    the same; "input": the masked mean of the embedding layer's output (IBKD's X). Reads batch["ids"], batch["mask"].
+    Args:
+      encoder: the student; its weights come with the parameters.
+      dtype: of the computation.
+
+    Returns: (params, frozen, batch, rng) -> float32 arrays by name: "sentence" [n, D], the pooled last layer; "output" [n, D'], that after
+      the encoder's dense projections, if it has any, else the same; "input" [n, D], the masked mean of the embedding layer's output (IBKD's
+      X). Of the batch it reads "ids" int32 [n, L] and "mask" bool [n, L].
     """
 
     def represent(
@@ -68,7 +77,7 @@ def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Arr
 
 
 def to_teacher(student_width: int, teacher_width: int, rng: np.random.Generator) -> np.ndarray:
-    """W [student_width, teacher_width] at its start: the identity where the widths agree, else random of unit scale."""
+    """W at its start: the identity where the widths agree, else random of unit scale; float32 [student_width, teacher_width]."""
     if student_width == teacher_width:
         return np.eye(student_width, dtype=np.float32)
     return rng.normal(0, student_width**-0.5, (student_width, teacher_width)).astype(np.float32)

@@ -15,7 +15,8 @@ keep_freed_memory()  # before numpy and JAX start threads
 
 from absl import flags  # noqa: E402
 
+from jdistill.config.flags import run_command  # noqa: E402
 from jdistill.sweep import command  # noqa: E402
 
 flags.adopt_module_key_flags(command)  # so that --help shows them
-command.cli()
+run_command(command.sweep_command)

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from absl import app, flags
+from absl import flags
 from ml_collections import ConfigDict
 from optuna.distributions import CategoricalDistribution
 from optuna.samplers import RandomSampler, TPESampler
 
-from jdistill.config.flags import CONFIG, WORKDIR, parse
+from jdistill.config.flags import CONFIG, WORKDIR
 from jdistill.core.compile_cache import keep_compiled_programs
-from jdistill.core.errors import UserError, exits_cleanly, keep_crashes_in, leave
+from jdistill.core.errors import UserError, exits_cleanly, keep_crashes_in
 from jdistill.core.files import naming, write_json
 from jdistill.core.progress import log, setup_logging
 from jdistill.report.sweep import write_sweep_page
@@ -119,10 +119,10 @@ def _sweep(
 
 def _identity(cfg: ConfigDict, space: Space, sampler: str) -> ConfigDict:
     """What a sweep's folder belongs to: the config, with what each varied key is drawn from in the place of its value."""
-    found = ConfigDict(cfg.to_dict(), type_safe=False)
-    found.update_from_flattened_dict({key: str(of) for key, of in space.items()})
-    found.sampler = sampler
-    return found
+    identity = ConfigDict(cfg.to_dict(), type_safe=False)
+    identity.update_from_flattened_dict({key: str(of) for key, of in space.items()})
+    identity.sampler = sampler
+    return identity
 
 
 def _write(workdir: Path, study: optuna.Study) -> list[dict[str, Any]]:
@@ -134,7 +134,8 @@ def _write(workdir: Path, study: optuna.Study) -> list[dict[str, Any]]:
 
 
 @exits_cleanly
-def command(_: list[str]) -> int:
+def sweep_command(_: list[str]) -> int:
+    """The command `python -m jdistill.sweep`, by its flags; returns its exit status."""
     keep_compiled_programs()
     setup_logging()
     if not WORKDIR.value:
@@ -151,10 +152,3 @@ def command(_: list[str]) -> int:
         log.info("best: dev score %.2f by %s", rows[0]["score"], best)
     log.info("see %s", workdir / "sweep.html")
     return 0
-
-
-def cli() -> None:
-    try:
-        app.run(command, flags_parser=parse)
-    except SystemExit as end:
-        leave(end.code)

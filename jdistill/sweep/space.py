@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from jdistill.config.keys import check_config
 from jdistill.core.errors import UserError
 from jdistill.core.files import flat
-from jdistill.models.pooling import known
+from jdistill.models.pooling import resolve_pooler
 from jdistill.run.stages import stages_of
 from jdistill.train.optimizer import make_optimizer
 
@@ -24,13 +24,13 @@ def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
     """Full config key -> what it is drawn from. Raises UserError for a key that there is not, or that several keys end in,
     a value of another type, a range for the sampler grid, and a key named twice."""
     keys = flat(json.loads(cfg.to_json()))
-    found: Space = {}
+    space: Space = {}
     for spec in specs:
         name, equals, values = spec.partition("=")
         if not equals or not values:
             raise UserError(f"--grid {spec}: write KEY=A,B,C or KEY=LOW..HIGH")
         key = _full_key(name, list(keys))
-        if key in found:
+        if key in space:
             raise UserError(f"--grid {spec}: {key} is given twice")
         # Of a key that is text, such as a path, two dots are no range.
         bounds = None if isinstance(keys[key], str) else re.fullmatch(r"(.+?)\.\.(.+)", values)
@@ -38,19 +38,19 @@ def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
             choices = [_typed(value, keys[key], spec) for value in values.split(",")]
             if len(set(choices)) < len(choices):
                 raise UserError(f"--grid {spec}: a value is given twice")
-            found[key] = CategoricalDistribution(choices)
+            space[key] = CategoricalDistribution(choices)
             continue
         if sampler == "grid":
             raise UserError(f"--grid {spec}: a range needs --sampler=random or tpe; the grid takes values, KEY=A,B,C")
         low, high = (_typed(bound, keys[key], spec) for bound in bounds.groups())
         if isinstance(low, bool) or low >= high:
             raise UserError(f"--grid {spec}: a range goes from a lower number to a higher one")
-        found[key] = (
+        space[key] = (
             IntDistribution(low, int(high)) if isinstance(low, int) else FloatDistribution(low, high, log=low > 0)
         )
-    if not found:
+    if not space:
         raise UserError("--grid is missing: KEY=A,B,C, once for each key that varies")
-    return found
+    return space
 
 
 def check_space(cfg: ConfigDict, space: Space) -> None:
@@ -58,14 +58,14 @@ def check_space(cfg: ConfigDict, space: Space) -> None:
     would end without a dev score."""
     for key, of in space.items():
         for value in of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high):  # type: ignore[attr-defined]
-            one = cfg.copy_and_resolve_references()
-            one.update_from_flattened_dict({key: value})
-            check_config(one)
-            stages = stages_of(one)
+            changed = cfg.copy_and_resolve_references()
+            changed.update_from_flattened_dict({key: value})
+            check_config(changed)
+            stages = stages_of(changed)
             for stage in stages:
                 make_optimizer(stage.cfg, 1)
-                known(stage.cfg.pooling or "mean")
-            if not (one.dev_pairs or stages[-1].data.scored):
+                resolve_pooler(stage.cfg.pooling or "mean")
+            if not (changed.dev_pairs or stages[-1].data.scored):
                 raise UserError("a sweep compares dev scores, and this method has none without --config.dev_pairs")
 
 

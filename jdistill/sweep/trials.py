@@ -97,10 +97,10 @@ def take_up_killed(study: optuna.Study) -> dict[str, dict[int, float]]:
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
         study.enqueue_trial(trial.params)
-    found: dict[str, dict[int, float]] = {}
+    curves: dict[str, dict[int, float]] = {}
     for trial in study.get_trials(states=(TrialState.FAIL,)):
-        found.setdefault(trial_name(trial.params), {}).update(trial.intermediate_values)
-    return found
+        curves.setdefault(trial_name(trial.params), {}).update(trial.intermediate_values)
+    return curves
 
 
 def ended_trials(study: optuna.Study) -> list[FrozenTrial]:

@@ -20,23 +20,41 @@ from jdistill.core.progress import log, progress
 from jdistill.teachers.cache_parts import KEY, STRUCK, RowType, open_own_part, read_parts
 
 CHUNK = 2048  # texts that are asked for at once; what a killed fill loses at most
+SEPARATOR = "\x1f"  # between the two texts of a pair
 MOST_CHECKED = 1_000_000  # answers that a fill does not ask for and yet looks at, a few seconds
 # texts -> (rows int64 [m] among them, their answers [m, width]), in pieces and in an order of its own, each row once
 Pieces = Callable[[list[str]], Iterable[tuple[np.ndarray, np.ndarray]]]
 
 
-def keys_of(texts: Sequence[str]) -> np.ndarray:
+def text_keys(texts: Sequence[str]) -> np.ndarray:
     """The key of each text, [N] of 16 bytes."""
     return np.frombuffer(b"".join(hashlib.blake2b(t.encode(), digest_size=16).digest() for t in texts), KEY)
 
 
-def whole(answer: Callable[[list[str]], np.ndarray]) -> Pieces:
-    """All answers, [n, width] of n texts, as one piece."""
+def pair_keys(first: Sequence[str], second: Sequence[str]) -> list[str]:
+    """Pairs of texts, one from each list, as the texts that a cache keeps answers of."""
+    # A first text that held the separator would be answered as another pair.
+    return [a.replace(SEPARATOR, " ") + SEPARATOR + b for a, b in zip(first, second, strict=True)]
+
+
+def pairs_of_keys(keys: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The first and the second text of each pair; the inverse of pair_keys."""
+    pairs = [key.split(SEPARATOR, 1) for key in keys]
+    return [first for first, _ in pairs], [second for _, second in pairs]
+
+
+def in_one_piece(answer: Callable[[list[str]], np.ndarray]) -> Pieces:
+    """A function texts -> answers [n, width] as Pieces: all answers in one piece."""
     return lambda texts: [(np.arange(len(texts)), answer(texts))]
 
 
 class DamagedRows(UserError):
-    """Rows whose checksum is not that of what they hold. rows: int64, as AnswerCache.rows gives them."""
+    """Rows whose checksum is not that of what they hold.
+
+    Args:
+      folder: of the cache.
+      rows: int64, as AnswerCache.rows gives them.
+    """
 
     def __init__(self, folder: Path, rows: np.ndarray):
         super().__init__(
@@ -46,10 +64,17 @@ class DamagedRows(UserError):
 
 
 class AnswerCache:
-    """One kind of answer by one teacher: float rows of a fixed width.
+    """One kind of answer by one teacher: rows of a fixed width, found by the text that they answer.
 
-    folder: made if absent. width, dtype: of one row. about: written to about.json for a person who looks. writer: the
-    number of the process that appends; where another process holds that part, the next free one is taken. All parts are read.
+    Args:
+      folder: made if absent.
+      width: numbers of a row.
+      dtype: of a number, float16 or float32.
+      about: written to about.json for a person who looks.
+      writer: the number of the process that appends; where another process holds that part, the next free one is taken. All parts
+        are read.
+
+    Raises: UserError for a folder of answers of another width or type.
     """
 
     def __init__(
@@ -94,10 +119,19 @@ class AnswerCache:
 
     def rows(self, texts: Sequence[str]) -> np.ndarray:
         """The row of each text's answer, int64 [N]; -1 where there is none yet."""
-        return np.fromiter((self.row_of.get(key, -1) for key in keys_of(texts).tolist()), np.int64, len(texts))
+        return np.fromiter((self.row_of.get(key, -1) for key in text_keys(texts).tolist()), np.int64, len(texts))
 
     def gather(self, rows: np.ndarray, columns: slice = slice(None)) -> np.ndarray:
-        """The answers in these rows, or some columns of them, [len(rows), width]. Raises DamagedRows where a checksum is not right."""
+        """The answers in these rows.
+
+        Args:
+          rows: int64 [n], as `rows` gives them; none is -1.
+          columns: of the answers.
+
+        Returns: [n, width], or as many columns, of the cache's type.
+
+        Raises: DamagedRows where a checksum is not right.
+        """
         out = np.empty((len(rows), len(range(self.width)[columns])), self.dtype)
         damaged = [np.empty(0, np.int64)]
         for part, start in zip(self.parts, self.starts, strict=False):
@@ -110,7 +144,7 @@ class AnswerCache:
         return out
 
     def strike(self, rows: np.ndarray) -> None:
-        """Takes damaged rows out, so that their texts have no answer and the next fill asks for them."""
+        """Takes damaged rows, int64 [n], out, so that their texts have no answer and the next fill asks for them."""
         for part, start in zip(self.parts, self.starts, strict=False):
             own = rows[(rows >= start) & (rows < start + len(part))] - start
             if len(own):
@@ -124,16 +158,32 @@ class AnswerCache:
         chunk: int = CHUNK,
         what: str = "teacher answers",
     ) -> int:
-        """Asks `answer` for the texts that have no row yet, appends what it says, and returns how many were asked.
+        """Asks for the texts that have no row yet, and appends the answers. A killed fill loses at most one chunk.
 
-        answer: texts -> [n, width]. A killed fill loses at most one chunk. Raises UserError if an answer is not finite.
+        Args:
+          answer: n texts -> [n, width].
+          chunk: texts asked for at once.
+          what: the answers, for messages.
+
+        Returns: how many texts were asked for.
+
+        Raises: UserError where an answer is not finite.
         """
         chunks = [texts[start : start + chunk] for start in range(0, len(texts), chunk)]
-        return self.fill_by_piece(chunks, whole(answer), what)
+        return self.fill_by_piece(chunks, in_one_piece(answer), what)
 
-    def fill_by_piece(self, chunks: Sequence[Sequence[str]], answers: Pieces, what: str = "teacher answers") -> int:
-        """As fill, a chunk of texts after the other, of an `answers` that gives a chunk's in pieces. A killed fill loses at most one
-        piece."""
+    def fill_by_piece(
+        self, chunks: Sequence[Sequence[str]], answer_pieces: Pieces, what: str = "teacher answers"
+    ) -> int:
+        """As fill, a chunk of texts after the other. A killed fill loses at most one piece.
+
+        Args:
+          chunks: the texts.
+          answer_pieces: gives a chunk's answers in pieces.
+          what: the answers, for messages.
+
+        Returns: how many texts were asked for.
+        """
         missing = self._missing(chunks)
         total = sum(map(len, missing))
         if not total:
@@ -142,9 +192,9 @@ class AnswerCache:
         own_part = open_own_part(self.folder, self.row_type, self.writer)
         with naming(self.folder), own_part as append, progress(what, total, "texts") as meter:
             for batch in filter(None, missing):
-                for rows, answer in answers(batch):
+                for rows, answer in answer_pieces(batch):
                     asked = [batch[i] for i in rows]
-                    append(keys_of(asked), self._checked(asked, answer))
+                    append(text_keys(asked), self._checked(asked, answer))
                     meter.advance(len(asked))
         self.reload()
         log.info("%s: %d asked, %d found in %s", what, total, sum(map(len, chunks)) - total, self.folder)
@@ -155,14 +205,14 @@ class AnswerCache:
         Of more than MOST_CHECKED such rows, the answers to other corpora, the last ones are looked at."""
         if not self.row_of:
             return
-        wanted = {key for texts in chunks for key in keys_of(texts).tolist()}
+        wanted = {key for texts in chunks for key in text_keys(texts).tolist()}
         others = np.fromiter((row for key, row in self.row_of.items() if key not in wanted), np.int64)[-MOST_CHECKED:]
         damaged: list[int] = []
         for start in range(0, len(others), CHUNK):
             try:
                 self.gather(others[start : start + CHUNK])
-            except DamagedRows as found:
-                damaged += found.rows.tolist()
+            except DamagedRows as error:
+                damaged += error.rows.tolist()
         if damaged:
             log.warning(
                 "%d answers in %s are damaged, their keys too; whose they were cannot be known, and they are asked again",
@@ -175,7 +225,7 @@ class AnswerCache:
         seen = set(self.row_of)
         missing: list[list[str]] = []
         for texts in chunks:
-            fresh = {key: text for key, text in zip(keys_of(texts).tolist(), texts, strict=True) if key not in seen}
+            fresh = {key: text for key, text in zip(text_keys(texts).tolist(), texts, strict=True) if key not in seen}
             seen |= fresh.keys()
             missing.append(list(fresh.values()))
         return missing

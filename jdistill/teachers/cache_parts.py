@@ -34,6 +34,7 @@ class RowType:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of a row."""
         return self.width * self.dtype.itemsize
 
 
@@ -41,7 +42,11 @@ class RowType:
 class Part:
     """What one writing process appended: its files, and the whole rows that they hold.
 
-    keys: [n] of 16 bytes. sums: uint32 [n]. values: [n, width], memory-mapped.
+    Args:
+      values_path: of the file with the values; the other two lie beside it.
+      keys: [n] of 16 bytes.
+      sums: uint32 [n].
+      values: [n, width], memory-mapped.
     """
 
     values_path: Path
@@ -104,7 +109,9 @@ def _add_checksums(values_path: Path, row_type: RowType, n: int) -> None:
 
 @contextmanager
 def open_own_part(folder: Path, row_type: RowType, writer: int) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
-    """A function that appends keys with their values to a part that no other process writes: the writer's, or the next free one.
+    """A function that appends to a part which no other process writes: the writer's, or the next free one.
+
+    Returns: (keys [n] of 16 bytes, values [n, width]) -> None; it returns once they are on disk.
 
     Raises: UserError where all are held.
     """

@@ -13,15 +13,22 @@ from jdistill.core.errors import UserError
 from jdistill.data.text.vectors import read_vectors
 from jdistill.encoder import loading, torch_backend
 from jdistill.encoder.encoder import Encoder
-from jdistill.models.pooling import known
-from jdistill.teachers.cache import AnswerCache, keys_of
+from jdistill.models.pooling import resolve_pooler
+from jdistill.teachers.cache import AnswerCache, text_keys
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """width: of its vectors. answer: texts -> float32 [N, width], before any Normalize. encoder: the model itself
-    where it is one of
-    ours, else None. texts: those it can answer where that is a fixed list (vectors:FILE), else None."""
+    """Whatever answers a text with a vector.
+
+    Args:
+      source: as the config names it.
+      width: of its vectors.
+      fingerprint: of all that decides them.
+      answer: N texts -> float32 [N, width], before any Normalize.
+      encoder: the model itself where it is one of ours, else None.
+      texts: those it can answer where that is a fixed list (vectors:FILE), else None.
+    """
 
     source: str
     width: int
@@ -31,18 +38,22 @@ class Teacher:
     texts: list[str] | None = None
 
     def cache(self, folder: Path, writer: int = 0) -> AnswerCache:
-        """Where this teacher's answers are kept under the cache folder."""
+        """Where this teacher's answers are kept under the cache folder. writer: as AnswerCache has it."""
         return AnswerCache(
             folder / "teacher" / self.fingerprint, self.width, about={"teacher": self.source}, writer=writer
         )
 
 
 def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") -> Teacher:
-    """A teacher from `vectors:FILE`, `st:SOURCE` (torch extra) or any source that jdistill.load reads.
+    """A teacher by its source.
 
-    max_length: tokens that it sees of a text, at most (0: the model's own limit); what a vectors: file saw is its own
-    affair. dtype: the compute type of its answers, float32 or bfloat16; Teacher.encoder computes in float32. pooling: taken in the
-    place of the model's own, whose projections are then left out.
+    Args:
+      source: `vectors:FILE`, `st:SOURCE` (torch extra) or whatever jdistill.load reads.
+      max_length: tokens that it sees of a text, at most; 0: the model's own limit. What a vectors: file saw is its own affair.
+      dtype: the compute type of its answers, float32 or bfloat16; Teacher.encoder computes in float32.
+      pooling: taken in the place of the model's own, whose projections are then left out; "": the model's own.
+
+    Raises: UserError for a source that is empty or cannot be read, another dtype, and a pooling of what gives vectors as they are.
     """
     if not source:
         raise UserError("--config.teacher is empty: name a folder, a hub id, pkg:…, st:… or vectors:FILE")
@@ -58,7 +69,7 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") ->
     if max_length:
         model = replace(model, max_length=min(max_length, model.max_length))
     if pooling:
-        model = replace(model, pooling=known(pooling), dense=(), dense_activations=())
+        model = replace(model, pooling=resolve_pooler(pooling), dense=(), dense_activations=())
     bare = replace(model, normalize=False, dtype=dtype)
     return Teacher(
         source, model.dim, bare.fingerprint(), lambda texts: bare.encode(texts, batch_size=32), encoder=model
@@ -68,12 +79,12 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") ->
 def _from_vectors(source: str) -> Teacher:
     path = Path(source.removeprefix("vectors:"))
     texts, vectors = read_vectors(path)
-    row_of = {key: row for row, key in enumerate(keys_of(texts).tolist())}
+    row_of = {key: row for row, key in enumerate(text_keys(texts).tolist())}
     digest = hashlib.blake2b(vectors.tobytes(), digest_size=16)
-    digest.update(keys_of(texts).tobytes())
+    digest.update(text_keys(texts).tobytes())
 
     def answer(asked: list[str]) -> np.ndarray:
-        rows = [row_of.get(key, -1) for key in keys_of(asked).tolist()]
+        rows = [row_of.get(key, -1) for key in text_keys(asked).tolist()]
         if -1 in rows:
             missing = [text for text, row in zip(asked, rows, strict=True) if row < 0]
             raise UserError(
@@ -86,7 +97,7 @@ def _from_vectors(source: str) -> Teacher:
 
 
 def _from_sentence_transformers(source: str, max_length: int) -> Teacher:
-    loaded = torch_backend.load(source.removeprefix("st:"), "config.teacher")
+    loaded = torch_backend.load_torch_encoder(source.removeprefix("st:"), "config.teacher")
     model, folder = loaded.model, loaded.folder
     if max_length:
         model.max_seq_length = min(max_length, model.max_seq_length or max_length)

@@ -22,17 +22,29 @@ from jdistill.teachers.cache import (
 class Answered:
     """The answers to a list of keys, which stay on disk. What turns out damaged as it is read is asked again, by this process.
 
-    cache_rows: int64 [N], the row of each key's answer in the cache.
+    Args:
+      cache: where they are kept.
+      keys: N texts, or keys of pairs (cache.pair_keys).
+      cache_rows: int64 [N], the row of each key's answer in the cache.
+      answer_pieces: gives answers that are asked for again.
+      what: the answers, for messages.
     """
 
     cache: AnswerCache
     keys: Sequence[str]
     cache_rows: np.ndarray
-    answers: Pieces
+    answer_pieces: Pieces
     what: str
 
     def read(self, rows: np.ndarray | None = None, columns: slice = slice(None)) -> np.ndarray:
-        """The answers to these keys, by their number in `keys` (None: all), [len(rows), width]; or some columns of them."""
+        """The answers to some keys.
+
+        Args:
+          rows: int64 [n], numbers of keys; None: all.
+          columns: of the answers.
+
+        Returns: [n, width], or as many columns, of the cache's type.
+        """
         rows = np.arange(len(self.keys)) if rows is None else rows
         try:
             return self.cache.gather(self.cache_rows[rows], columns)
@@ -47,7 +59,7 @@ class Answered:
         again = [self.keys[i] for i in np.flatnonzero(np.isin(self.cache_rows, damaged)).tolist()]
         self.cache.strike(damaged)
         self.cache.fill_by_piece(
-            [again[start : start + CHUNK] for start in range(0, len(again), CHUNK)], self.answers, self.what
+            [again[start : start + CHUNK] for start in range(0, len(again), CHUNK)], self.answer_pieces, self.what
         )
         self.cache_rows = self.cache.rows(self.keys)  # all of them: a part that grew moves those behind it
 
@@ -55,29 +67,38 @@ class Answered:
 def ask(
     cache: AnswerCache,
     keys: Sequence[str],
-    answers: Pieces,
+    answer_pieces: Pieces,
     what: str,
     chunk: int = CHUNK,
     alone: bool = False,
     order: np.ndarray | None = None,
 ) -> Answered:
-    """The answers to `keys`; those not known yet are asked for, `chunk` keys at a time (AnswerCache.fill).
+    """The answers to `keys`; those that are not in the cache are asked for.
 
-    All processes of a run call it with the same keys, each asks for its share and waits for the others; alone: this one asks for
-    all, as the first does while the others wait for its results. cache: of this process (sharding.process_index()). order: int64 [N], in
-    which they are asked. Raises UserError where answers are missing after all.
+    All processes of a run call it with the same keys, each asks for its share and waits for the others.
+
+    Args:
+      cache: of this process (sharding.process_index()).
+      keys: N texts, or keys of pairs (cache.pair_keys).
+      answer_pieces: gives the answers of a chunk of keys.
+      what: the answers, for messages.
+      chunk: keys asked for at a time.
+      alone: this process asks for all, as the first does while the others wait for its results.
+      order: int64 [N], in which they are asked; None: as they are.
+
+    Raises: UserError where answers are missing after all, and as AnswerCache.fill.
     """
     asked = keys if order is None else [keys[i] for i in order]
     # Shared out by position, on which all processes agree: what each finds missing may differ, as others fill the same cache meanwhile.
     chunks = [asked[start : start + chunk] for start in range(0, len(asked), chunk)]
     own = chunks if alone else chunks[sharding.process_index() :: sharding.process_count()]
-    cache.fill_by_piece(own, answers, what)
+    cache.fill_by_piece(own, answer_pieces, what)
     if not alone:
-        sharding.wait_for_all(what)
+        sharding.barrier(what)
         cache.reload()
     cache_rows = cache.rows(keys)
     if (cache_rows < 0).any():
         raise UserError(
             f"{cache.folder} lacks {(cache_rows < 0).sum()} answers after filling ({what}); run the command again"
         )
-    return Answered(cache, keys, cache_rows, answers, what)
+    return Answered(cache, keys, cache_rows, answer_pieces, what)

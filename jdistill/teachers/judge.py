@@ -29,7 +29,7 @@ from jdistill.teachers.prefix_packing import pack, padded
 
 QUERY, PASSAGE = "{query}", "{passage}"
 CUE = "\nAnswer:"  # where a model without a chat template would not know that the passage has ended
-BATCH = 16  # pairs of a batch, about
+JUDGE_BATCH = 16  # pairs of a batch, about
 
 # The instruction first, so that a query's pairs share it: what stands behind the passage is computed for each pair.
 SYMMETRIC = (
@@ -40,10 +40,17 @@ ASYMMETRIC = "Does the passage answer the question? Answer yes or no.\nQuestion:
 
 @dataclass(frozen=True)
 class Judge:
-    """model: a decoder, all its layers. head: its output layer [D, V], None where that is the token table.
+    """A decoder that answers whether a query and a passage belong together.
 
-    template: the instruction with {query} and {passage}, each once, in this order, the passage best last.
-    yes, no: the answers. query_tokens, passage_tokens: budgets."""
+    Args:
+      model: the decoder, all its layers.
+      template: the instruction with {query} and {passage}, each once, in this order, the passage best last.
+      yes, no: the answers.
+      query_tokens, passage_tokens: that are read of either text, at most.
+      head: its output layer, float32 [D, V]; None where that is the token table.
+
+    Raises: UserError for an encoder, a template without its places, answers that begin alike, and an instruction too long for the model.
+    """
 
     model: Encoder
     template: str = SYMMETRIC
@@ -71,7 +78,7 @@ class Judge:
                 f"the instruction with {self.query_tokens} and {self.passage_tokens} tokens of the texts is {length} tokens long, "
                 f"more than the model's {config.usable_positions}"
             )
-        self.answers  # noqa: B018 - refuses equal first tokens now
+        self.answer_tokens  # noqa: B018 - refuses equal first tokens now
 
     @cached_property
     def pieces(self) -> tuple[list[int], list[int], list[int]]:
@@ -89,27 +96,27 @@ class Judge:
         return first, self._ids(between), self._ids(after)
 
     @cached_property
-    def answers(self) -> tuple[int, int]:
+    def answer_tokens(self) -> tuple[int, int]:
         """The first tokens of yes and no, as they stand at the answer's place."""
-        found = [self._ids(word)[:1] for word in (self.yes, self.no)]
-        if not all(found) or found[0] == found[1]:
+        tokens = [self._ids(word)[:1] for word in (self.yes, self.no)]
+        if not all(tokens) or tokens[0] == tokens[1]:
             raise UserError(
-                f"the tokenizer of {self.model.source} begins {self.yes!r} and {self.no!r} with the same token {found}: "
+                f"the tokenizer of {self.model.source} begins {self.yes!r} and {self.no!r} with the same token {tokens}: "
                 "other words for the answers are needed"
             )
-        return found[0][0], found[1][0]
+        return tokens[0][0], tokens[1][0]
 
     @property
     def answer_rows(self) -> np.ndarray:
         """The output layer's rows of yes and no, float32 [2, D]."""
         table = architecture_of(self.model.config).token_table(self.model.params) if self.head is None else self.head.T
-        return np.asarray(table)[list(self.answers)]
+        return np.asarray(table)[list(self.answer_tokens)]
 
     def _ids(self, text: str) -> list[int]:
         return list(self.model.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
     def prompts(self, queries: Sequence[str], passages: Sequence[str]) -> list[list[int]]:
-        """Token ids of each pair's prompt."""
+        """Token ids of each pair's prompt: N lists of N queries and N passages."""
         return [[*beginning, *end] for beginning, end in zip(*self._halves(queries, passages), strict=True)]
 
     def _halves(self, queries: Sequence[str], passages: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
@@ -127,9 +134,20 @@ class Judge:
         return [row[:limit] for row in ids]
 
     def score(
-        self, queries: Sequence[str], passages: Sequence[str], batch_size: int = BATCH
+        self, queries: Sequence[str], passages: Sequence[str], batch_size: int = JUDGE_BATCH
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(z [N], y [N, D]), float32, of the pairs in their order. Raises UserError for sides of different lengths."""
+        """What it says of pairs, in their order.
+
+        Args:
+          queries, passages: N strings each.
+          batch_size: pairs of a batch, about.
+
+        Returns: z = logit(yes) - logit(no), float32 [N], and y, the last hidden state of the answer's place, float32 [N, D].
+
+        Raises: UserError for sides of different lengths.
+
+        Source: D2LLM eq. 1 to 3.
+        """
         z = np.empty(len(queries), np.float32)
         y = np.empty((len(queries), self.model.config.hidden_size), np.float32)
         for pairs, found_z, found_y in self.by_batch(queries, passages, batch_size):
@@ -137,9 +155,12 @@ class Judge:
         return z, y
 
     def by_batch(
-        self, queries: Sequence[str], passages: Sequence[str], batch_size: int = BATCH
+        self, queries: Sequence[str], passages: Sequence[str], batch_size: int = JUDGE_BATCH
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """(pairs int64 [n], z [n], y [n, D]) of each batch, the longest first. Raises UserError for sides of different lengths."""
+        """As score, batch by batch, the longest pairs first.
+
+        Returns: of each batch the numbers of its pairs, int64 [n], their z [n] and y [n, D], float32.
+        """
         if len(queries) != len(passages):
             raise UserError(f"{len(queries)} queries and {len(passages)} passages are no pairs")
         config = self.model.config
@@ -153,16 +174,17 @@ class Judge:
         height = -(-height // mesh.size) * mesh.size
         tokens_of = [packed.tokens for packed in sequences]
         for rows, tokens, mask in batches_by_length(tokens_of, config.pad_token_id, config.usable_positions, height):
-            those = [sequences[row] for row in rows]
-            inputs = (tokens, mask, *padded(those, *tokens.shape))
+            of_batch = [sequences[row] for row in rows]
+            inputs = (tokens, mask, *padded(of_batch, *tokens.shape))
             z_BxS, y_BxSxD = map(np.asarray, judge(*sharding.shard_rows(inputs, mesh)))
-            r = np.repeat(np.arange(len(those)), [len(packed.ends) for packed in those])
-            s = np.concatenate([np.arange(len(packed.ends)) for packed in those])
-            yield np.concatenate([packed.prompts for packed in those]), z_BxS[r, s], y_BxSxD[r, s]
+            r = np.repeat(np.arange(len(of_batch)), [len(packed.ends) for packed in of_batch])
+            s = np.concatenate([np.arange(len(packed.ends)) for packed in of_batch])
+            yield np.concatenate([packed.prompts for packed in of_batch]), z_BxS[r, s], y_BxSxD[r, s]
 
     def fingerprint(self) -> str:
-        """A hash of all that decides a pair's score: model, template, answers, budgets. What is an encoder's alone, such as its
-        length and its pooler, does not."""
+        """A hash, 32 hexadecimal digits, of all that decides a pair's score: model, template, answers, budgets. What is an encoder's alone, such
+        as its length and its pooler, does not.
+        """
         return self._fingerprint
 
     @cached_property  # all weights are read for it
@@ -174,7 +196,7 @@ class Judge:
         digest = hashlib.blake2b(bare.fingerprint().encode(), digest_size=16)
         if self.head is not None:
             digest.update(np.ascontiguousarray(self.head).tobytes())
-        digest.update(repr((self.pieces, self.answers, self.query_tokens, self.passage_tokens)).encode())
+        digest.update(repr((self.pieces, self.answer_tokens, self.query_tokens, self.passage_tokens)).encode())
         return digest.hexdigest()
 
 
@@ -201,12 +223,20 @@ def _judge(
 
 
 def load_judge(source: str, key: str = "teacher", **settings: Any) -> Judge:
-    """A judge from a path, hub id, pkg: or .gguf file, with its output layer. settings: Judge's own."""
+    """A judge with its output layer.
+
+    Args:
+      source: a path, a hub id, `pkg:import_name/sub/folder` or a .gguf file.
+      key: what error messages call it.
+      settings: Judge's own.
+
+    Raises: UserError for a model without an output layer, and as Judge.
+    """
     return judge_of(loading.load(source, key=key), key, **settings)
 
 
 def judge_of(model: Encoder, key: str = "teacher", **settings: Any) -> Judge:
-    """As load_judge, from the model that was loaded from model.source."""
+    """As load_judge, of a model that is loaded already, from model.source."""
     source = model.source
     output_layer = architecture_of(model.config).output_layer(model.config)
     if output_layer is None:

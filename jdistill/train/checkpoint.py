@@ -23,7 +23,7 @@ from jdistill.core.files import look_into, write_json
 from jdistill.core.progress import log
 from jdistill.core.types import Tree
 
-DIGEST, SEAL = "digest", "seal"  # in `about`: of the arrays, and of the rest of about
+DIGEST_KEY, SEAL_KEY = "digest", "seal"  # in `about`: of the arrays, and of the rest of about
 
 
 class Checkpoints:
@@ -45,6 +45,7 @@ class Checkpoints:
         self._scores: dict[int, float | None] = {step: _score_of(folder / str(step)) for step in self.steps()}
 
     def steps(self) -> list[int]:
+        """The steps that have a checkpoint, in order, one that is being written too."""
         return sorted(self.manager.all_steps())
 
     def on_disk(self) -> list[int]:
@@ -52,15 +53,24 @@ class Checkpoints:
         return sorted(int(path.name) for path in self.folder.glob("[0-9]*") if path.name.isdigit())
 
     def save(self, step: int, state: Tree, about: dict[str, Any], score: float | None) -> None:
-        """Starts saving; an error of an earlier save, such as a full disk, is raised here as UserError."""
+        """Starts saving.
+
+        Args:
+          step: its number.
+          state: a tree of arrays.
+          about: what a JSON file can hold; score and digests are added.
+          score: the dev score, higher is better; None: there is none.
+
+        Raises: UserError with an error of an earlier save, such as a full disk.
+        """
         # One copy, the first device's: Orbax would take a slice of each device's and process's, which may differ in their last bits.
         state = jax.tree.map(lambda x: np.array(x) if x.is_fully_replicated else x, state)
-        about = about | {"score": score if score is None else float(score), DIGEST: digest_of(state)}
+        about = about | {"score": score if score is None else float(score), DIGEST_KEY: state_digest(state)}
         try:
             self.manager.save(
                 step,
                 args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about | {SEAL: _seal_of(about)})
+                    state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about | {SEAL_KEY: _seal_of(about)})
                 ),
                 metrics=None if score is None else {"score": float(score)},
             )
@@ -69,7 +79,7 @@ class Checkpoints:
         self._scores[step] = about["score"]
 
     def wait(self) -> None:
-        """Blocks until what was saved is on disk."""
+        """Blocks until what was saved is on disk. Raises UserError where it could not be written."""
         try:
             self.manager.wait_until_finished()
         except Exception as error:  # Orbax hands on whatever its writing threads raised
@@ -83,22 +93,25 @@ class Checkpoints:
         )
 
     def restore(self, like: Tree, steps: list[int] | None = None) -> tuple[int, Tree, dict[str, Any]]:
-        """(step, state, about) of the first of `steps` that can be read; None: of the newest that can.
+        """(step, state, about) of the first of `steps` that can be read; a damaged checkpoint is told and the next one is read.
 
-        like: a tree of jax.ShapeDtypeStruct with shardings; None takes the shapes from the checkpoint and puts all on this
-        process's first device, whatever devices it was written from. A damaged checkpoint is told and the next one is read;
-        UserError when none can be.
+        Args:
+          like: a tree of jax.ShapeDtypeStruct with shardings; None takes the shapes from the checkpoint and puts all on this process's first
+            device, whatever devices it was written from.
+          steps: in the order of preference; None: all, the newest first.
+
+        Raises: UserError where none can be read.
         """
         wanted = self.steps()[::-1] if steps is None else steps
         damaged: Exception = ValueError("there is none")
         for i, step in enumerate(wanted):
             try:
                 target = self._on_one_device(step) if like is None else like
-                found = self.manager.restore(
+                saved = self.manager.restore(
                     step, args=ocp.args.Composite(state=ocp.args.StandardRestore(target), about=ocp.args.JsonRestore())
                 )
-                _check(found.state, found.about)
-                return step, found.state, found.about
+                _check(saved.state, saved.about)
+                return step, saved.state, saved.about
             except Exception as error:  # what a truncated file raises depends on where it was cut
                 further = f"; taking that of step {wanted[i + 1]}" if i + 1 < len(wanted) else ""
                 log.warning(
@@ -112,8 +125,8 @@ class Checkpoints:
 
     def _on_one_device(self, step: int) -> Tree:
         sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        found = self.manager.item_metadata(step)["state"].tree
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), found)
+        tree = self.manager.item_metadata(step)["state"].tree
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
 
     def drop_after(self, step: int) -> None:
         """Deletes the checkpoints after `step`: damaged ones that training is about to write again."""
@@ -121,7 +134,10 @@ class Checkpoints:
             self.manager.delete(later)
 
     def drop_old(self, taken: int) -> None:
-        """Deletes all but those to keep and `taken`: a kill may come between a save and its deletions, or a deletion fail."""
+        """Deletes all but those to keep and `taken`: a kill may come between a save and its deletions, or a deletion fail.
+
+        Raises: UserError where the disk refuses.
+        """
         kept = self.keep.of({step: self._scores.get(step) for step in self.steps()}) | {taken}
         try:
             for step in [s for s in self.steps() if s not in kept]:
@@ -141,6 +157,7 @@ class Checkpoints:
         return [step for _, step in sorted(scored, reverse=True)]
 
     def close(self) -> None:
+        """Waits for the last save, and ends Orbax's threads."""
         self.wait()
         self.manager.close()
 
@@ -169,31 +186,33 @@ def abstract(state: Tree) -> Tree:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
 
 
-def digest_of(state: Tree) -> str:
-    """A hash of a tree of arrays: names, types, shapes and bytes; the same whether its nodes are tuples, as they are saved, or dicts."""
+def state_digest(state: Tree) -> str:
+    """A hash of a tree of arrays, 32 hexadecimal digits: names, types, shapes and bytes; the same whether its nodes are tuples, as they are
+    saved, or dicts.
+    """
     leaves = jax.tree_util.tree_leaves_with_path(state)
     named = {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
     return digest(*(part for name in sorted(named) for part in (name, named[name])))
 
 
 def _seal_of(about: dict[str, Any]) -> str:
-    return digest(json.dumps({name: about[name] for name in sorted(about) if name != SEAL}))
+    return digest(json.dumps({name: about[name] for name in sorted(about) if name != SEAL_KEY}))
 
 
 def _check(state: Tree, about: dict[str, Any]) -> None:
     """Raises ValueError where a checkpoint is not what was saved. One from before there were digests is taken as it is."""
-    if SEAL not in about and DIGEST not in about:
+    if SEAL_KEY not in about and DIGEST_KEY not in about:
         return
-    if about.get(SEAL) != _seal_of(about):
+    if about.get(SEAL_KEY) != _seal_of(about):
         raise ValueError("its description has changed since it was saved")
-    if about.get(DIGEST) != digest_of(state):
+    if about.get(DIGEST_KEY) != state_digest(state):
         raise ValueError("its arrays have changed since they were saved")
 
 
 def _about(checkpoint: Path) -> dict[str, Any] | None:
     """A checkpoint's sealed description; None where it is damaged or from before there were seals."""
     about = look_into(checkpoint / "about" / "metadata")
-    return about if isinstance(about, dict) and about.get(SEAL) == _seal_of(about) else None
+    return about if isinstance(about, dict) and about.get(SEAL_KEY) == _seal_of(about) else None
 
 
 def _metrics(checkpoint: Path) -> float | None:

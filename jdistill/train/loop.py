@@ -40,6 +40,7 @@ AGREE_EVERY = 10  # steps after which several processes ask one another whether 
 
 
 def total_steps(cfg: ConfigDict, steps_per_epoch: int) -> int:
+    """The steps of a stage: cfg.max_steps, or, where that is 0, as many as cfg.epochs take."""
     return cfg.max_steps or max(1, math.ceil(cfg.epochs * steps_per_epoch))
 
 
@@ -54,12 +55,16 @@ def train(
     """Trains a stage to its end in `folder`, from its newest checkpoint if there is one.
 
     Args:
+      cfg: the stage's config.
+      method: what is trained, and how.
+      data: its batches.
+      folder: of the stage; checkpoints and metrics are written into it.
       score: parameters -> dev figures; "score" among them, higher is better, decides which checkpoint is best.
       give_up: told step and "score" of each checkpoint, it may end the training there.
 
-    Returns: the best parameters, the seconds its training took, those before a resumed checkpoint included, and its steps.
+    Returns: the best parameters, on the host; the seconds its training took, those before a resumed checkpoint included; its steps.
 
-    Raises: Interrupted after a signal (state saved), UserError for a loss that is not finite, a full disk, or data that
+    Raises: Interrupted after a signal (state saved); Diverged for a loss that is not finite; UserError for a full disk, or data that
       changed since the stage began.
     """
     training = _Training(cfg, method, data, folder, score, give_up)

@@ -14,12 +14,18 @@ import optax
 
 from jdistill.core.types import Array, Tree
 
-START, LOWEST, HIGHEST = 2.0**16, 2.0**-14, 2.0**24
+START_SCALE, LOWEST_SCALE, HIGHEST_SCALE = 2.0**16, 2.0**-14, 2.0**24
 GROW_AFTER = 500  # steps in a row without overflow until the scale doubles
 
 
 class ScaledState(NamedTuple):
-    """scale: the loss's factor, float32. good_steps: since it last changed, int32. inner: the optimiser's own state."""
+    """The optimiser's state with the loss's factor.
+
+    Args:
+      scale: the factor, float32 scalar.
+      good_steps: without overflow since it last changed, int32 scalar.
+      inner: the optimiser's own state.
+    """
 
     scale: Array
     good_steps: Array
@@ -27,11 +33,18 @@ class ScaledState(NamedTuple):
 
 
 def with_loss_scale(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """An optimiser of the gradients of the loss times scale_of(state). Where one overflowed nothing is updated and the scale
-    is halved."""
+    """An optimiser of the gradients of the loss times scale_of(state).
+
+    Where a gradient overflowed nothing is updated and the scale is halved; after GROW_AFTER steps in a row without, it doubles.
+
+    Args:
+      optimizer: of the gradients of the loss itself.
+
+    Source: Micikevicius et al. 2018.
+    """
 
     def init(params: Tree) -> ScaledState:
-        return ScaledState(jnp.float32(START), jnp.int32(0), optimizer.init(params))
+        return ScaledState(jnp.float32(START_SCALE), jnp.int32(0), optimizer.init(params))
 
     def update(grads: Tree, state: ScaledState, params: Tree | None = None) -> tuple[Tree, ScaledState]:
         finite = all_finite(grads)
@@ -42,13 +55,13 @@ def with_loss_scale(optimizer: optax.GradientTransformation) -> optax.GradientTr
         grows = finite & (state.good_steps + 1 >= GROW_AFTER)
         scale = jnp.where(finite, jnp.where(grows, 2.0, 1.0), 0.5) * state.scale
         good_steps = jnp.where(finite & ~grows, state.good_steps + 1, 0)
-        return updates, ScaledState(jnp.clip(scale, LOWEST, HIGHEST), good_steps, inner)
+        return updates, ScaledState(jnp.clip(scale, LOWEST_SCALE, HIGHEST_SCALE), good_steps, inner)
 
     return optax.GradientTransformation(init, update)
 
 
 def scale_of(state: Tree) -> Array | None:
-    """The factor of the loss in this optimiser state; None for an optimiser without."""
+    """The factor of the loss in this optimiser state, float32 scalar; None for an optimiser without."""
     return state.scale if isinstance(state, ScaledState) else None
 
 

@@ -15,17 +15,18 @@ from jdistill.encoder.encoder import Encoder
 
 @dataclass(frozen=True)
 class Method:
-    """A method bound to its teacher and config. n: rows of a batch, L: tokens.
+    """A method bound to its teacher and config. n: rows of a batch. A batch is a dict of arrays [n, ...]; which, the stage's data decide.
 
-    params: what is trained, a tree of arrays; params["student"] is the student's own weights (Encoder.weights),
-    whatever stands beside it helps training only and is dropped at export. student: the encoder that those weights
-    belong to. frozen: arrays that the functions read and nothing trains (parts of the teacher). A batch is a dict of
-    arrays whose first axis is its rows; which arrays, the stage's data decide (Stage.data).
-
-    represent(params, frozen, batch, rng) -> dict of arrays, one row for each of the batch's; a row depends on no other
-    row, so that the loop may represent a large batch in chunks. rng is None for no dropout.
-    objective(params, frozen, representations, batch) -> (scalar, metrics: dict of scalars). merged: params -> the student's
-    weights, where params["student"] is not all of them (low-rank adapters, whose base stands in frozen); else None.
+    Args:
+      params: what is trained, a tree of arrays; params["student"] is the student's own weights (Encoder.weights), whatever stands beside
+        it helps training only and is dropped at export.
+      student: the encoder that those weights belong to.
+      frozen: arrays that the functions read and nothing trains (parts of the teacher).
+      represent: (params, frozen, batch, rng) -> dict of arrays [n, ...]; a row depends on no other row, so that the loop may represent a
+        large batch in chunks. rng None: no dropout.
+      objective: (params, frozen, representations, batch) -> (scalar, metrics: scalars by name), of all rows of the global batch.
+      merged: params -> the student's weights, where params["student"] is not all of them (low-rank adapters, whose base stands in
+        frozen); else None.
     """
 
     params: Tree
@@ -36,13 +37,21 @@ class Method:
     merged: Callable[[Tree], Tree] | None = None
 
     def trained(self, params: Tree) -> Encoder:
-        """The student with these parameters."""
+        """The student with these parameters, on the host."""
         return self.student.with_weights(self.merged(params) if self.merged else params["student"])
 
 
 def scalars(loss: ConfigDict, *names: str) -> dict[str, np.float32]:
-    """Weights and temperatures of a loss by name, for Method.frozen: not constants of the compiled step, so that runs that
-    differ in them share it. Raises UserError for a temperature that is not positive."""
+    """Weights and temperatures of a loss, for Method.frozen: not constants of the compiled step, so that runs that differ in them share it.
+
+    Args:
+      loss: cfg.loss.
+      names: of its keys.
+
+    Returns: float32 scalars by name.
+
+    Raises: UserError for a temperature that is not positive.
+    """
     if "temperature" in names and not loss.temperature > 0:
         raise UserError(f"--config.loss.temperature={loss.temperature} must be above 0")
     return {name: np.float32(loss[name]) for name in names}

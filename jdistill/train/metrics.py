@@ -25,18 +25,25 @@ class MetricsWriter:
         self.events = SummaryWriter(str(folder / "events"))
 
     def write(self, step: int, values: dict[str, float]) -> None:
+        """Writes a line: the step, and values by name."""
         self.lines.write(json.dumps({"step": step} | values) + "\n")
         self.lines.flush()
         for name, value in values.items():
             self.events.add_scalar(name, value, step)
 
     def close(self) -> None:
+        """Closes both files."""
         self.lines.close()
         self.events.close()
 
 
 class Recorder:
-    """Progress, metrics of each log interval, and dev scores of a stage; the first process alone writes files."""
+    """Progress, metrics of each log interval, and dev scores of a stage; the first process alone writes files.
+
+    Args:
+      steps: of the whole stage.
+      done: those before this process began, of a stage that is resumed.
+    """
 
     def __init__(self, cfg: ConfigDict, data: Data, folder: Path, steps: int, done: int):
         """steps: of the whole stage. done: those before this process began, of a stage that is resumed."""
@@ -56,7 +63,12 @@ class Recorder:
         self.progress.advance(1, f"loss {window[-1]['loss']:.5f}" if window else "")
 
     def write_interval(self, step: int, window: list[dict[str, float]]) -> None:
-        """Writes the means of an interval's metrics, one entry a step, with learning rate, epoch and rate."""
+        """Writes the means of an interval's metrics, with learning rate, epoch and sentences a second.
+
+        Args:
+          step: the last of the interval.
+          window: metrics by name, one entry a step.
+        """
         now = time.monotonic()
         line = {name: float(np.mean([metrics[name] for metrics in window])) for name in window[0]}
         line |= {
@@ -76,6 +88,7 @@ class Recorder:
             self.writer.write(step, {f"dev/{name}": value for name, value in figures.items()})
 
     def close(self) -> None:
+        """Closes the bar and the files."""
         self.progress.close()
         if self.writer:
             with suppress(OSError):  # on a full disk the lines that still wait in a buffer are lost, as the loop says

@@ -18,14 +18,24 @@ SCHEDULES = ("cosine", "linear", "constant")
 
 
 class PeakState(NamedTuple):
-    """peak: the highest learning rate, float32: a part of the state, not of the compiled step, which runs of other rates share."""
+    """The state of scale_by_peak: a part of the state, not of the compiled step, which runs of other rates share.
+
+    Args:
+      peak: the highest learning rate, float32 scalar.
+    """
 
     peak: jax.Array
 
 
 def make_schedule(cfg: ConfigDict, steps: int) -> optax.Schedule:
-    """The share of cfg.learning_rate at each step: linear warm-up over cfg.warmup (a share of the steps), then cosine or linear
-    decay to zero, or constant. Raises UserError for another name."""
+    """The share of cfg.learning_rate at each step, 0 to 1: linear warm-up, then cosine or linear decay to zero, or constant.
+
+    Args:
+      cfg: of which schedule and warmup, a share of the steps, are read.
+      steps: of the stage.
+
+    Raises: UserError for another schedule.
+    """
     warmup = int(round(cfg.warmup * steps))
     decay = {
         "cosine": lambda: optax.cosine_decay_schedule(1.0, max(1, steps - warmup)),
@@ -40,9 +50,13 @@ def make_schedule(cfg: ConfigDict, steps: int) -> optax.Schedule:
 
 
 def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
-    """AdamW; biases and LayerNorm parameters do not decay. cfg.clip_norm 0: no clipping. cfg.dtype float16: with loss scaling.
+    """AdamW; biases and LayerNorm parameters do not decay. With loss scaling where cfg.dtype is float16.
 
-    Raises UserError for a dtype that is not one of DTYPES.
+    Args:
+      cfg: learning_rate, adam_b1, adam_b2, adam_eps, weight_decay, clip_norm (0: no clipping), dtype, and what make_schedule reads.
+      steps: of the stage.
+
+    Raises: UserError for a dtype that is not one of DTYPES, and as make_schedule.
     """
     if cfg.dtype not in DTYPES:
         raise UserError(f"--config.dtype={cfg.dtype!r} is not one of {', '.join(DTYPES)}")
@@ -64,7 +78,7 @@ def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
 
 
 def scale_by_peak(learning_rate: float) -> optax.GradientTransformation:
-    """Times the highest learning rate, which stands in the state."""
+    """Updates times the highest learning rate, which stands in the state."""
 
     def scale(updates: Tree, state: PeakState, params: Tree | None = None) -> tuple[Tree, PeakState]:
         return jax.tree.map(lambda x: x * state.peak.astype(x.dtype), updates), state

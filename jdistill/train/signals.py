@@ -18,7 +18,10 @@ class Interrupted(Exception):
 
 @contextmanager
 def catch_signals() -> Iterator[list[str]]:
-    """Collects SIGTERM and SIGINT as names in a list instead of dying; a second SIGINT interrupts at once."""
+    """Collects SIGTERM and SIGINT as names in a list instead of dying.
+
+    Raises: KeyboardInterrupt at a second SIGINT.
+    """
     caught: list[str] = []
 
     def handle(number: int, _: Any) -> None:

@@ -19,9 +19,15 @@ from jdistill.train.method import Method
 
 
 class TrainState(NamedTuple):
-    """What a step changes: all of it is in a checkpoint."""
+    """What a step changes: all of it is in a checkpoint.
 
-    step: Array  # int32 scalar: steps done, hence also the position in the data and the dropout key
+    Args:
+      step: int32 scalar, steps done, hence also the position in the data and the dropout key.
+      params: Method.params, float32.
+      opt_state: the optimiser's.
+    """
+
+    step: Array
     params: Tree
     opt_state: Tree
 
@@ -29,11 +35,20 @@ class TrainState(NamedTuple):
 def make_gradient(
     method: Method, seed: int, dropout: bool, chunk_size: int = 0
 ) -> Callable[..., tuple[Tree, dict[str, Array]]]:
-    """(params, frozen, batch, step, scale) -> (gradient of the global batch's loss times scale (None: 1), metrics).
+    """The gradient of the global batch's loss, whole or in chunks.
 
-    chunk_size: rows whose activations stand in memory at once; 0, or a batch within it: all. In chunks the gradient is
-    the same (GradCache, Gao et al. 2021): represent without activations, objective on all rows, then chunk by chunk
-    represent again and pull the objective's gradient through.
+    Args:
+      method: whose represent and objective are differentiated.
+      seed: of dropout, with the step's number.
+      dropout: whether there is any.
+      chunk_size: rows whose activations stand in memory at once; 0, or a batch within it: all. In chunks the gradient is the same:
+        represent without activations, objective on all rows, then chunk by chunk represent again and pull the objective's gradient
+        through.
+
+    Returns: (params, frozen, batch, step int32 scalar, scale) -> (gradient, like params, of the loss times scale, float32 scalar or None
+      for 1; metrics, scalars by name).
+
+    Source: GradCache, Gao et al. 2021.
     """
 
     def objective(
@@ -84,7 +99,15 @@ def make_gradient(
 def make_step(
     method: Method, optimizer: optax.GradientTransformation, seed: int, dropout: bool, chunk_size: int = 0
 ) -> Callable[..., Any]:
-    """The training step, a pure function (state, frozen, batch) -> (state, metrics); `jit_step` compiles it."""
+    """The training step, a pure function that `jit_step` compiles.
+
+    Args:
+      method, seed, dropout, chunk_size: as make_gradient has them.
+      optimizer: applied to the gradient.
+
+    Returns: (TrainState, frozen, batch) -> (TrainState, metrics: scalars by name, "grad_norm" and, with loss scaling, "loss_scale" and
+      "skipped" among them).
+    """
     gradient = make_gradient(method, seed, dropout, chunk_size)
 
     def step(state: TrainState, frozen: Tree, batch: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
@@ -105,8 +128,9 @@ def make_step(
 
 
 def jit_step(step: Callable[..., Any], mesh: jax.sharding.Mesh) -> Callable[..., Any]:
-    """Compiled for a mesh: the batch is split by rows, the state replicated and its buffers used again. What is frozen stays as it was
-    placed."""
+    """The step compiled for a mesh: the batch is split by rows, the state replicated and its buffers used again. What is frozen stays as it
+    was placed.
+    """
     whole, rows = sharding.replicated(mesh), sharding.by_rows(mesh)
     return jax.jit(
         step,
@@ -119,14 +143,16 @@ def jit_step(step: Callable[..., Any], mesh: jax.sharding.Mesh) -> Callable[...,
 
 def place_frozen(cfg: ConfigDict, method: Method, mesh: jax.sharding.Mesh) -> Tree:
     """What the method does not train, on the devices: split over them where cfg.shard_frozen says so, else on each whole."""
-    return (sharding.spread if cfg.shard_frozen else sharding.replicate)(method.frozen, mesh)
+    return (sharding.shard_params if cfg.shard_frozen else sharding.replicate)(method.frozen, mesh)
 
 
 def init_state(method: Method, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> TrainState:
-    params = sharding.replicate(sharding.from_first(method.params), mesh)
+    """The state before the first step, on every device of the mesh; of several processes the first one's parameters count."""
+    params = sharding.replicate(sharding.broadcast(method.params), mesh)
     opt_state = jax.jit(optimizer.init, out_shardings=sharding.replicated(mesh))(params)
     return TrainState(sharding.replicate(np.zeros((), np.int32), mesh), params, opt_state)
 
 
 def host_params(state: TrainState) -> Tree:
+    """The parameters as numpy arrays on the host."""
     return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), state.params)

@@ -31,10 +31,14 @@ class Watch:
         self.skipped, self.loss_scale = 0, 1.0  # skipped: steps in a row
 
     def add(self, step: int, metrics: dict[str, Array]) -> None:
+        """Takes the metrics of a started step, scalars by name, which need not be computed yet."""
         self.pending.append((step, metrics))
 
     def look(self, keep: int = 0) -> None:
-        """Reads the metrics of all but the newest `keep` steps. Raises Diverged at the first that is not finite."""
+        """Reads the metrics of all but the newest `keep` steps.
+
+        Raises: Diverged at the first that is not finite, and where float16 overflowed in MOST_SKIPPED steps in a row.
+        """
         while len(self.pending) > keep:
             step, metrics = self.pending.pop(0)
             values = {name: float(value) for name, value in metrics.items()}

@@ -1,32 +1,30 @@
-"""Batches: texts tokenised once and kept, bucketed by length, in a seeded order whose position is just the step number."""
+"""Batches: tokenised texts, bucketed by length, in a seeded order whose position is just the step number."""
 
 from __future__ import annotations
 
-import io
-import json
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
-from jdistill.core.files import TEMPORARY, write_bytes, write_json
-from jdistill.core.locks import only_one
-from jdistill.core.progress import log, progress
 
 
 @dataclass(frozen=True)
 class TokenTable:
-    """Token ids of N texts in one flat array: text i is ids[offsets[i]:offsets[i + 1]]."""
+    """Token ids of N texts in one flat array: text i is ids[offsets[i]:offsets[i + 1]].
+
+    Args:
+      ids: uint16 or int32 [sum of lengths], memory-mapped.
+      offsets: int64 [N + 1].
+    """
 
     ids: np.ndarray  # uint16 or int32 [sum of lengths], memory-mapped
     offsets: np.ndarray  # int64 [N + 1]
 
     @property
     def lengths(self) -> np.ndarray:
+        """Tokens of each text, int64 [N]."""
         return np.diff(self.offsets)
 
     def lists(self, rows: np.ndarray) -> list[list[int]]:
@@ -48,11 +46,19 @@ class TokenTable:
         )
 
     def padded(self, rows: np.ndarray, width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """The token ids of these texts, int32 [len(rows), width], and their mask, bool of the same shape."""
+        """Some texts as arrays.
+
+        Args:
+          rows: int64 [n], numbers of texts.
+          width: of the arrays, in tokens; no text is longer.
+          pad_id: what stands behind a text's own tokens.
+
+        Returns: token ids int32 [n, width], and their mask, bool of the same shape, true for tokens.
+        """
         columns = np.arange(width)
         mask = columns < (self.offsets[rows + 1] - self.offsets[rows])[:, None]
-        places = np.where(mask, self.offsets[rows][:, None] + columns, 0)
-        return np.where(mask, self.ids[places], pad_id).astype(np.int32), mask
+        positions = np.where(mask, self.offsets[rows][:, None] + columns, 0)
+        return np.where(mask, self.ids[positions], pad_id).astype(np.int32), mask
 
 
 def check_rows(**counts: int) -> None:
@@ -61,87 +67,15 @@ def check_rows(**counts: int) -> None:
         raise ValueError(f"tables of one stage differ in their rows: {counts}")
 
 
-def tokenize_once(
-    texts: Sequence[str],
-    tokenize: Callable[[list[str]], list[list[int]]],
-    fingerprint: str,
-    folder: Path,
-    chunk: int = 20_000,
-) -> TokenTable:
-    """The texts' token ids, from `folder` if the same texts were tokenised before.
-
-    fingerprint: names the tokenizer, prompt and maximum length. The files' name is a hash of it and of the texts.
-    """
-    name = digest(fingerprint, texts)
-    kept = _KeptTokens(folder / name)
-    if (found := kept.read(len(texts))) is not None:
-        return found
-    folder.mkdir(parents=True, exist_ok=True)
-    with only_one(folder / f"{TEMPORARY}lock-{name}", folder, "tokenising", wait=True):
-        for left_over in folder.glob(f"{TEMPORARY}*-{name}.*"):  # of a killed process
-            left_over.unlink()
-        if (found := kept.read(len(texts), quiet=True)) is not None:  # another process made it meanwhile
-            return found
-        parts: list[np.ndarray] = [np.empty(0, np.int32)]
-        lengths: list[int] = []
-        with progress("tokenising", len(texts), "texts") as meter:
-            for start in range(0, len(texts), chunk):
-                rows = tokenize(list(texts[start : start + chunk]))
-                parts.append(np.fromiter((token for row in rows for token in row), np.int32))
-                lengths += [len(row) for row in rows]
-                meter.advance(len(rows))
-        if len(lengths) != len(texts):
-            raise ValueError(f"the tokenizer gave {len(lengths)} rows for {len(texts)} texts")
-        ids = np.concatenate(parts)
-        ids = ids.astype(np.uint16) if ids.max(initial=0) < 2**16 else ids
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        kept.write(ids, offsets)
-        log.info("tokenised %d texts: %.1f tokens a text", len(texts), len(ids) / max(len(texts), 1))
-        return kept.read(len(texts)) or TokenTable(ids, offsets)
-
-
-class _KeptTokens:
-    """A token table on disk: STEM.ids.npy, STEM.offsets.npy and, written last, STEM.json with the checksums of both."""
-
-    def __init__(self, stem: Path):
-        self.ids, self.offsets, self.about = (
-            stem.with_name(stem.name + end) for end in (".ids.npy", ".offsets.npy", ".json")
-        )
-
-    def read(self, rows: int, quiet: bool = False) -> TokenTable | None:
-        """The table, ids memory-mapped; None where it is not there or damaged, of which is warned unless `quiet`."""
-        if not self.about.exists():
-            return None
-        try:
-            sums = json.loads(self.about.read_text())
-            table = TokenTable(np.load(self.ids, mmap_mode="r"), np.load(self.offsets))
-            whole = sums == _checksums(table) and len(table.offsets) == rows + 1 and table.offsets[-1] == len(table.ids)
-        except (OSError, ValueError, EOFError, TypeError) as error:
-            if not quiet:
-                log.warning("%s: the kept tokens cannot be read (%s); tokenised again", self.about, error)
-            return None
-        if not whole and not quiet:
-            log.warning("%s: the kept tokens are damaged; tokenised again", self.about)
-        return table if whole else None
-
-    def write(self, ids: np.ndarray, offsets: np.ndarray) -> None:
-        """Processes that write the same at once write the same bytes, each file whole."""
-        for path, array in ((self.ids, ids), (self.offsets, offsets)):
-            buffer = io.BytesIO()
-            np.save(buffer, array)
-            write_bytes(path, buffer.getvalue())
-        write_json(self.about, _checksums(TokenTable(ids, offsets)))
-
-
-def _checksums(table: TokenTable) -> dict[str, int]:
-    arrays = {"ids": table.ids, "offsets": table.offsets}
-    return {name: zlib.crc32(np.ascontiguousarray(array).data) for name, array in arrays.items()}
-
-
 def choose_buckets(lengths: np.ndarray, count: int, multiple: int) -> tuple[int, ...]:
     """At most `count` widths, each a multiple of `multiple`, that make the padding of these lengths smallest.
 
     Exact, by dynamic programming over the histogram: cost(i, j) = padding when widths i+1..j all become j.
+
+    Args:
+      lengths: int [N], in tokens.
+
+    Returns: widths in tokens, rising.
     """
     units = -(-lengths // multiple)
     texts = np.bincount(units)
@@ -171,6 +105,16 @@ class Batches:
 
     Every epoch shuffles anew and cuts full batches of one width each. Texts that do not fill a batch of their width
     move up to the next; the last fewer than batch_size texts of an epoch sit it out (others the next time).
+
+    Args:
+      lengths: int [N], of each row, in tokens.
+      batch_size: rows of a batch.
+      widths: that batches have, in tokens, rising.
+      seed: of the order.
+      groups: int [N]; rows of different groups never share a batch. None: there is one group.
+      tokens: int [N], of each row, where its length counts padding of its own; None: its length.
+
+    Raises: UserError where no group fills a batch.
     """
 
     lengths: np.ndarray  # int [N], in tokens
@@ -193,14 +137,15 @@ class Batches:
 
     @property
     def steps_per_epoch(self) -> int:
+        """Full batches of an epoch."""
         return int((np.bincount(self.group_of) // self.batch_size).sum())
 
     @property
     def padding(self) -> float:
         """The share of a batch's places that hold padding, over an epoch."""
         plan = self._plan_of(0)
-        places = sum(width * len(rows) for width, rows in plan)
-        return 1.0 - sum(int(self.real_tokens[rows].sum()) for _, rows in plan) / places
+        capacity = sum(width * len(rows) for width, rows in plan)
+        return 1.0 - sum(int(self.real_tokens[rows].sum()) for _, rows in plan) / capacity
 
     @property
     def real_tokens(self) -> np.ndarray:

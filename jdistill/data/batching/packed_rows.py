@@ -10,7 +10,7 @@ import numpy as np
 
 from jdistill.data.sets.triplets import TripletTokens
 
-LONGEST = 128  # tokens of a sequence, about: attention grows with its square
+SEQUENCE_TOKENS = 128  # tokens of a sequence, about: attention grows with its square
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class PackedRows:
 
     tokens: TripletTokens
     multiple: int = 1  # of which S is one
-    longest: int = LONGEST
+    longest: int = SEQUENCE_TOKENS
 
     @cached_property
     def text_lengths(self) -> np.ndarray:

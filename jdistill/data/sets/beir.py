@@ -11,7 +11,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.json_files import parse_json
 from jdistill.data.sets.collection import (
     Collection,
-    Places,
+    TableNames,
     by_id,
     joined,
     text_of,
@@ -19,28 +19,28 @@ from jdistill.data.sets.collection import (
 )
 from jdistill.data.text.readers import reading
 
-FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
+BEIR_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 
 
 def collections(folder: Path) -> list[Path]:
     """The collection folders, by name: those in `folder` that hold corpus.jsonl, or `folder` itself where it does."""
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; it should hold folders with {', '.join(FILES)}")
-    inside = sorted(path for path in folder.iterdir() if (path / FILES[0]).is_file())
-    found = [folder.resolve()] if (folder / FILES[0]).is_file() else inside
-    if not found:
-        raise UserError(f"no collection in {folder}: none of its folders holds {FILES[0]}")
-    for path in found:
-        missing = [name for name in FILES if not (path / name).is_file()]
+        raise UserError(f"{folder}: no such folder; it should hold folders with {', '.join(BEIR_FILES)}")
+    inside = sorted(path for path in folder.iterdir() if (path / BEIR_FILES[0]).is_file())
+    folders = [folder.resolve()] if (folder / BEIR_FILES[0]).is_file() else inside
+    if not folders:
+        raise UserError(f"no collection in {folder}: none of its folders holds {BEIR_FILES[0]}")
+    for path in folders:
+        missing = [name for name in BEIR_FILES if not (path / name).is_file()]
         if missing:
             raise UserError(f"the collection {path} lacks {', '.join(missing)}")
-    return found
+    return folders
 
 
 def beir_queries(folder: Path) -> Iterator[str]:
     """The text of every query of every collection in a folder, those without judgements too."""
     for path in collections(folder):
-        yield from _read_queries(path / FILES[1]).values()
+        yield from _read_queries(path / BEIR_FILES[1]).values()
 
 
 def read_collection(folder: Path) -> Collection:
@@ -49,10 +49,10 @@ def read_collection(folder: Path) -> Collection:
 
     Raises UserError naming file and line of what is malformed, and where no query has a relevant document.
     """
-    documents = _read_documents(folder / FILES[0])
-    queries = _read_queries(folder / FILES[1])
-    judged = _read_judgements(folder / FILES[2])
-    return joined(folder.name, documents, queries, judged, Places(str(folder), *FILES))
+    documents = _read_documents(folder / BEIR_FILES[0])
+    queries = _read_queries(folder / BEIR_FILES[1])
+    judgements = _read_judgements(folder / BEIR_FILES[2])
+    return joined(folder.name, documents, queries, judgements, TableNames(str(folder), *BEIR_FILES))
 
 
 def write_collection(
@@ -60,11 +60,11 @@ def write_collection(
 ) -> None:
     """Writes texts by id and judgements as a collection that read_collection and BEIR's own tools read."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    for name, texts in ((FILES[0], documents), (FILES[1], queries)):
+    for name, texts in ((BEIR_FILES[0], documents), (BEIR_FILES[1], queries)):
         with (folder / name).open("w") as out:
             out.writelines(json.dumps({"_id": i, "title": "", "text": text}) + "\n" for i, text in texts.items())
     rows = [f"{query}\t{document}\t{grade}\n" for query, of in relevant.items() for document, grade in of.items()]
-    (folder / FILES[2]).write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    (folder / BEIR_FILES[2]).write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
 
 
 def _read_documents(path: Path) -> dict[str, str]:
@@ -92,7 +92,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[str, dict[str, 
 
 def _read_judgements(path: Path) -> dict[str, dict[str, int]]:
     """Query id -> document id -> grade, from lines query-id, corpus-id, score, with or without that header."""
-    found: dict[str, dict[str, int]] = {}
+    judgements: dict[str, dict[str, int]] = {}
     with reading(path), path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             cells = line.decode("utf-8", "replace").rstrip("\r\n").split("\t")
@@ -100,10 +100,10 @@ def _read_judgements(path: Path) -> dict[str, dict[str, int]]:
                 continue
             try:
                 query, document, grade = cells
-                found.setdefault(query, {})[document] = int(grade)
+                judgements.setdefault(query, {})[document] = int(grade)
             except ValueError:
                 raise UserError(
                     f"{path}, line {number}: query-id, corpus-id and a whole number, with tabs between, "
                     f"are needed; found is {cells[:5]}"
                 ) from None
-    return found
+    return judgements

@@ -38,17 +38,17 @@ class Candidates:
 
     def pairs(self) -> tuple[list[str], list[str]]:
         """All (query, passage) there are, row after row."""
-        rows, places = np.nonzero(self.columns >= 0)
-        of = self.columns[rows, places]
-        return [self.queries[i] for i in rows], [self.passages[j] for j in of]
+        rows, columns = np.nonzero(self.columns >= 0)
+        passages = self.columns[rows, columns]
+        return [self.queries[i] for i in rows], [self.passages[j] for j in passages]
 
 
 def by_query(pairs: Pairs) -> Queries:
     """The distinct queries that have a positive, in their order. A passage that is labelled both ways counts as positive."""
-    found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    sides_of: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for query, passage, positive in zip(pairs.queries, pairs.passages, pairs.positive, strict=True):
-        found.setdefault(query, ({}, {}))[not positive][passage] = None
-    kept = {query: sides for query, sides in found.items() if sides[0]}
+        sides_of.setdefault(query, ({}, {}))[not positive][passage] = None
+    kept = {query: sides for query, sides in sides_of.items() if sides[0]}
     return Queries(
         list(kept),
         [list(right) for right, _ in kept.values()],

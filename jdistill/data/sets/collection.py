@@ -23,7 +23,7 @@ class Collection:
 
 
 @dataclass(frozen=True)
-class Places:
+class TableNames:
     """Where a collection's tables lie, as its messages name them."""
 
     whole: str
@@ -33,23 +33,27 @@ class Places:
 
 
 def joined(
-    name: str, documents: dict[str, str], queries: dict[str, str], judged: dict[str, dict[str, int]], places: Places
+    name: str,
+    documents: dict[str, str],
+    queries: dict[str, str],
+    judgements: dict[str, dict[str, int]],
+    tables: TableNames,
 ) -> Collection:
     """The collection of the queries that have a relevant document. Queries without one, judged queries and relevant documents
     that are not there are counted in the log. Raises UserError where no query has a relevant document."""
-    relevant = {query: judged[query] for query in queries if max(judged.get(query, {}).values(), default=0) > 0}
+    relevant = {query: judgements[query] for query in queries if max(judgements.get(query, {}).values(), default=0) > 0}
     if not relevant:
         raise UserError(
-            f"{places.whole}: no query of {places.queries} has a relevant document in {places.judgements}; do their ids match?"
+            f"{tables.whole}: no query of {tables.queries} has a relevant document in {tables.judgements}; do their ids match?"
         )
     log.info("%s: %d documents, %d queries", name, len(documents), len(relevant))
     lost = {document for grades in relevant.values() for document, grade in grades.items() if grade > 0}
     for count, what in (
         (len(queries) - len(relevant), "queries have no relevant document and are left out"),
-        (len(judged.keys() - queries.keys()), f"judged queries are not in {places.queries} and are left out"),
+        (len(judgements.keys() - queries.keys()), f"judged queries are not in {tables.queries} and are left out"),
         (
             len(lost - documents.keys()),
-            f"relevant documents are not in {places.documents} and count as not found",
+            f"relevant documents are not in {tables.documents} and count as not found",
         ),
     ):
         if count:
@@ -60,18 +64,18 @@ def joined(
 def by_id(table: str, what: str, rows: Iterable[tuple[str, Any, str]]) -> dict[str, str]:
     """id -> text of rows (place, id, text); the first of a repeated id is kept, and they are counted in the log. what: documents or
     queries, for messages. Raises UserError for an id that is no string, and where there is no row."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     repeated = 0
     for place, name, text in rows:
         if not isinstance(name, str | int):
             raise UserError(f"{place}: its id is {name!r}; a string is needed")
-        repeated += str(name) in found
-        found.setdefault(str(name), text)
-    if not found:
+        repeated += str(name) in texts
+        texts.setdefault(str(name), text)
+    if not texts:
         raise UserError(f"{table} holds no {what}")
     if repeated:
         log.warning("%s: %d %s repeat an id; the first of each is kept", table, repeated, what)
-    return found
+    return texts
 
 
 def title_and_text(place: str, row: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.sets.collection import (
     Collection,
-    Places,
+    TableNames,
     by_id,
     joined,
     text_of,
@@ -23,43 +23,45 @@ JUDGED_SPLITS = (
     "dev",
     "validation",
 )  # the first that holds something; mteb evaluates C-MTEB's retrieval on dev
-ID, TEXT = ("_id", "id"), ("text",)
-QUERY, DOCUMENT, GRADE = ("query-id", "qid"), ("corpus-id", "pid"), ("score",)
+ID_COLUMNS, TEXT_COLUMNS = ("_id", "id"), ("text",)
+QUERY_ID_COLUMNS, DOCUMENT_ID_COLUMNS, GRADE_COLUMNS = ("query-id", "qid"), ("corpus-id", "pid"), ("score",)
 
 
 @dataclass(frozen=True)
 class HubCollection:
-    """The three tables of a datasets id, loaded, with their columns checked. places: as messages name them."""
+    """The three tables of a datasets id, loaded, with their columns checked. tables: as messages name them."""
 
     name: str
     corpus: Any
     queries: Any
     judgements: Any
-    places: Places
+    tables: TableNames
 
     def query_texts(self) -> dict[str, str]:
         """id -> text of every query, those without judgements too."""
         rows = (
-            (place, _cell(row, ID), text_of(place, row, "text"))
-            for place, row in _rows(self.places.queries, self.queries)
+            (place, _cell(row, ID_COLUMNS), text_of(place, row, "text"))
+            for place, row in _rows(self.tables.queries, self.queries)
         )
-        return by_id(self.places.queries, "queries", rows)
+        return by_id(self.tables.queries, "queries", rows)
 
     def read(self) -> Collection:
         """The collection. Raises UserError for a grade that is no whole number, and as collection.joined does."""
-        rows = _rows(self.places.documents, self.corpus)
+        rows = _rows(self.tables.documents, self.corpus)
         documents = by_id(
-            self.places.documents,
+            self.tables.documents,
             "documents",
-            ((place, _cell(row, ID), title_and_text(place, row)) for place, row in rows),
+            ((place, _cell(row, ID_COLUMNS), title_and_text(place, row)) for place, row in rows),
         )
-        judged: dict[str, dict[str, int]] = {}
-        for place, row in _rows(self.places.judgements, self.judgements):
-            query, document, grade = (_cell(row, names) for names in (QUERY, DOCUMENT, GRADE))
+        judgements: dict[str, dict[str, int]] = {}
+        for place, row in _rows(self.tables.judgements, self.judgements):
+            query, document, grade = (
+                _cell(row, names) for names in (QUERY_ID_COLUMNS, DOCUMENT_ID_COLUMNS, GRADE_COLUMNS)
+            )
             if isinstance(grade, bool) or not isinstance(grade, int | float) or not float(grade).is_integer():
                 raise UserError(f"{place}: score is {grade!r}; a whole number is needed")
-            judged.setdefault(str(query), {})[str(document)] = int(grade)
-        return joined(self.name, documents, self.query_texts(), judged, self.places)
+            judgements.setdefault(str(query), {})[str(document)] = int(grade)
+        return joined(self.name, documents, self.query_texts(), judgements, self.tables)
 
 
 def open_hub_collection(source: str, key: str) -> HubCollection:
@@ -73,19 +75,21 @@ def open_hub_collection(source: str, key: str) -> HubCollection:
     name, _, split = source.partition(":")
     subsets = dataset_subsets(name, key, ("corpus", "queries", "qrels", "default"))
     where = f"--{key}: {name}"
-    corpus = _checked(f"{where} corpus", _texts(name, "corpus", subsets, key), (ID, TEXT))
-    queries = _checked(f"{where} queries", _texts(name, "queries", subsets, key), (ID, TEXT))
+    corpus = _checked(f"{where} corpus", _texts(name, "corpus", subsets, key), (ID_COLUMNS, TEXT_COLUMNS))
+    queries = _checked(f"{where} queries", _texts(name, "queries", subsets, key), (ID_COLUMNS, TEXT_COLUMNS))
     beside = [subset for subset in ("qrels", "default") if subset in subsets and "corpus" in subsets]
     judged_by = f"{name}:{beside[0]}" if beside else f"{name}-qrels"
     splits = dataset_splits(judged_by, key)
     named = (split,) if split else JUDGED_SPLITS
-    split = next((one for one in named if one in splits and len(splits[one])), "")
+    split = next((candidate for candidate in named if candidate in splits and len(splits[candidate])), "")
     if not split:
         raise UserError(f"--{key}={source}: {judged_by} has no split {' or '.join(named)}, only {', '.join(splits)}")
     log.info("%s: judged by the split %s of %s", name, split, judged_by)
-    judgements = _checked(f"--{key}: {judged_by} {split}", splits[split], (QUERY, DOCUMENT, GRADE))
-    places = Places(f"--{key}={source}", f"{where} corpus", f"{where} queries", f"--{key}: {judged_by} {split}")
-    return HubCollection(name.rsplit("/", 1)[-1], corpus, queries, judgements, places)
+    judgements = _checked(
+        f"--{key}: {judged_by} {split}", splits[split], (QUERY_ID_COLUMNS, DOCUMENT_ID_COLUMNS, GRADE_COLUMNS)
+    )
+    tables = TableNames(f"--{key}={source}", f"{where} corpus", f"{where} queries", f"--{key}: {judged_by} {split}")
+    return HubCollection(name.rsplit("/", 1)[-1], corpus, queries, judgements, tables)
 
 
 def _checked(place: str, table: Any, columns: Sequence[tuple[str, ...]]) -> Any:

@@ -14,10 +14,13 @@ from jdistill.data.text.holdout import comparable, split_held_out
 from jdistill.data.text.records import records_of
 from jdistill.data.text.sources import flaw_of
 
-FIRST, SECOND = ("sentence1", "question", "query", "sent1"), ("sentence2", "sentence", "passage", "sent2")
-LABEL = ("label", "labels")
-POSITIVE = ("entailment", "yes", "true", "1")
-NEGATIVE = ("contradiction", "neutral", "not_entailment", "no", "false", "0")
+QUERY_COLUMNS, PASSAGE_COLUMNS = (
+    ("sentence1", "question", "query", "sent1"),
+    ("sentence2", "sentence", "passage", "sent2"),
+)
+PAIR_LABEL_COLUMNS = ("label", "labels")
+POSITIVE_LABELS = ("entailment", "yes", "true", "1")
+NEGATIVE_LABELS = ("contradiction", "neutral", "not_entailment", "no", "false", "0")
 UNLABELLED = ("-", "-1", "")
 
 
@@ -42,56 +45,59 @@ class Pairs:
 
     def where(self, keep: list[bool]) -> Pairs:
         """The rows that `keep` names."""
-        found = Pairs(skipped=Counter(self.skipped))
+        kept = Pairs(skipped=Counter(self.skipped))
         for i in np.flatnonzero(keep):
-            found.queries.append(self.queries[i])
-            found.passages.append(self.passages[i])
-            found.positive.append(self.positive[i])
-            found.splits.append(self.splits[i])
-        return found
+            kept.queries.append(self.queries[i])
+            kept.passages.append(self.passages[i])
+            kept.positive.append(self.positive[i])
+            kept.splits.append(self.splits[i])
+        return kept
 
 
 def read_pairs(source: str, key: str, splits: Sequence[str] = ()) -> Pairs:
     """Reads columns sentence1 (question, query, sent1), sentence2 (sentence, passage, sent2), label (labels), and split where there is one.
 
     Sources as triplets have them. splits: of a datasets id, read where it has them all, else its train split. A row may hold lists, as
-    MTEB's pair sets (C-MTEB/OCNLI) do: one entry is one pair. A label is one of POSITIVE or NEGATIVE, in any case, a bool, 0 or 1;
+    MTEB's pair sets (C-MTEB/OCNLI) do: one entry is one pair. A label is one of POSITIVE_LABELS or NEGATIVE_LABELS, in any case, a bool, 0 or 1;
     of a dataset with named classes, the name. A row with an empty or broken text, or with a label of UNLABELLED, is skipped and
     counted. Raises UserError for a missing column, another label, and where no row is left.
     """
-    found = Pairs()
+    pairs = Pairs()
     for where, record in records_of(source, key, splits):
         for place, first, second, value in _entries(where, record):
             query, passage = ((text or "").strip() for text in (first, second))
             label = _plain(value)
             if flaw := flaw_of(query) or flaw_of(passage):
-                found.skipped[f"text {flaw}"] += 1
+                pairs.skipped[f"text {flaw}"] += 1
             elif label in UNLABELLED:
-                found.skipped["without a label"] += 1
-            elif label not in POSITIVE + NEGATIVE:
+                pairs.skipped["without a label"] += 1
+            elif label not in POSITIVE_LABELS + NEGATIVE_LABELS:
                 raise UserError(
-                    f"{place}: the label {value!r} is none of {', '.join(POSITIVE)} or {', '.join(NEGATIVE)}"
+                    f"{place}: the label {value!r} is none of {', '.join(POSITIVE_LABELS)} or {', '.join(NEGATIVE_LABELS)}"
                 )
             else:
-                found.queries.append(query)
-                found.passages.append(passage)
-                found.positive.append(label in POSITIVE)
-                found.splits.append(str(record.get("split") or ""))
-    if not len(found):
+                pairs.queries.append(query)
+                pairs.passages.append(passage)
+                pairs.positive.append(label in POSITIVE_LABELS)
+                pairs.splits.append(str(record.get("split") or ""))
+    if not len(pairs):
         raise UserError(
-            f"--{key}={source} holds no usable row; skipped: {dict(found.skipped) or 'nothing, it is empty'}"
+            f"--{key}={source} holds no usable row; skipped: {dict(pairs.skipped) or 'nothing, it is empty'}"
         )
-    return found
+    return pairs
 
 
 def _entries(where: str, record: Any) -> Iterator[tuple[str, str | None, str | None, Any]]:
     """(place, first text, second text, label) of a row: one, or, where its cells are lists, one for each entry."""
     if not isinstance(record, dict):
         raise UserError(f"{where}: a row must be an object, not {type(record).__name__}")
-    columns = [next((name for name in names if name in record), None) for names in (FIRST, SECOND, LABEL)]
+    columns = [
+        next((name for name in names if name in record), None)
+        for names in (QUERY_COLUMNS, PASSAGE_COLUMNS, PAIR_LABEL_COLUMNS)
+    ]
     if None in columns:
         raise UserError(
-            f"{where}: the columns {' or '.join(FIRST)}, {' or '.join(SECOND)} and {' or '.join(LABEL)} are needed; "
+            f"{where}: the columns {' or '.join(QUERY_COLUMNS)}, {' or '.join(PASSAGE_COLUMNS)} and {' or '.join(PAIR_LABEL_COLUMNS)} are needed; "
             f"there are {sorted(map(str, record))}"
         )
     cells = [record[name] for name in columns]
@@ -142,7 +148,7 @@ def _plain(label: Any) -> str:
 
 
 def without(pairs: Pairs, texts: set[str], queries: set[str]) -> tuple[Pairs, int]:
-    """The pairs no text of which is among `texts`, nor their query among `queries` (as data.holdout.comparable has them), and how many were
+    """The pairs no text of which is among `texts`, nor their query among `queries` (as data.text.holdout.comparable has them), and how many were
     removed."""
     of_query = texts | queries
     keep = [
@@ -152,7 +158,7 @@ def without(pairs: Pairs, texts: set[str], queries: set[str]) -> tuple[Pairs, in
     return pairs.where(keep), len(keep) - sum(keep)
 
 
-def drawn(pairs: Pairs, count: int, seed: int) -> Pairs:
+def sample_pairs(pairs: Pairs, count: int, seed: int) -> Pairs:
     """`count` of the pairs at random; 0, or no more than there are: all."""
     if not count or count >= len(pairs):
         return pairs

@@ -22,10 +22,10 @@ USER_COLUMNS = ("sentence1", "sentence2", "score")
 SICK_COLUMNS = ("sentence_A", "sentence_B", "relatedness_score")
 STSB_COLUMNS = (5, 6, 4)  # of the benchmark's headerless file: genre, file, year, id, score, sentence, sentence
 
-Row = tuple[str, str, float]
+ScoredPair = tuple[str, str, float]
 
 
-class Subset(NamedTuple):
+class StsSubset(NamedTuple):
     """Scored pairs: left[i] and right[i] got gold[i], float64 [N]."""
 
     name: str
@@ -34,14 +34,14 @@ class Subset(NamedTuple):
     gold: np.ndarray
 
 
-class Task(NamedTuple):
+class StsTask(NamedTuple):
     """One column of the STS table: its subsets, scored together."""
 
     name: str
-    subsets: list[Subset]
+    subsets: list[StsSubset]
 
 
-def sts_tasks(folder: Path) -> list[Task]:
+def sts_tasks(folder: Path) -> list[StsTask]:
     """The tasks that a SentEval folder holds, in the table's order; pairs without a score are left out.
 
     Says in the log which tasks are missing or have an unusual number of pairs. Raises UserError where there is none at
@@ -53,7 +53,7 @@ def sts_tasks(folder: Path) -> list[Task]:
         scored = [subset for subset in scored if len(subset.gold)]
         pairs = sum(len(subset.gold) for subset in scored)
         if scored:
-            tasks.append(Task(name, scored))
+            tasks.append(StsTask(name, scored))
         if not scored:
             log.warning("%s has no %s: no average is given, which is over all seven tasks", folder, name)
         elif pairs != USUAL_PAIRS[name]:
@@ -74,11 +74,14 @@ def sts_sentences(folder: Path) -> Iterator[str]:
 
 
 def read_scored_pairs(path: Path) -> tuple[list[str], list[str], np.ndarray]:
-    """Two lists of N sentences and their scores, float64 [N], from a .csv .tsv .txt or .jsonl file.
+    """Pairs of sentences with their scores from a .csv, .tsv, .txt or .jsonl file.
 
-    Read are columns sentence1, sentence2, score; SICK's columns; and the STS benchmark's headerless seven. A file whose
-    first line has a tab is tab separated, without quoting; others have commas and quotes. Blank lines are passed over.
-    Raises UserError naming file and line for a missing column, an empty side, or a score that is no finite number.
+    Read are columns sentence1, sentence2, score; SICK's columns; and the STS benchmark's headerless seven. A file whose first line has a
+    tab is tab separated, without quoting; others have commas and quotes. Blank lines are passed over.
+
+    Returns: two lists of N sentences, and their scores, float64 [N].
+
+    Raises: UserError naming file and line for a missing column, an empty side, or a score that is no finite number.
     """
     if path.suffix == ".jsonl":
         rows = list(_jsonl_pairs(path))
@@ -92,27 +95,27 @@ def read_scored_pairs(path: Path) -> tuple[list[str], list[str], np.ndarray]:
     return left, right, gold
 
 
-def _subset(name: str, rows: Sequence[Row]) -> Subset:
+def _subset(name: str, rows: Sequence[ScoredPair]) -> StsSubset:
     scored = [row for row in rows if not math.isnan(row[2])]
-    return Subset(name, [row[0] for row in scored], [row[1] for row in scored], np.array([row[2] for row in scored]))
+    return StsSubset(name, [row[0] for row in scored], [row[1] for row in scored], np.array([row[2] for row in scored]))
 
 
-def _tasks(folder: Path) -> list[tuple[str, list[tuple[str, list[Row]]]]]:
+def _tasks(folder: Path) -> list[tuple[str, list[tuple[str, list[ScoredPair]]]]]:
     """Per task its subsets with their rows; an unscored pair has the score NaN."""
-    found = []
+    tasks = []
     for year in range(12, 17):
         inputs = sorted((folder / "STS" / f"STS{year}-en-test").glob("STS.input.*.txt"))
-        found.append(
+        tasks.append(
             (f"STS{year}", [(path.name[len("STS.input.") : -len(".txt")], _sts_year(path)) for path in inputs])
         )
     for name, path in ("STS-B", folder / STSB), ("SICK-R", folder / SICK):
-        found.append((name, [("test", list(_table_pairs(path)))] if path.is_file() else []))
-    if not any(subsets for _, subsets in found):
+        tasks.append((name, [("test", list(_table_pairs(path)))] if path.is_file() else []))
+    if not any(subsets for _, subsets in tasks):
         raise UserError(f"no STS task in {folder}; a SentEval folder has STS/STS12-en-test and others, {STSB}, {SICK}")
-    return found
+    return tasks
 
 
-def _sts_year(path: Path) -> list[Row]:
+def _sts_year(path: Path) -> list[ScoredPair]:
     gold_path = path.with_name(path.name.replace("STS.input.", "STS.gs.", 1))
     pairs, gold = _lines(path), _lines(gold_path)
     if len(pairs) != len(gold):
@@ -124,7 +127,7 @@ def _sts_year(path: Path) -> list[Row]:
     return rows
 
 
-def _table_pairs(path: Path) -> Iterator[Row]:
+def _table_pairs(path: Path) -> Iterator[ScoredPair]:
     table = _cells(path)
     first = next(table, (1, []))
     columns, has_header = _columns(path, first[1])
@@ -162,17 +165,17 @@ def _columns(path: Path, first: list[str]) -> tuple[tuple[int, ...], bool]:
     )
 
 
-def _jsonl_pairs(path: Path) -> Iterator[Row]:
+def _jsonl_pairs(path: Path) -> Iterator[ScoredPair]:
     for line, text in enumerate(_lines(path), 1):
         if not text.strip():
             continue
-        found = parse_json(text, f"{path}, line {line}")
-        if not isinstance(found, dict) or not set(USER_COLUMNS) <= found.keys():
+        record = parse_json(text, f"{path}, line {line}")
+        if not isinstance(record, dict) or not set(USER_COLUMNS) <= record.keys():
             raise UserError(f"{path}, line {line}: {', '.join(USER_COLUMNS)} are needed; found is {text[:80]}")
-        yield _row(path, line, *(found[name] for name in USER_COLUMNS))
+        yield _row(path, line, *(record[name] for name in USER_COLUMNS))
 
 
-def _row(path: Path, line: int, left: Any, right: Any, score: Any, scores: Path | None = None) -> Row:
+def _row(path: Path, line: int, left: Any, right: Any, score: Any, scores: Path | None = None) -> ScoredPair:
     """A checked pair. scores: the file that the score is from, where it is not `path`."""
     for side, text in enumerate((left, right), 1):
         if not isinstance(text, str) or not text.strip():

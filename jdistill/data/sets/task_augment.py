@@ -17,10 +17,10 @@ from jdistill.core.errors import UserError
 P_MASK, P_TAG, P_NGRAM = 0.1, 0.1, 0.25
 LONGEST_NGRAM = 5
 ROUNDS = 20  # variants tried of each row
-MOST = 800_000
+MOST_VARIANTS = 800_000
 MASK = "[MASK]"
 
-Row = tuple[str, str | None]
+TextPair = tuple[str, str | None]
 
 
 class WordsByTag:
@@ -37,8 +37,8 @@ class WordsByTag:
         words: dict[str, list[str]] = defaultdict(list)
         for word in counts:
             words[self.tag_of[word]].append(word)
-        self._words = {tag: np.array(those, object) for tag, those in words.items()}
-        self._ends = {tag: np.cumsum([counts[word] for word in those]) for tag, those in words.items()}
+        self._words = {tag: np.array(of_tag, object) for tag, of_tag in words.items()}
+        self._ends = {tag: np.cumsum([counts[word] for word in of_tag]) for tag, of_tag in words.items()}
 
     def draw(self, word: str, rng: np.random.Generator) -> str:
         """A word of the same tag, by frequency; it may be the word itself."""
@@ -62,15 +62,15 @@ def variant(text: str, words: WordsByTag, rng: np.random.Generator) -> str:
     return " ".join(changed)
 
 
-def task_variants(texts: Sequence[str], others: Sequence[str] | None, seed: int) -> list[Row]:
-    """Distinct variants that are no row of the task, ROUNDS tries a row, at most MOST, in an order drawn by the seed.
+def task_variants(texts: Sequence[str], others: Sequence[str] | None, seed: int) -> list[TextPair]:
+    """Distinct variants that are no row of the task, ROUNDS tries a row, at most MOST_VARIANTS, in an order drawn by the seed.
 
     Of a pair the first text changes, then the second, then both, and so on.
     """
     rng = np.random.default_rng([seed, 8])
     words = WordsByTag([*texts, *(others or ())])
-    rows: list[Row] = list(zip(texts, others if others is not None else [None] * len(texts), strict=True))
-    known, found = set(rows), dict[Row, None]()
+    rows: list[TextPair] = list(zip(texts, others if others is not None else [None] * len(texts), strict=True))
+    task_rows, new_rows = set(rows), dict[TextPair, None]()
     for attempt in range(ROUNDS):
         for text, other in rows:
             which = attempt % 3 if other is not None else 0
@@ -78,7 +78,7 @@ def task_variants(texts: Sequence[str], others: Sequence[str] | None, seed: int)
                 variant(text, words, rng) if which in (0, 2) else text,
                 variant(other, words, rng) if other is not None and which in (1, 2) else other,
             )
-            if new not in known:
-                found[new] = None
-    kept = list(found)
-    return [kept[i] for i in rng.permutation(len(kept))[:MOST]]
+            if new not in task_rows:
+                new_rows[new] = None
+    kept = list(new_rows)
+    return [kept[i] for i in rng.permutation(len(kept))[:MOST_VARIANTS]]

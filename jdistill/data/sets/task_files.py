@@ -12,29 +12,29 @@ from jdistill.core.json_files import parse_json
 from jdistill.core.progress import log
 from jdistill.data.text.readers import has_surrogate, reading
 
-Row = tuple[str, str | None, int]  # a text, the second of a pair, the label's place
-Record = tuple[str, dict[str, str]]  # where it stands, and its columns
+LabelledRow = tuple[str, str | None, int]  # a text, the second of a pair, the label's place
+LabelledRecord = tuple[str, dict[str, str]]  # where it stands, and its columns
 
 SPLITS = ("train", "dev", "test")
 OTHER_DEV = "dev_mismatched"  # MNLI's second dev split, of kinds of text that the training rows have none of
-FILES = {"dev": ("dev", "dev_matched")}  # what a split's file is called, where it may be called otherwise
+SPLIT_FILES = {"dev": ("dev", "dev_matched")}  # what a split's file is called, where it may be called otherwise
 # Pairs first: GLUE's QNLI has a question and a sentence, which alone would be a task of single sentences.
-COLUMNS = (
+TASK_COLUMNS = (
     ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"), ("question", "sentence"),
     ("text1", "text2"), ("sentence", None), ("text", None), ("question", None),
 )  # fmt: skip
-LABEL = ("label", "gold_label")
+TASK_LABEL_COLUMNS = ("label", "gold_label")
 # Of two labels the one that f1 is of: the last, whatever the alphabet says.
-POSITIVE = ("1", "true", "yes", "equivalent", "duplicate", "is_duplicate", "paraphrase", "entailment")
-UNKNOWN = ("-", "-1")  # a label that annotators did not agree on, or that a benchmark keeps to itself
+F1_LABELS = ("1", "true", "yes", "equivalent", "duplicate", "is_duplicate", "paraphrase", "entailment")
+UNKNOWN_LABELS = ("-", "-1")  # a label that annotators did not agree on, or that a benchmark keeps to itself
 CONFIGS = {"snli": "plain_text"}  # of datasets whose config is not called as the task
 
 
-def read_files(folder: Path) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
+def read_files(folder: Path) -> tuple[dict[str, list[LabelledRow]], tuple[str, ...]]:
     """(split -> rows, labels) of train, dev and perhaps test and OTHER_DEV. Raises UserError naming file and line."""
-    records: dict[str, list[Record]] = {}
+    records: dict[str, list[LabelledRecord]] = {}
     for split in (*SPLITS, OTHER_DEV):
-        called = FILES.get(split, (split,))
+        called = SPLIT_FILES.get(split, (split,))
         path = next(
             (p for name in called for p in (folder / f"{name}.tsv", folder / f"{name}.jsonl") if p.is_file()), None
         )
@@ -42,66 +42,70 @@ def read_files(folder: Path) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
             records[split] = list(_tsv(path) if path.suffix == ".tsv" else _jsonl(path))
         elif split in ("train", "dev"):
             raise UserError(f"{folder} holds no {' or '.join(called)} as .tsv or .jsonl")
-    return rows_of(records)
+    return labelled_rows(records)
 
 
-def read_dataset(name: str, source: str) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
+def read_dataset(name: str, source: str) -> tuple[dict[str, list[LabelledRow]], tuple[str, ...]]:
     """The same of GLUE and what is laid out like it, without a test split; mnli with both its dev splits."""
     from datasets import load_dataset
 
     try:
-        found = load_dataset(source, CONFIGS.get(name, name))
+        splits = load_dataset(source, CONFIGS.get(name, name))
     except Exception as error:  # the library raises a dozen kinds, some of them its dependencies' own
         raise UserError(
             f"--config.task_dir={source}: no such folder, and the dataset {source} ({name}) cannot be loaded "
             f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). Name a local folder"
         ) from None
     theirs = {"train": "train", "dev": "validation"}
-    if "validation_matched" in found:
+    if "validation_matched" in splits:
         theirs |= {"dev": "validation_matched", OTHER_DEV: "validation_mismatched"}
-    names = getattr(found["train"].features.get("label"), "names", None)
-    records: dict[str, list[Record]] = {}
+    names = getattr(splits["train"].features.get("label"), "names", None)
+    records: dict[str, list[LabelledRecord]] = {}
     for split, called in theirs.items():
-        if called not in found:
+        if called not in splits:
             raise UserError(
-                f"--config.task_dir={source}: the dataset has no split {called!r}; it has {', '.join(found)}"
+                f"--config.task_dir={source}: the dataset has no split {called!r}; it has {', '.join(splits)}"
             )
         records[split] = [
             (f"{source} ({name}), {called}, row {i}", {k: "" if v is None else str(v) for k, v in row.items()})
-            for i, row in enumerate(found[called])
+            for i, row in enumerate(splits[called])
         ]
-    rows, labels = rows_of(records)
+    rows, labels = labelled_rows(records)
     return rows, tuple(names[int(label)] for label in labels) if names else labels
 
 
-def rows_of(records: dict[str, list[Record]]) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
+def labelled_rows(records: dict[str, list[LabelledRecord]]) -> tuple[dict[str, list[LabelledRow]], tuple[str, ...]]:
     """Records as rows, by the columns of the first training record. A test split without labels is left out, and said."""
     where, first = records["train"][0] if records["train"] else ("train", {})
-    pair = next(((a, b) for a, b in COLUMNS if a in first and (b is None or b in first)), None)
-    label = next((name for name in LABEL if name in first), None)
+    pair = next(((a, b) for a, b in TASK_COLUMNS if a in first and (b is None or b in first)), None)
+    label = next((name for name in TASK_LABEL_COLUMNS if name in first), None)
     if pair is None or label is None:
         raise UserError(
             f"{where}: the columns sentence (or sentence1, sentence2) and label are needed; there are {sorted(first)}"
         )
-    labels = _in_order({row[label] for _, row in records["train"] if row.get(label) and row[label] not in UNKNOWN})
-    if "test" in records and not any(row.get(label) and row[label] not in UNKNOWN for _, row in records["test"]):
+    labels = _in_order(
+        {row[label] for _, row in records["train"] if row.get(label) and row[label] not in UNKNOWN_LABELS}
+    )
+    if "test" in records and not any(row.get(label) and row[label] not in UNKNOWN_LABELS for _, row in records["test"]):
         log.info("the test split has no labels and is left out; dev stands in its place")
         del records["test"]
-    found: dict[str, list[Row]] = {}
-    for split, those in records.items():
-        known = [(where, row) for where, row in those if row.get(label) not in UNKNOWN]
-        if len(known) < len(those):
-            log.info("%s: %d rows without a label are left out", split, len(those) - len(known))
-        found[split] = [_row(row, pair, label, labels, where) for where, row in known]
-    return found, labels
+    rows: dict[str, list[LabelledRow]] = {}
+    for split, split_records in records.items():
+        labelled = [(where, row) for where, row in split_records if row.get(label) not in UNKNOWN_LABELS]
+        if len(labelled) < len(split_records):
+            log.info("%s: %d rows without a label are left out", split, len(split_records) - len(labelled))
+        rows[split] = [_row(row, pair, label, labels, where) for where, row in labelled]
+    return rows, labels
 
 
 def _in_order(labels: Iterable[str]) -> tuple[str, ...]:
-    found = sorted(labels)
-    return tuple(found[::-1] if len(found) == 2 and found[0].lower() in POSITIVE else found)
+    ordered = sorted(labels)
+    return tuple(ordered[::-1] if len(ordered) == 2 and ordered[0].lower() in F1_LABELS else ordered)
 
 
-def _row(row: dict[str, str], columns: tuple[str, str | None], label: str, labels: tuple[str, ...], where: str) -> Row:
+def _row(
+    row: dict[str, str], columns: tuple[str, str | None], label: str, labels: tuple[str, ...], where: str
+) -> LabelledRow:
     first, second = columns
     if not row.get(first, "").strip():
         raise UserError(f"{where}: an empty sentence" if first in row else f"{where}: {first} is missing")
@@ -120,7 +124,7 @@ def label_of(value: str, labels: tuple[str, ...], where: str) -> int:
     return labels.index(value)
 
 
-def _tsv(path: Path) -> Iterator[Record]:
+def _tsv(path: Path) -> Iterator[LabelledRecord]:
     before = csv.field_size_limit(2**31 - 1)
     where = f"{path}, line 1"
     try:
@@ -137,7 +141,7 @@ def _tsv(path: Path) -> Iterator[Record]:
         csv.field_size_limit(before)
 
 
-def _jsonl(path: Path) -> Iterator[Record]:
+def _jsonl(path: Path) -> Iterator[LabelledRecord]:
     with reading(path), open(path, encoding="utf-8-sig", newline="\n") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():

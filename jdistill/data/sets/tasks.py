@@ -12,7 +12,7 @@ from jdistill.core.errors import UserError
 from jdistill.data.sets.task_files import (
     OTHER_DEV,
     SPLITS,
-    Row,
+    LabelledRow,
     label_of,
     read_dataset,
     read_files,
@@ -53,6 +53,7 @@ class Task:
 
     @property
     def pairs(self) -> bool:
+        """Whether a row is a pair of texts."""
         return self.train.others is not None
 
 
@@ -103,7 +104,7 @@ def _text(value: str, where: str) -> str:
     return value.strip()
 
 
-def _split(rows: list[Row]) -> Split:
+def _split(rows: list[LabelledRow]) -> Split:
     others = [other for _, other, _ in rows if other is not None]
     return Split([text for text, _, _ in rows], others or None, np.array([label for _, _, label in rows], np.int32))
 
@@ -118,10 +119,10 @@ def _parted(whole: Split, seed: int, test: bool) -> list[Split]:
 
 def _sst(name: str, folder: Path, seed: int) -> Task:
     labels = ("0", "1")
-    found = {}
+    splits = {}
     for split in SPLITS:
         path = folder / "SST" / "binary" / f"sentiment-{split}"
-        rows: list[Row] = []
+        rows: list[LabelledRow] = []
         for number, line in _lines(path):
             text, tab, label = line.rpartition("\t")
             if not tab:
@@ -129,15 +130,15 @@ def _sst(name: str, folder: Path, seed: int) -> Task:
             rows.append(
                 (_text(text, f"{path}, line {number}"), None, label_of(label.strip(), labels, f"{path}, line {number}"))
             )
-        found[split] = _split(rows)
-    return Task(name, ("negative", "positive"), found["train"], found["dev"], found["test"])
+        splits[split] = _split(rows)
+    return Task(name, ("negative", "positive"), splits["train"], splits["dev"], splits["test"])
 
 
 def _mrpc(name: str, folder: Path, seed: int) -> Task:
-    found = {}
+    splits = {}
     for split in ("train", "test"):
         path = folder / "MRPC" / f"msr_paraphrase_{split}.txt"
-        rows: list[Row] = []
+        rows: list[LabelledRow] = []
         for number, line in _lines(path):
             if number == 1:  # the header
                 continue
@@ -145,31 +146,31 @@ def _mrpc(name: str, folder: Path, seed: int) -> Task:
             if len(cells) != 5:
                 raise UserError(f"{where}: {len(cells)} columns, not label, two numbers and two sentences")
             rows.append((_text(cells[3], where), _text(cells[4], where), label_of(cells[0], ("0", "1"), where)))
-        found[split] = _split(rows)
-    dev, train = _parted(found["train"], seed, test=False)
-    return Task(name, ("different", "paraphrase"), train, dev, found["test"], ("accuracy", "f1"))
+        splits[split] = _split(rows)
+    dev, train = _parted(splits["train"], seed, test=False)
+    return Task(name, ("different", "paraphrase"), train, dev, splits["test"], ("accuracy", "f1"))
 
 
 def _trec(name: str, folder: Path, seed: int) -> Task:
     labels = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
-    found = []
+    splits = []
     for file in ("train_5500.label", "TREC_10.label"):
         path = folder / "TREC" / file
-        rows: list[Row] = []
+        rows: list[LabelledRow] = []
         for number, line in _lines(path, "latin-1"):
             kind, _, question = line.partition(" ")
             where = f"{path}, line {number}"
             rows.append((_text(question, where), None, label_of(kind.partition(":")[0], labels, where)))
-        found.append(_split(rows))
-    dev, train = _parted(found[0], seed, test=False)
-    return Task(name, labels, train, dev, found[1])
+        splits.append(_split(rows))
+    dev, train = _parted(splits[0], seed, test=False)
+    return Task(name, labels, train, dev, splits[1])
 
 
 def _two_files(sub: str, negative: str, positive: str) -> Callable[[str, Path, int], Task]:
     """A reader of a folder with one file a label."""
 
     def read(name: str, folder: Path, seed: int) -> Task:
-        rows: list[Row] = []
+        rows: list[LabelledRow] = []
         for label, file in enumerate((negative, positive)):
             path = folder / sub / file
             rows += [(_text(line, f"{path}, line {n}"), None, label) for n, line in _lines(path, "latin-1")]
@@ -194,8 +195,8 @@ def _metrics(name: str, labels: tuple[str, ...]) -> tuple[str, ...]:
     return ("accuracy", "f1") if name in ("mrpc", "qqp") and len(labels) == 2 else ("accuracy",)
 
 
-def _from_rows(name: str, found: tuple[dict[str, list[Row]], tuple[str, ...]]) -> Task:
-    splits, labels = {split: _split(rows) for split, rows in found[0].items()}, found[1]
+def _from_rows(name: str, rows_and_labels: tuple[dict[str, list[LabelledRow]], tuple[str, ...]]) -> Task:
+    splits, labels = {split: _split(rows) for split, rows in rows_and_labels[0].items()}, rows_and_labels[1]
     return Task(
         name,
         labels,

@@ -40,16 +40,16 @@ def read_triplets(source: str, key: str = "config.triplets") -> Triplets:
     equals the anchor or the positive. Raises UserError for a missing column, a value of another kind, a damaged file,
     and where no row is left.
     """
-    found = Triplets()
-    _add_all(found, records_of(source, key))
-    if not len(found):
+    triplets = Triplets()
+    _add_all(triplets, records_of(source, key))
+    if not len(triplets):
         raise UserError(
-            f"--{key}={source} holds no usable row; skipped: {dict(found.skipped) or 'nothing, it is empty'}"
+            f"--{key}={source} holds no usable row; skipped: {dict(triplets.skipped) or 'nothing, it is empty'}"
         )
-    return found
+    return triplets
 
 
-def _add_all(found: Triplets, records: Iterable[tuple[str, Any]]) -> None:
+def _add_all(triplets: Triplets, records: Iterable[tuple[str, Any]]) -> None:
     for where, record in records:
         if not isinstance(record, dict):
             raise UserError(f"{where}: a row must be an object with anchor and positive, not {type(record).__name__}")
@@ -68,25 +68,25 @@ def _add_all(found: Triplets, records: Iterable[tuple[str, Any]]) -> None:
                 raise UserError(f"{where}: holds {type(value).__name__} where a text belongs")
         anchor, positive, *rest = [(text or "").strip() for text in texts]
         if flaw := flaw_of(anchor):
-            found.skipped[f"anchor {flaw}"] += 1
+            triplets.skipped[f"anchor {flaw}"] += 1
         elif flaw := flaw_of(positive):
-            found.skipped[f"positive {flaw}"] += 1
+            triplets.skipped[f"positive {flaw}"] += 1
         else:
             kept: dict[str, None] = {}
             for negative in rest:
                 flaw = flaw_of(negative) or ("that is the anchor or positive" if negative in (anchor, positive) else "")
                 flaw = flaw or ("repeated in its row" if negative in kept else "")
                 if flaw:
-                    found.skipped[f"negative {flaw}"] += 1
+                    triplets.skipped[f"negative {flaw}"] += 1
                 else:
                     kept[negative] = None
-            found.anchors.append(anchor)
-            found.positives.append(positive)
-            found.negatives.append(list(kept))
+            triplets.anchors.append(anchor)
+            triplets.positives.append(positive)
+            triplets.negatives.append(list(kept))
 
 
 def remove_evaluation_rows(triplets: Triplets, evaluation: Iterable[str]) -> Triplets:
-    """Without the rows any text of which an evaluation sentence equals (data.holdout.comparable); they are counted."""
+    """Without the rows any text of which an evaluation sentence equals (data.text.holdout.comparable); they are counted."""
     forbidden = {comparable(text) for text in evaluation}
     kept = Triplets(skipped=Counter(triplets.skipped))
     for anchor, positive, negatives in zip(triplets.anchors, triplets.positives, triplets.negatives, strict=True):
@@ -146,7 +146,7 @@ def passage_columns(triplets: Triplets, negatives: int) -> tuple[list[str], np.n
     """The distinct passages, and for each triplet the rows of its positive and first `negatives` negatives, -1 if fewer."""
     row_of: dict[str, int] = {}
     columns = np.full((len(triplets), negatives + 1), -1, np.int64)
-    for i, (positive, those) in enumerate(zip(triplets.positives, triplets.negatives, strict=True)):
-        for j, text in enumerate([positive, *those[:negatives]]):
+    for i, (positive, of_row) in enumerate(zip(triplets.positives, triplets.negatives, strict=True)):
+        for j, text in enumerate([positive, *of_row[:negatives]]):
             columns[i, j] = row_of.setdefault(text, len(row_of))
     return list(row_of), columns

@@ -22,7 +22,7 @@ FUNCTION_WORDS |= {"then", "there", "this", "unto", "very", "will"}
 PARTS = ("noun", "verb", "adj", "adv")
 
 
-def variants(texts: list[str], augment: str, source: str, column: str) -> list[str]:
+def text_variants(texts: list[str], augment: str, source: str, column: str) -> list[str]:
     """Further texts, one for each of `texts` at most, none of which is among them.
 
     augment: "wordnet" (an installed one), "wordnet:FOLDER" (one with index.noun, data.noun, …), or "column:NAME", the column of
@@ -30,31 +30,31 @@ def variants(texts: list[str], augment: str, source: str, column: str) -> list[s
     """
     if augment.startswith("column:"):
         paraphrases = dict(read_columns(source, column, augment.removeprefix("column:"), key="config.augment"))
-        found = [paraphrases[text] for text in texts if paraphrases.get(text)]
+        further = [paraphrases[text] for text in texts if paraphrases.get(text)]
     elif augment == "wordnet" or augment.startswith("wordnet:"):
         synonyms = read_wordnet(find_wordnet(augment.removeprefix("wordnet").removeprefix(":"))).get
-        found = [substituted(text, lambda word: synonyms(word, ())) for text in texts]
+        further = [substituted(text, lambda word: synonyms(word, ())) for text in texts]
     else:
         raise UserError(f"--config.augment={augment!r}: it is wordnet, wordnet:FOLDER, column:NAME, or empty")
-    known = set(texts)
-    return [text for text in dict.fromkeys(found) if text not in known]
+    originals = set(texts)
+    return [text for text in dict.fromkeys(further) if text not in originals]
 
 
 def substituted(text: str, synonyms: Callable[[str], tuple[str, ...]]) -> str:
     """The text with about a third of its words that have synonyms (of the lower-case word) replaced, at least one; the text
     itself where no word has any. Which and by what depends on the text alone, so the teacher's answers stay good."""
     draw = random.Random(hashlib.blake2b(text.encode(), digest_size=8).digest())
-    words = [
+    matches = [
         match
         for match in WORD.finditer(text)
         if match[0].lower() not in FUNCTION_WORDS
         and (match[0].islower() or match.start() == 0)  # elsewhere a capital makes a name
         and synonyms(match[0].lower())
     ]
-    if not words:
+    if not matches:
         return text
-    chosen = draw.sample(words, max(1, round(SHARE * len(words))))
-    for match in sorted(chosen, key=lambda found: -found.start()):
+    chosen = draw.sample(matches, max(1, round(SHARE * len(matches))))
+    for match in sorted(chosen, key=lambda match: -match.start()):
         other = draw.choice(synonyms(match[0].lower()))
         other = other[0].upper() + other[1:] if match[0][0].isupper() else other
         text = text[: match.start()] + other + text[match.end() :]
@@ -72,12 +72,12 @@ def find_wordnet(folder: str) -> Path:
         Path.home() / "nltk_data" / "corpora" / "wordnet",
         Path("/usr/share/nltk_data/corpora/wordnet"),
     ]
-    places = [Path(folder).expanduser()] if folder else usual
-    for place in places:
-        if all((place / f"{kind}.{part}").is_file() for kind in ("index", "data") for part in PARTS):
-            return place
+    folders = [Path(folder).expanduser()] if folder else usual
+    for candidate in folders:
+        if all((candidate / f"{kind}.{part}").is_file() for kind in ("index", "data") for part in PARTS):
+            return candidate
     raise UserError(
-        f"--config.augment: there is no WordNet (index.noun, data.noun and so on) in {', '.join(map(str, places))}; install "
+        f"--config.augment: there is no WordNet (index.noun, data.noun and so on) in {', '.join(map(str, folders))}; install "
         "Debian's wordnet-base, download NLTK's wordnet, or give its folder as wordnet:FOLDER"
     )
 

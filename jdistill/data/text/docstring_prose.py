@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-MIN_CHARS, MAX_CHARS = 15, 300  # of a sentence
+SHORTEST_SENTENCE, LONGEST_SENTENCE = 15, 300  # of a sentence
 
 DIRECTIVE = re.compile(r"\.\. ")
 KEPT_DIRECTIVE = re.compile(r"\.\. (note|warning|seealso|tip|important|caution|impl-detail)::\s*")
@@ -34,11 +34,11 @@ ABBREVIATION = re.compile(
 
 def prose_sentences(text: str) -> list[str]:
     """The sentences of a docstring: lines unwrapped, without code, tables, signatures, headings and reST markup."""
-    found = []
+    kept = []
     for first, paragraph in enumerate(_paragraphs(text)):
         sentences = list(_split(_plain(paragraph)))
-        found += [sentence for sentence in sentences if _reads_well(sentence, whole=first == 0 and len(sentences) == 1)]
-    return found
+        kept += [sentence for sentence in sentences if _reads_well(sentence, whole=first == 0 and len(sentences) == 1)]
+    return kept
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -126,7 +126,11 @@ def _reads_well(sentence: str, whole: bool) -> bool:
 
     whole: it is all of a docstring's first paragraph; only such a summary may lack its full stop.
     """
-    if not MIN_CHARS <= len(sentence) <= MAX_CHARS or CODE.search(sentence) or sentence.endswith(("e.g.", "i.e.")):
+    if (
+        not SHORTEST_SENTENCE <= len(sentence) <= LONGEST_SENTENCE
+        or CODE.search(sentence)
+        or sentence.endswith(("e.g.", "i.e."))
+    ):
         return False
     words = re.findall(r"[A-Za-z][a-z']+", sentence)
     letters = len(re.sub(r"[^A-Za-z ]", "", sentence))

@@ -36,7 +36,7 @@ def dataset_subsets(source: str, key: str, among: Sequence[str]) -> list[str]:
 
     if not constants.HF_HUB_OFFLINE:
         return _asked_of_the_hub(source, key, lambda datasets: datasets.get_dataset_config_names(source))
-    found: list[str] = []
+    cached: list[str] = []
     last = None
     for name in among:  # offline, datasets names every id's subsets "default"
         try:
@@ -44,10 +44,10 @@ def dataset_subsets(source: str, key: str, among: Sequence[str]) -> list[str]:
         except UserError as error:
             last = error
         else:
-            found.append(name)
-    if not found:
+            cached.append(name)
+    if not cached:
         raise hub_error(source, key, True, last)
-    return found
+    return cached
 
 
 def _asked_of_the_hub(source: str, key: str, ask: Callable[[Any], Any]) -> Any:
@@ -68,11 +68,11 @@ def hub_answers() -> bool:
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session
 
-    answers: list[bool] = []
+    replies: list[bool] = []
 
     def ask() -> None:
         try:
-            answers.append(get_session().head(constants.ENDPOINT, timeout=TIMEOUT_S).status_code < 500)
+            replies.append(get_session().head(constants.ENDPOINT, timeout=TIMEOUT_S).status_code < 500)
         except Exception as error:  # requests' before huggingface_hub 1.0, httpx's since
             log.info("the hub at %s does not answer: %s", constants.ENDPOINT, error)
 
@@ -80,7 +80,7 @@ def hub_answers() -> bool:
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(2 * TIMEOUT_S)
-    return answers == [True]
+    return replies == [True]
 
 
 def hub_error(source: str, key: str, offline: bool, error: Exception | None) -> UserError:

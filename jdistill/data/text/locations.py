@@ -11,7 +11,7 @@ from pathlib import Path
 from jdistill.core.errors import UserError
 from jdistill.data.text.hub import hub_answers, hub_error
 from jdistill.data.text.readers import (
-    KINDS,
+    TEXT_SUFFIXES,
     kind,
 )
 
@@ -50,7 +50,7 @@ def local_path(source: str, key: str) -> Path | None:
             return path
     except (OSError, RuntimeError, ValueError) as error:  # a folder above it is closed; ~nobody; NUL
         raise UserError(f"--{key}={source!r} is no path that can be read ({error})") from None
-    looks_like_file = Path(source.removesuffix(".gz")).suffix.lower() in (*KINDS, ".npz", ".safetensors")
+    looks_like_file = Path(source.removesuffix(".gz")).suffix.lower() in (*TEXT_SUFFIXES, ".npz", ".safetensors")
     # runs/simtde where runs/ exists is a mistyped path; where it does not, owner/name can only be meant for the hub.
     if HUB_ID.fullmatch(source) and not looks_like_file and not path.parent.is_dir():
         return None
@@ -84,11 +84,11 @@ def _in_package(source: str, key: str) -> Path:
 
 def files_of(path: Path, kinds: tuple[str, ...], key: str) -> list[Path]:
     """The file itself, or a folder's files of these kinds in the order of their names. Raises UserError if there are none."""
-    found = sorted(p for p in _inside(path) if kind(p) in kinds) if path.is_dir() else [path]
-    if not found or kind(found[0]) not in kinds:
+    files = sorted(p for p in _inside(path) if kind(p) in kinds) if path.is_dir() else [path]
+    if not files or kind(files[0]) not in kinds:
         fault = "holds no file that is" if path.is_dir() else "is not"
         raise UserError(f"--{key}: {path} {fault} one of {' '.join(kinds)} (all but .parquet also .gz)")
-    return found
+    return files
 
 
 def _inside(folder: Path) -> Iterator[Path]:

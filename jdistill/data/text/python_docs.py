@@ -108,10 +108,10 @@ COMPILED = (
 @cache
 def _sentences() -> tuple[str, ...]:
     root = Path(sysconfig.get_path("stdlib"))
-    found = dict.fromkeys(sentence for text in _documents(root) for sentence in prose_sentences(text))
-    if not found:
+    sentences = dict.fromkeys(sentence for text in _documents(root) for sentence in prose_sentences(text))
+    if not sentences:
         raise UserError(f"python-docs: no standard library can be read at {root}; name another --config.text")
-    return tuple(found)
+    return tuple(sentences)
 
 
 def python_docs() -> list[str]:

@@ -23,17 +23,17 @@ from jdistill.core.progress import progress
 MAX_CHARS = 100_000  # a longer text is a broken file, not a sentence
 TABLE_LINE_BYTES = 1 << 26  # a row of .csv or .jsonl may carry more than its text (an embedding, say)
 BLOCK_BYTES = 1 << 20
-KINDS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
+TEXT_SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
 
-Row = tuple[int, str | bytes | None]  # number from 1; a string, bytes to be decoded, or None: too long to hold
+NumberedText = tuple[int, str | bytes | None]  # number from 1; a string, bytes to be decoded, or None: too long to hold
 
 
 def kind(path: Path) -> str:
-    """The suffix that says how to read a file, without .gz: one of KINDS where it can be read."""
+    """The suffix that says how to read a file, without .gz: one of TEXT_SUFFIXES where it can be read."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def rows_of(path: Path, column: str, key: str) -> Iterator[Row]:
+def file_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
     """The lines of a .txt, or the cells of a table's text column (column may be empty where one alone holds strings).
 
     Cells are not checked here, but in .jsonl they must be strings or null. key: the config key of the source, for
@@ -147,10 +147,11 @@ def csv_dialect(path: Path) -> dict[str, Any]:
 
 
 def csv_fault(path: Path, line: int, error: csv.Error) -> UserError:
+    """The error for a line that is not valid CSV."""
     return UserError(f"{path} line {line}: not valid CSV ({error}); a quote may stand open since an earlier line")
 
 
-def _csv_rows(path: Path, column: str, key: str) -> Iterator[Row]:
+def _csv_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
     # Bytes that are not UTF-8 pass as surrogates: csv works on strings, and only the text's own cell matters.
     reader = csv.reader(open_text(path, "surrogateescape"), **csv_dialect(path))
     quoted = kind(path) == ".csv"
@@ -163,8 +164,8 @@ def _csv_rows(path: Path, column: str, key: str) -> Iterator[Row]:
                 f"{path} line 1: no comma, but tabs or semicolons, between the columns; "
                 "name a tab-separated file .tsv, or separate the columns with commas"
             )
-        words = [name for name, cell in zip(header, first, strict=False) if not is_number(cell)]
-        place = header.index(pick_column(column, words, header, str(path), key))
+        text_columns = [name for name, cell in zip(header, first, strict=False) if not is_number(cell)]
+        place = header.index(pick_column(column, text_columns, header, str(path), key))
         for row in chain([first], reader):
             cell = row[place] if place < len(row) else ""
             yield reader.line_num, cell if cell.isascii() else cell.encode("utf-8", "surrogateescape")
@@ -181,7 +182,7 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def _jsonl_rows(path: Path, column: str, key: str) -> Iterator[Row]:
+def _jsonl_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
     name = ""
     for row, line in enumerate(_lines(path, TABLE_LINE_BYTES), 1):
         if line is None or not line.strip():
@@ -215,11 +216,12 @@ def has_surrogate(text: str) -> bool:
 
 
 def json_fault(path: Path, line: int, error: Exception) -> UserError:
+    """The error for a line that is not valid JSON."""
     what = "nested too deep" if isinstance(error, RecursionError) else error
     return UserError(f"{path} line {line}: not valid JSON ({what})")
 
 
-def _parquet_rows(path: Path, column: str, key: str) -> Iterator[Row]:
+def _parquet_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
     try:
         file = pq.ParquetFile(regular(path))
         strings = string_columns(file.schema_arrow)

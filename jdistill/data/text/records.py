@@ -23,7 +23,7 @@ from jdistill.data.text.readers import (
     regular,
 )
 
-KINDS = (".jsonl", ".csv", ".tsv", ".parquet")
+TABLE_SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
 
 
 def records_of(source: str, key: str, splits: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
@@ -32,7 +32,7 @@ def records_of(source: str, key: str, splits: Sequence[str] = ()) -> Iterator[tu
     has then its split's name in a column "split". Raises UserError for a damaged file; what a record is, the caller checks."""
     path = local_path(source, key)
     if path is not None:
-        for file in files_of(path, KINDS, key):
+        for file in files_of(path, TABLE_SUFFIXES, key):
             yield from _records(file)
         return
     tables = dataset_splits(source, key)
@@ -50,7 +50,9 @@ def _rows(source: str, table: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     names = {name: of.names for name, of in table.features.items() if hasattr(of, "names") and hasattr(of, "int2str")}
     for i, row in enumerate(table, 1):
         # A class is its name: which number an entailment is, each dataset has decided for itself.
-        of_class = {name: words[row[name]] for name, words in names.items() if row[name] is not None and row[name] >= 0}
+        of_class = {
+            name: classes[row[name]] for name, classes in names.items() if row[name] is not None and row[name] >= 0
+        }
         yield f"{source} row {i}", row | of_class
 
 

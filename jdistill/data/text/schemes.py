@@ -18,7 +18,14 @@ SCHEMES: dict[str, Reader] = {
 
 
 def reader_of(source: str, key: str) -> Reader | None:
-    """The reader of a source with a scheme; None for a path, a `pkg:` folder or a datasets id. Raises UserError for an unknown scheme."""
+    """The reader of a source with a scheme; None for a path, a `pkg:` folder or a datasets id.
+
+    Args:
+      source: as the config names it.
+      key: the config key that names it, for messages.
+
+    Raises: UserError for an unknown scheme.
+    """
     scheme, colon, _ = source.partition(":")
     if scheme in SCHEMES:
         return SCHEMES[scheme]

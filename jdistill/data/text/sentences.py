@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jdistill.core.errors import UserError
 
-LONGEST = 1_000_000  # characters at once: what spaCy takes
+SPACY_CHARACTERS = 1_000_000  # characters at once: what spaCy takes
 
 
 def split_sentences(documents: Sequence[str]) -> list[str]:
@@ -19,7 +19,7 @@ def split_sentences(documents: Sequence[str]) -> list[str]:
         ) from None
     rules = spacy.blank("xx")
     rules.add_pipe("sentencizer")
-    pieces = (text[i : i + LONGEST] for text in documents for i in range(0, len(text), LONGEST))
-    found = dict.fromkeys(sentence.text.strip() for document in rules.pipe(pieces) for sentence in document.sents)
-    found.pop("", None)
-    return list(found)
+    pieces = (text[i : i + SPACY_CHARACTERS] for text in documents for i in range(0, len(text), SPACY_CHARACTERS))
+    sentences = dict.fromkeys(sentence.text.strip() for document in rules.pipe(pieces) for sentence in document.sents)
+    sentences.pop("", None)
+    return list(sentences)

@@ -11,13 +11,13 @@ from jdistill.core.progress import log
 from jdistill.data.text.hub import dataset_table
 from jdistill.data.text.locations import files_of, local_path
 from jdistill.data.text.readers import (
-    KINDS,
     MAX_CHARS,
+    TEXT_SUFFIXES,
     cells,
+    file_rows,
     has_surrogate,
     kind,
     pick_column,
-    rows_of,
     string_columns,
 )
 from jdistill.data.text.schemes import reader_of
@@ -48,8 +48,8 @@ def read_texts(source: str, column: str = "", key: str = "config.text") -> TextR
     elif path is None:
         gathered.add_all(f"{source} row", _dataset_rows(source, column, key))
     else:
-        for file in files_of(path, KINDS, key):
-            gathered.add_all(f"{file} {'row' if kind(file) == '.parquet' else 'line'}", rows_of(file, column, key))
+        for file in files_of(path, TEXT_SUFFIXES, key):
+            gathered.add_all(f"{file} {'row' if kind(file) == '.parquet' else 'line'}", file_rows(file, column, key))
     first = gathered.first
     skipped = ", ".join(f"{count} {reason} (first: {first[reason]})" for reason, count in gathered.skipped.items())
     if not gathered.texts:
@@ -66,17 +66,17 @@ def read_columns(source: str, column: str, other: str, key: str) -> Iterator[tup
     """
     reader = reader_of(source, "config.text")
     path = None if reader else local_path(source, "config.text")
-    if reader or (path is not None and kind(files_of(path, KINDS, "config.text")[0]) == ".txt"):
+    if reader or (path is not None and kind(files_of(path, TEXT_SUFFIXES, "config.text")[0]) == ".txt"):
         raise UserError(f"--{key}=column:{other}: --config.text={source} has no columns")
     named = f"{key}=column"
     tables: list[tuple[Iterator[Any], Iterator[Any]]]
     if path is None:
         tables = [(_dataset_rows(source, column, "config.text"), _dataset_rows(source, other, named))]
     else:
-        files = files_of(path, KINDS, "config.text")
-        tables = [(rows_of(file, column, "config.text"), rows_of(file, other, named)) for file in files]
-    for one, two in tables:
-        for (_, text), (_, beside) in zip(one, two, strict=True):
+        files = files_of(path, TEXT_SUFFIXES, "config.text")
+        tables = [(file_rows(file, column, "config.text"), file_rows(file, other, named)) for file in files]
+    for texts, others in tables:
+        for (_, text), (_, beside) in zip(texts, others, strict=True):
             pair = [cell.decode(errors="replace") if isinstance(cell, bytes) else cell for cell in (text, beside)]
             left, right = ((cell or "").strip() for cell in pair)
             if not flaw_of(left) and not flaw_of(right):

@@ -9,7 +9,7 @@ from typing import Any
 
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import read_settings
-from jdistill.encoder.formats.modules import Module
+from jdistill.encoder.formats.modules import ModuleFolder
 from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.models.architecture import Architecture, Body
 from jdistill.models.registry import ModelConfig, architecture_of, transformer_named, with_modules
@@ -17,11 +17,23 @@ from jdistill.models.registry import ModelConfig, architecture_of, transformer_n
 TRANSFORMERS = ("Transformer", "BidirectionalTransformer")  # the second is ours, of a decoder that sees both ways
 
 
-def split_modules(folder: Path, modules: Sequence[Module]) -> tuple[Architecture[Any], list[Module], list[Module]]:
-    """(architecture, its modules, those after it) of a folder. Raises UserError for modules, and a model_type, that there are not."""
+def split_modules(
+    folder: Path, modules: Sequence[ModuleFolder]
+) -> tuple[Architecture[Any], list[ModuleFolder], list[ModuleFolder]]:
+    """(architecture, its modules, those after it) of a folder.
+
+    Args:
+      modules: all of the folder, in their order.
+
+    Raises: UserError for modules, and a model_type, that are not read.
+    """
     kinds = [module.kind for module in modules]
-    if found := with_modules(kinds):
-        return found, list(modules[: len(found.own_modules)]), list(modules[len(found.own_modules) :])
+    if architecture := with_modules(kinds):
+        return (
+            architecture,
+            list(modules[: len(architecture.own_modules)]),
+            list(modules[len(architecture.own_modules) :]),
+        )
     if kinds[0] not in TRANSFORMERS:
         raise unread_modules(folder, kinds)
     return named_by(modules[0].folder), list(modules[:1]), list(modules[1:])
@@ -43,19 +55,28 @@ def named_by(folder: Path) -> Architecture[Any]:
     return transformer_named(read_settings(path).text("model_type", ""), path)
 
 
-def body_of(modules: Sequence[Module]) -> Body:
+def body_of(modules: Sequence[ModuleFolder]) -> Body:
     """The modules as an architecture reads them."""
     return [(module.kind, module.folder) for module in modules]
 
 
-def read_config(folder: Path) -> ModelConfig:
-    """The sizes that a Hugging Face folder's config.json describes. Raises UserError if it is not of an architecture of ours, and
-    naming the key that is missing, of another type or out of its range."""
+def read_model_config(folder: Path) -> ModelConfig:
+    """The sizes that a Hugging Face folder's config.json describes.
+
+    Raises: UserError if it is not of an architecture of ours, and naming the key that is missing, of another type or out of its range.
+    """
     return named_by(folder).read_config([("Transformer", folder)])
 
 
 def read_params(config: ModelConfig, body: Body, where: Path) -> dict[str, Any]:
-    """Flax parameters from the safetensors of the modules. Raises UserError as Architecture.from_tensors; `where` is for messages."""
+    """Flax parameters, float32, from the safetensors of the modules that compute token states.
+
+    Args:
+      body: kind and folder of each.
+      where: for messages.
+
+    Raises: UserError as Architecture.from_tensors does.
+    """
     tensors = {name: tensor for _, folder in body for name, tensor in read_tensors(folder).items()}
     return architecture_of(config).from_tensors(config, tensors, str(where))
 

@@ -35,15 +35,17 @@ _LAYER_NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 _NAMES = {"token_embd": "embed_tokens", "output_norm": "norm", "output": "lm_head"}
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
+GGUF_ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _SAFETENSORS = "is not read from GGUF; load the model from its Hugging Face folder, which says how"
 
 
 def read_gguf(path: Path) -> tuple[DecoderConfig, dict[str, np.ndarray], PreTrainedTokenizerFast]:
-    """Architecture, tensors under Hugging Face's names (float32) and tokenizer of a .gguf file.
+    """What a .gguf file holds.
 
-    Raises UserError where the package gguf is missing, the file is damaged, or its architecture, quantisation or
-    tokenizer is none of those known.
+    Returns: its sizes, its tensors under Hugging Face's names, dequantised to float32, and its tokenizer.
+
+    Raises: UserError where the package gguf is missing, the file is damaged, or its architecture, quantisation or tokenizer is none of
+      those known.
     """
     try:
         import gguf
@@ -63,8 +65,8 @@ def read_gguf(path: Path) -> tuple[DecoderConfig, dict[str, np.ndarray], PreTrai
             f"{path} cannot be read ({first_line(error)}); it is truncated or not a GGUF file: fetch it again"
         ) from None
     kind = fields.get("general.architecture")
-    if kind not in ARCHITECTURES:
-        raise UserError(f"{path}: its architecture is {kind!r}; jdistill reads {', '.join(ARCHITECTURES)}")
+    if kind not in GGUF_ARCHITECTURES:
+        raise UserError(f"{path}: its architecture is {kind!r}; jdistill reads {', '.join(GGUF_ARCHITECTURES)}")
     if sum(int(tensor.data.nbytes) for tensor in reader.tensors) > path.stat().st_size:
         raise UserError(f"{path} cannot be read (its tensors overlap); it is damaged: fetch it again")
     tensors = _dequantised(reader.tensors, path)
@@ -104,9 +106,9 @@ def _dequantised(listed: Sequence[Any], path: Path) -> dict[str, np.ndarray]:
 
 def _hugging_face_name(name: str) -> str | None:
     owner, _, leaf = name.rpartition(".")
-    if found := re.fullmatch(r"blk\.(\d+)\.(\w+)", owner):
-        inner = _LAYER_NAMES.get(found[2])
-        return f"layers.{found[1]}.{inner}.{leaf}" if inner else None
+    if match := re.fullmatch(r"blk\.(\d+)\.(\w+)", owner):
+        inner = _LAYER_NAMES.get(match[2])
+        return f"layers.{match[1]}.{inner}.{leaf}" if inner else None
     return f"{_NAMES[owner]}.{leaf}" if owner in _NAMES else None
 
 
@@ -120,27 +122,27 @@ def _unpermuted(rows: np.ndarray, heads: int, head_size: int, where: str) -> np.
 
 def _config(fields: dict[str, Any], kind: str, tensors: dict[str, np.ndarray], path: Path) -> DecoderConfig:
     """The architecture. Raises UserError for a field that is missing, of another type or out of its range."""
-    found = Settings(fields, path)
-    scaling = found.text(f"{kind}.rope.scaling.type", "none")
+    settings = Settings(fields, path)
+    scaling = settings.text(f"{kind}.rope.scaling.type", "none")
     if scaling not in ("none", ""):
         raise UserError(f"{path}: RoPE scaled as {scaling!r} {_SAFETENSORS}")
     table = tensors.get("embed_tokens.weight")
     if table is None or table.ndim != 2:
         raise UserError(f"{path}: the tensor token_embd.weight is missing or no matrix; fetch the file again")
     layers = len({int(name.split(".")[1]) for name in tensors if name.startswith("layers.")})
-    hidden, heads = (found.integer(f"{kind}.{key}", 1) for key in ("embedding_length", "attention.head_count"))
+    hidden, heads = (settings.integer(f"{kind}.{key}", 1) for key in ("embedding_length", "attention.head_count"))
     config = DecoderConfig(
         model_type=kind,
         vocab_size=len(table),
         hidden_size=hidden,
-        num_layers=found.integer(f"{kind}.block_count", 1),
+        num_layers=settings.integer(f"{kind}.block_count", 1),
         num_heads=heads,
-        num_kv_heads=found.integer(f"{kind}.attention.head_count_kv", 1, default=heads),
-        head_size=found.integer(f"{kind}.attention.key_length", 1, default=hidden // heads),
-        intermediate_size=found.integer(f"{kind}.feed_forward_length", 1),
-        max_positions=found.integer(f"{kind}.context_length", 1),
-        rms_norm_eps=found.number(f"{kind}.attention.layer_norm_rms_epsilon", 0.0, 1.0),
-        rope_theta=found.number(f"{kind}.rope.freq_base", 1.0, 1e12, default=10000.0),
+        num_kv_heads=settings.integer(f"{kind}.attention.head_count_kv", 1, default=heads),
+        head_size=settings.integer(f"{kind}.attention.key_length", 1, default=hidden // heads),
+        intermediate_size=settings.integer(f"{kind}.feed_forward_length", 1),
+        max_positions=settings.integer(f"{kind}.context_length", 1),
+        rms_norm_eps=settings.number(f"{kind}.attention.layer_norm_rms_epsilon", 0.0, 1.0),
+        rope_theta=settings.number(f"{kind}.rope.freq_base", 1.0, 1e12, default=10000.0),
         rope_scaling=None,
         activation="silu",
         qkv_bias="layers.0.self_attn.q_proj.bias" in tensors,
@@ -148,13 +150,13 @@ def _config(fields: dict[str, Any], kind: str, tensors: dict[str, np.ndarray], p
         mlp_bias="layers.0.mlp.up_proj.bias" in tensors,
         qk_norm="layers.0.self_attn.q_norm.weight" in tensors,
         tied="lm_head.weight" not in tensors,
-        pad_token_id=_pad_id(found, len(table)),
+        pad_token_id=_pad_id(settings, len(table)),
     )
     if config.num_layers > layers:
-        raise found.fault(f"{kind}.block_count", f"is {config.num_layers}, but the tensors are of {layers} layers")
+        raise settings.fault(f"{kind}.block_count", f"is {config.num_layers}, but the tensors are of {layers} layers")
     return checked(config, path)
 
 
-def _pad_id(found: Settings, vocabulary: int) -> int:
-    eos = found.integer("tokenizer.ggml.eos_token_id", 0, vocabulary - 1, default=0)
-    return found.integer("tokenizer.ggml.padding_token_id", 0, vocabulary - 1, default=eos)
+def _pad_id(settings: Settings, vocabulary: int) -> int:
+    eos = settings.integer("tokenizer.ggml.eos_token_id", 0, vocabulary - 1, default=0)
+    return settings.integer("tokenizer.ggml.padding_token_id", 0, vocabulary - 1, default=eos)

@@ -24,49 +24,49 @@ _CUTS: dict[str, str | None] = {
     "llama3": _LLAMA3,
     "qwen2": _QWEN2,
 }
-ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+SPECIAL_TOKENS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
 def read_tokenizer(fields: dict[str, Any], path: Path) -> PreTrainedTokenizerFast:
     """The tokenizer of a file's fields. Raises UserError for one of another kind, and naming the field that is damaged."""
-    found = Settings(fields, path)
-    kind, cut = found.raw("tokenizer.ggml.model", None), found.text("tokenizer.ggml.pre", "gpt-2")
+    settings = Settings(fields, path)
+    kind, cut = settings.raw("tokenizer.ggml.model", None), settings.text("tokenizer.ggml.pre", "gpt-2")
     if kind != "gpt2" or cut not in _CUTS:
         raise UserError(
             f"{path}: its tokenizer is {kind!r} with pre-tokenizer {cut!r}; jdistill builds byte-level BPE ('gpt2') with "
             f"{', '.join(_CUTS)}. Load the model from its Hugging Face folder, which brings the tokenizer along"
         )
-    tokens = _strings(found, "tokenizer.ggml.tokens")
-    merges = [tuple(pair.split(" ", 1)) for pair in _strings(found, "tokenizer.ggml.merges")]
-    types = found.raw("tokenizer.ggml.token_type", None) or [1] * len(tokens)
+    tokens = _strings(settings, "tokenizer.ggml.tokens")
+    merges = [tuple(pair.split(" ", 1)) for pair in _strings(settings, "tokenizer.ggml.merges")]
+    types = settings.raw("tokenizer.ggml.token_type", None) or [1] * len(tokens)
     if not isinstance(types, list) or len(types) != len(tokens):
-        raise found.fault(
+        raise settings.fault(
             "tokenizer.ggml.token_type", f"is {said(types)}; one number for each of {len(tokens)} tokens is needed"
         )
     ids = {
-        role: found.integer(f"tokenizer.ggml.{key}_token_id", 0, len(tokens) - 1, default=None)
-        for role, key in ROLES.items()
+        role: settings.integer(f"tokenizer.ggml.{key}_token_id", 0, len(tokens) - 1, default=None)
+        for role, key in SPECIAL_TOKENS.items()
     }
     named = {role: tokens[i] for role, i in ids.items() if i is not None}
     special = [AddedToken(t, special=True) for t, kind in zip(tokens, types, strict=True) if kind == CONTROL]
     bos = ""
-    if found.flag("tokenizer.ggml.add_bos_token", False):
+    if settings.flag("tokenizer.ggml.add_bos_token", False):
         if "bos_token" not in named:
-            raise found.fault("tokenizer.ggml.bos_token_id", "is missing, and add_bos_token is set")
+            raise settings.fault("tokenizer.ggml.bos_token_id", "is missing, and add_bos_token is set")
         bos = named["bos_token"]
     try:
         bpe = _bpe(tokens, merges, cut, special, bos)
     except Exception as error:  # the library raises Exception itself
         raise UserError(f"{path}: its tokenizer is damaged ({first_line(error)}); fetch the file again") from None
     return PreTrainedTokenizerFast(
-        tokenizer_object=bpe, chat_template=found.text("tokenizer.chat_template", None), **named
+        tokenizer_object=bpe, chat_template=settings.text("tokenizer.chat_template", None), **named
     )
 
 
-def _strings(found: Settings, key: str) -> list[str]:
-    values = found.raw(key)
+def _strings(settings: Settings, key: str) -> list[str]:
+    values = settings.raw(key)
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise found.fault(key, f"is {said(values)}; a list of strings is needed")
+        raise settings.fault(key, f"is {said(values)}; a list of strings is needed")
     return values
 
 

@@ -18,7 +18,13 @@ from jdistill.encoder.formats.st_writer import CUSTOM
 
 
 def add_interaction(folder: Path, params: Mapping[str, Any], width: int, interaction: str) -> None:
-    """Adds the interaction module to an exported folder, as the last of its modules. width: of the encoder's vectors."""
+    """Adds the interaction module to an exported folder, as the last of its modules.
+
+    Args:
+      params: of the module (models.interaction.random_iem), float32.
+      width: of the encoder's vectors.
+      interaction: of models.interaction.INTERACTIONS.
+    """
     modules = [module.row for module in read_modules(folder) if module.kind != "Interaction"]
     path = f"{len(modules)}_Interaction"
     (folder / path).mkdir(exist_ok=True)
@@ -35,8 +41,10 @@ def add_interaction(folder: Path, params: Mapping[str, Any], width: int, interac
 
 
 def remove_interaction(folder: Path) -> None:
-    """Takes the interaction module out of an exported folder, which need not have one. Raises UserError for a module whose path is not
-    a folder of its own in there: it would be removed."""
+    """Takes the interaction module out of an exported folder, which need not have one.
+
+    Raises: UserError for a module whose path is not a folder of its own in there: it would be removed.
+    """
     modules = read_modules(folder)
     kept = [module.row for module in modules if module.kind != "Interaction"]
     for module in modules:
@@ -50,7 +58,13 @@ def remove_interaction(folder: Path) -> None:
 
 
 def read_interaction(folder: Path, kinds: Sequence[str]) -> tuple[dict[str, Any], str] | None:
-    """(parameters, kind) of a folder's interaction module; None where it has none. kinds: that there are."""
+    """(parameters float32, kind) of a folder's interaction module; None where it has none.
+
+    Args:
+      kinds: that there are, models.interaction.INTERACTIONS.
+
+    Raises: UserError as read_iem does.
+    """
     for module in read_modules(folder):
         if module.kind == "Interaction":
             return read_iem(module.folder, kinds)

@@ -8,33 +8,41 @@ from pathlib import Path
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import Settings, read_json, said
 
-FILE = "modules.json"
+MODULES_FILE = "modules.json"
+# The kinds that together make a pooler.
+POOLER_MODULES = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"], ["PmaPooling"])
 
 
 @dataclass(frozen=True)
-class Module:
-    """kind: the last part of its type. folder: where its files lie. row: as modules.json has it."""
+class ModuleFolder:
+    """A module of a folder as modules.json lists it.
+
+    Args:
+      kind: the last part of its type.
+      folder: where its files lie.
+      row: as modules.json has it.
+    """
 
     kind: str
     folder: Path
     row: dict
 
 
-def read_modules(folder: Path) -> list[Module]:
+def read_modules(folder: Path) -> list[ModuleFolder]:
     """The modules in their order; of a folder without modules.json the transformer and, in the same place, mean pooling.
 
     Raises UserError where it is no list of objects with a type and a path, and for a path that leads out of the folder.
     """
-    path = folder / FILE
+    path = folder / MODULES_FILE
     rows = read_json(path, None)
     if rows is None:
-        return [Module(kind, folder, {}) for kind in ("Transformer", "Pooling")]
+        return [ModuleFolder(kind, folder, {}) for kind in ("Transformer", "Pooling")]
     if not isinstance(rows, list) or not rows:
         raise UserError(f"{path} holds {said(rows)}, not a list of modules")
     return [_module(folder, path, i, row) for i, row in enumerate(rows)]
 
 
-def _module(folder: Path, path: Path, place: int, row: object) -> Module:
+def _module(folder: Path, path: Path, place: int, row: object) -> ModuleFolder:
     if not isinstance(row, dict):
         raise UserError(f"{path}: module {place} is {said(row)}, not an object with type and path")
     settings = Settings(row, path)
@@ -43,7 +51,7 @@ def _module(folder: Path, path: Path, place: int, row: object) -> Module:
         raise settings.fault(
             "path", f"of module {place} is {inside[:80]!r}, which leads out of the folder, or nowhere; refused"
         )
-    return Module(kind.rsplit(".", 1)[-1], folder / inside, row)
+    return ModuleFolder(kind.rsplit(".", 1)[-1], folder / inside, row)
 
 
 def _is_inside(folder: Path, inside: str) -> bool:
@@ -54,7 +62,7 @@ def _is_inside(folder: Path, inside: str) -> bool:
     try:
         target = (folder / inside).resolve()
         target.exists()  # raises for a name that no file can have
-        homes = (folder.resolve(), (folder / FILE).resolve().parent)
+        homes = (folder.resolve(), (folder / MODULES_FILE).resolve().parent)
     except (OSError, RuntimeError):  # a link that leads to itself, a name too long
         return False
     return any(target.is_relative_to(home) for home in homes)

@@ -15,11 +15,25 @@ from jdistill.core.json_files import read_settings
 from jdistill.core.types import Array
 from jdistill.encoder.formats.tensors import float_tensor, load_tensors
 from jdistill.models.lora import Adapters
+from jdistill.models.registry import ModelConfig, names_of
 
 
-def save(folder: Path, adapters: Mapping[str, Mapping[str, Array]], alpha: float, names: Mapping[str, str]) -> None:
-    """adapter_model.safetensors and adapter_config.json as PEFT has them for a causal language model, whose body is called model. names:
-    Flax path -> the weight's name in torch, in that body."""
+def torch_names(config: ModelConfig) -> dict[str, str]:
+    """Flax path -> the tensor's name in torch, of every parameter: what PEFT's names of adapters are made of."""
+    return {path: name for path, (name, _) in names_of(config).items()}
+
+
+def save_adapters(
+    folder: Path, adapters: Mapping[str, Mapping[str, Array]], alpha: float, names: Mapping[str, str]
+) -> None:
+    """Writes adapter_model.safetensors and adapter_config.json as PEFT has them for a causal language model, whose body is called model.
+
+    Args:
+      folder: made if absent.
+      adapters: Flax path of a kernel -> {"A" [in, rank], "B" [rank, out]}.
+      alpha: their scale times their rank.
+      names: torch_names of the model.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     tensors, modules, rank = {}, set(), 0
     for path, adapter in adapters.items():
@@ -45,9 +59,14 @@ def save(folder: Path, adapters: Mapping[str, Mapping[str, Array]], alpha: float
     (folder / "adapter_config.json").write_text(json.dumps(about, indent=2) + "\n")
 
 
-def load(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, float]:
-    """(adapters, alpha) from PEFT's files, of a causal language model or of its body alone. Raises UserError for adapters of weights that
-    `names` has not, and for scales of another kind than alpha / rank."""
+def load_adapters(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, float]:
+    """(adapters, alpha) from PEFT's files, of a causal language model or of its body alone; arrays as save_adapters takes them, float32.
+
+    Args:
+      names: torch_names of the model.
+
+    Raises: UserError for files that are missing or damaged, adapters of another model, and scales of another kind than alpha / rank.
+    """
     path, about = folder / "adapter_model.safetensors", folder / "adapter_config.json"
     if not path.is_file() or not about.is_file():
         raise UserError(f"{folder} holds no adapter_model.safetensors and adapter_config.json")
@@ -57,18 +76,18 @@ def load(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, float]:
         if settings.raw(key, None):
             raise UserError(f"{about}: {key} is set; adapters are read that scale by lora_alpha / r alone")
     flax_of = {name.removesuffix(".weight"): flax for flax, name in names.items()}
-    found: Adapters = {}
+    adapters: Adapters = {}
     for name in tensors:
         match = re.fullmatch(r"base_model\.model\.(?:model\.)?(.+)\.lora_([AB])\.weight", name)
         if match is None or match[1] not in flax_of:
             raise UserError(f"{path}: {name!r} is no adapter of this model; is it of another base?")
-        found.setdefault(flax_of[match[1]], {})[match[2]] = float_tensor(tensors, name, [None, None], path).T
+        adapters.setdefault(flax_of[match[1]], {})[match[2]] = float_tensor(tensors, name, [None, None], path).T
     targets = settings.raw("target_modules", None)
     if isinstance(targets, list) and not settings.raw("layers_to_transform", None):
-        missing = {flax for name, flax in flax_of.items() if name.rpartition(".")[2] in targets} - found.keys()
+        missing = {flax for name, flax in flax_of.items() if name.rpartition(".")[2] in targets} - adapters.keys()
         if missing:
             raise UserError(f"{path} has no adapter of {names[min(missing)]}; is it of another base, of fewer layers?")
-    for flax, adapter in found.items():
+    for flax, adapter in adapters.items():
         if adapter.keys() != {"A", "B"}:
             raise UserError(f"{path}: {names[flax]} has its lora_{next(iter(adapter))} alone; the file is not whole")
         if adapter["A"].shape[1] != adapter["B"].shape[0]:
@@ -76,5 +95,5 @@ def load(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, float]:
             raise UserError(
                 f"{path}: {names[flax]} has lora_A of rank {ranks[0]}, lora_B of {ranks[1]}; the file is damaged"
             )
-        found[flax] = {letter: np.ascontiguousarray(tensor) for letter, tensor in adapter.items()}
-    return found, alpha
+        adapters[flax] = {letter: np.ascontiguousarray(tensor) for letter, tensor in adapter.items()}
+    return adapters, alpha

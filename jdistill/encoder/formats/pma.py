@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jdistill.core.json_files import read_settings
-from jdistill.encoder.formats.tensors import FILE, fitted_tree, load_tensors
+from jdistill.encoder.formats.tensors import WEIGHTS_FILE, fitted_tree, load_tensors
 from jdistill.models.interaction import BRANCHES
 from jdistill.models.pma import heads_for
 
@@ -17,7 +17,13 @@ OUTPUT = {"score": "output"}  # what the module calls a layer by another name
 
 
 def to_torch(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """{"key": {"kernel" [in, out], "bias"}, "norm_1": {"scale", "bias"}, "query": array} to key.weight [out, in], norm_1.weight, query …"""
+    """Parameters of PMA or IEM by the names and in the orientation of their torch modules.
+
+    Args:
+      params: such as {"key": {"kernel" [in, out], "bias" [out]}, "norm_1": {"scale" [D], "bias" [D]}, "query": [D]}.
+
+    Returns: such as {"key.weight" [out, in], "key.bias" [out], "norm_1.weight" [D], "norm_1.bias" [D], "query" [D]}, float32.
+    """
     tensors: dict[str, np.ndarray] = {}
     for name, layer in params.items():
         name = OUTPUT.get(name, name)
@@ -48,24 +54,38 @@ def from_torch(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def read_pma(folder: Path, width: int) -> dict[str, Any]:
-    """The parameters of a PmaPooling module over states [width], float32. Raises UserError where one is missing or of another shape."""
+    """The parameters of a PmaPooling module, float32, as models.pma.random_pma has them.
+
+    Args:
+      folder: of the module.
+      width: of the states.
+
+    Raises: UserError where one is missing or of another shape.
+    """
     settings = read_settings(folder / "config.json")
     if settings.integer("heads", 1) != heads_for(width):
         raise settings.fault("heads", f"is {settings.raw('heads')}; of a width of {width} it is {heads_for(width)}")
     norm = {"scale": (width,), "bias": (width,)}
     shapes: dict[str, Any] = {name: _dense(width, width) for name in ("to_query", "key", "value", "out", "feed")}
     shapes |= {"query": (width,), "norm_1": norm, "norm_2": norm}
-    return fitted_tree(from_torch(load_tensors(folder / FILE)), shapes, folder / FILE)
+    return fitted_tree(from_torch(load_tensors(folder / WEIGHTS_FILE)), shapes, folder / WEIGHTS_FILE)
 
 
 def read_iem(folder: Path, kinds: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """(parameters, kind) of an Interaction module. kinds: that there are. Raises UserError where a tensor is missing or does not fit."""
+    """(parameters float32, kind) of an Interaction module, as models.interaction.random_iem has them.
+
+    Args:
+      folder: of the module.
+      kinds: that there are, models.interaction.INTERACTIONS.
+
+    Raises: UserError where a tensor is missing or does not fit.
+    """
     settings = read_settings(folder / "config.json")
     width, hidden = settings.integer("embedding_dimension", 1), settings.integer("hidden", 1)
     kind = settings.text("interaction", among=kinds)
     shapes = {name: _dense(hidden, hidden) for name in BRANCHES}
     shapes |= {"first": _dense(2 * width, hidden), "score": _dense(hidden, 1)}
-    return fitted_tree(from_torch(load_tensors(folder / FILE)), shapes, folder / FILE), kind
+    return fitted_tree(from_torch(load_tensors(folder / WEIGHTS_FILE)), shapes, folder / WEIGHTS_FILE), kind
 
 
 def _dense(rows: int, columns: int) -> dict[str, tuple[int, ...]]:

@@ -9,23 +9,27 @@ import numpy as np
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import Settings, read_settings, said
 from jdistill.encoder.formats.body import unread_modules
-from jdistill.encoder.formats.modules import Module
-from jdistill.encoder.formats.tensors import FILE, float_tensor, load_tensors
-from jdistill.models.dense import ACTIVATIONS
+from jdistill.encoder.formats.modules import POOLER_MODULES, ModuleFolder
+from jdistill.encoder.formats.tensors import WEIGHTS_FILE, float_tensor, load_tensors
+from jdistill.models.dense import DENSE_ACTIVATIONS
 from jdistill.models.pooling import DISTILFACE, OVER_TOKENS
 from jdistill.models.registry import ModelConfig
 
-POOLINGS = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"], ["PmaPooling"])
 WITHOUT_SETTINGS = {"FinalStates": "final", "PmaPooling": "pma"}
 
 
 def read_pooler(
-    folder: Path, modules: list[Module], config: ModelConfig, body: list[Module]
-) -> tuple[str, list[Module]]:
-    """The pooler's name that the modules after the body stand for, and what follows it. body: what computes token states.
+    folder: Path, modules: list[ModuleFolder], config: ModelConfig, body: list[ModuleFolder]
+) -> tuple[str, list[ModuleFolder]]:
+    """(the pooler's name, the modules after it) of the modules behind the body.
 
-    Raises UserError for modules that are not Pooling, WeightedLayerPooling and Pooling, or our LayerPooling, then Dense and
-    Normalize, and for settings that no pooler of ours has.
+    Args:
+      modules: those behind the body.
+      config: the model's sizes.
+      body: the modules that compute token states.
+
+    Raises: UserError for modules that are not Pooling, WeightedLayerPooling and Pooling, or one of our own, then Dense and Normalize, and
+      for settings that no pooler of ours has.
     """
     if (
         modules and modules[-1].kind == "Interaction"
@@ -61,7 +65,7 @@ def read_pooler(
 
 
 def _check_order(folder: Path, kinds: list[str], pooling: list[str], after: list[str]) -> None:
-    if pooling not in POOLINGS or set(after) - {"Dense", "Normalize"}:
+    if pooling not in POOLER_MODULES or set(after) - {"Dense", "Normalize"}:
         raise unread_modules(folder, kinds)
     if "Normalize" in kinds[:-1]:
         raise UserError(
@@ -80,7 +84,7 @@ def _layer_pooling(folder: Path, num_layers: int) -> tuple[tuple[int, ...], str]
 def _weighted_layers(folder: Path, num_layers: int) -> tuple[int, ...]:
     """The hidden states to which a WeightedLayerPooling gives weight. Raises UserError where weights differ."""
     start = read_settings(folder / "config.json").integer("layer_start", 0, num_layers, default=0)
-    weights = float_tensor(load_tensors(folder / FILE), "layer_weights", [None], folder / FILE)
+    weights = float_tensor(load_tensors(folder / WEIGHTS_FILE), "layer_weights", [None], folder / WEIGHTS_FILE)
     if len({float(weight) for weight in weights if weight}) != 1:
         raise UserError(
             f"{folder}: its layers have different weights {weights.tolist()[:20]}; jdistill reads equal ones only"
@@ -102,18 +106,26 @@ def _pooling_mode(folder: Path) -> str:
 
 
 def read_activation(folder: Path) -> str:
-    """The name of a Dense module's activation, as in ACTIVATIONS; raises UserError for another."""
+    """The name of a Dense module's activation, in models.dense.DENSE_ACTIVATIONS. Raises UserError for another."""
     settings = read_settings(folder / "config.json")
     activation = settings.text("activation_function", "torch.nn.modules.activation.Tanh").rsplit(".", 1)[-1]
-    if activation not in ACTIVATIONS:
-        raise UserError(f"{settings.path}: activation {activation} is not supported, only {sorted(ACTIVATIONS)}")
+    if activation not in DENSE_ACTIVATIONS:
+        raise UserError(f"{settings.path}: activation {activation} is not supported, only {sorted(DENSE_ACTIVATIONS)}")
     return activation
 
 
 def read_dense(folder: Path, width: int) -> dict[str, np.ndarray]:
-    """A Dense module's weights of vectors [width], float32: kernel [in, out] and, where it has one, bias [out]. Raises UserError for a
-    tensor that is missing or of another shape, and for a nested projection."""
-    path = folder / FILE
+    """A Dense module's weights.
+
+    Args:
+      folder: of the module.
+      width: of the vectors that it takes.
+
+    Returns: "kernel" [width, out] and, where it has one, "bias" [out], float32.
+
+    Raises: UserError for a tensor that is missing or of another shape.
+    """
+    path = folder / WEIGHTS_FILE
     tensors = load_tensors(path)
     kernel = float_tensor(tensors, "linear.weight", [None, width], path)
     weights = {"kernel": np.ascontiguousarray(kernel.T)}
@@ -122,18 +134,25 @@ def read_dense(folder: Path, width: int) -> dict[str, np.ndarray]:
     return weights
 
 
-def read_denses(modules: list[Module], width: int) -> dict[str, dict[str, np.ndarray]]:
-    """The weights of all Dense modules, "0", "1" and so on, the first of vectors [width], each other of the one before."""
-    found: dict[str, dict[str, np.ndarray]] = {}
+def read_denses(modules: list[ModuleFolder], width: int) -> dict[str, dict[str, np.ndarray]]:
+    """The weights of all Dense modules among these, by "0", "1" and so on, as read_dense gives them.
+
+    Args:
+      width: of the vectors that the first takes.
+    """
+    layers: dict[str, dict[str, np.ndarray]] = {}
     for module in modules:
         if module.kind == "Dense":
-            found[str(len(found))] = weights = read_dense(module.folder, width)
+            layers[str(len(layers))] = weights = read_dense(module.folder, width)
             width = weights["kernel"].shape[1]
-    return found
+    return layers
 
 
 def read_prompts(folder: Path) -> tuple[dict[str, str], str | None]:
-    """(name -> text of the prompts that have one, the default's name) of config_sentence_transformers.json, where there is one."""
+    """(name -> text of the prompts that have one, the default's name or None) of config_sentence_transformers.json, where there is one.
+
+    Raises: UserError for a default that is none of the prompts.
+    """
     settings = read_settings(folder / "config_sentence_transformers.json", optional=True)
     listed = settings.part("prompts")
     prompts = {name: text for name in listed.values if (text := listed.text(name, ""))}

@@ -27,13 +27,20 @@ CUSTOM = Path(__file__).parent / "st_modules"  # modules of ours that sentence-t
 WRITTEN = (
     "*.safetensors", "*.py", "README.md", "config.json", "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json",
     "*tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "*.jinja",
-    "head.json", "[0-9]_*/*.json", "[0-9]_*/vocab.txt", "[0-9]_*/merges.txt", "onnx/*.onnx", "torch_int8*/*",
+    "head.json", "[0-9]_*/*.json", "[0-9]_*/vocab.txt", "[0-9]_*/merges.txt", "onnx/*.onnx", "onnx/*.onnx_data",
+    "torch_int8*/*",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Module:
-    """One row of modules.json: its type, the content of its config.json, and its tensors by torch's names."""
+class ModuleContent:
+    """One row of modules.json, and what its folder holds.
+
+    Args:
+      type: as modules.json has it.
+      settings: the content of its config.json; None: it has none.
+      tensors: float32, by torch's names.
+    """
 
     type: str
     settings: dict[str, Any] | None = None
@@ -41,10 +48,11 @@ class Module:
 
     @property
     def kind(self) -> str:
+        """The last part of the type."""
         return self.type.rsplit(".", 1)[-1]
 
 
-TRANSFORMER = "bidirectional_transformer.py"  # what a decoder that reads both ways carries
+BIDIRECTIONAL_FILE = "bidirectional_transformer.py"  # what a decoder that reads both ways carries
 
 
 def is_built_in(pooling: str) -> bool:
@@ -87,29 +95,35 @@ def needs_all_layers(pooling: str) -> bool:
     return POOLERS[pooling].layers != (-1,)
 
 
-def pooling_modules(pooling: str, num_layers: int, hidden_size: int, params: dict[str, Any]) -> list[Module]:
-    """Pooling alone, WeightedLayerPooling and Pooling, or, for what neither can express, a module of our own. params: the pooler's."""
+def pooling_modules(pooling: str, num_layers: int, hidden_size: int, params: dict[str, Any]) -> list[ModuleContent]:
+    """The modules that a pooler is written as: Pooling alone, WeightedLayerPooling and Pooling, or one of our own.
+
+    Args:
+      pooling: a name in models.pooling.POOLERS.
+      num_layers, hidden_size: of the model.
+      params: the pooler's, {} for one without.
+    """
     pooler = POOLERS[pooling]
     if pooling == "pma":
         about = {"embedding_dimension": hidden_size, "heads": heads_for(hidden_size)}
-        return [Module("pma_pooling.PmaPooling", about, to_torch(params))]
+        return [ModuleContent("pma_pooling.PmaPooling", about, to_torch(params))]
     layers = pooler.states(num_layers)
     if pooling == "final":
-        return [Module("final_states.FinalStates", {"embedding_dimension": hidden_size})]
+        return [ModuleContent("final_states.FinalStates", {"embedding_dimension": hidden_size})]
     if not is_built_in(pooling):
         settings = {"embedding_dimension": hidden_size, "layers": list(layers), "over_layers": pooler.over_layers}
-        return [Module("layer_pooling.LayerPooling", settings)]
+        return [ModuleContent("layer_pooling.LayerPooling", settings)]
     flags = {f"pooling_mode_{name}": mode == pooler.over_tokens for mode, name in MODES.items()}
-    last = Module(f"{BUILT_IN}Pooling", {"word_embedding_dimension": hidden_size} | flags)
+    last = ModuleContent(f"{BUILT_IN}Pooling", {"word_embedding_dimension": hidden_size} | flags)
     if not needs_all_layers(pooling):
         return [last]
     weights = np.zeros(num_layers + 1, np.float32)
     weights[list(layers)] = 1.0
     settings = {"word_embedding_dimension": hidden_size, "num_hidden_layers": num_layers, "layer_start": 0}
-    return [Module(f"{BUILT_IN}WeightedLayerPooling", settings, {"layer_weights": weights}), last]
+    return [ModuleContent(f"{BUILT_IN}WeightedLayerPooling", settings, {"layer_weights": weights}), last]
 
 
-def modules_of(model: Encoder) -> list[Module]:
+def modules_of(model: Encoder) -> list[ModuleContent]:
     """Everything after the transformer, in order."""
     modules = pooling_modules(model.pooling, model.config.num_layers, model.config.hidden_size, model.pooler)
     width = model.pooled_width
@@ -124,9 +138,9 @@ def modules_of(model: Encoder) -> list[Module]:
         tensors = {"linear.weight": np.ascontiguousarray(kernel.T)}
         if "bias" in layer:
             tensors["linear.bias"] = np.asarray(layer["bias"], np.float32)
-        modules.append(Module(f"{BUILT_IN}Dense", settings, tensors))
+        modules.append(ModuleContent(f"{BUILT_IN}Dense", settings, tensors))
         width = kernel.shape[1]
-    return [*modules, Module(f"{BUILT_IN}Normalize")] if model.normalize else modules
+    return [*modules, ModuleContent(f"{BUILT_IN}Normalize")] if model.normalize else modules
 
 
 def write_body(model: Encoder, folder: Path) -> None:

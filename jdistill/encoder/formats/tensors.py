@@ -13,11 +13,14 @@ from safetensors.numpy import load_file
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.json_files import read_settings, said
 
-FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
+WEIGHTS_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def load_tensors(path: Path) -> dict[str, np.ndarray]:
-    """All tensors of one file, as they are. Raises UserError where it is missing, truncated or none of the format."""
+    """All tensors of one safetensors file, as they are.
+
+    Raises: UserError where it is missing, truncated or none of the format.
+    """
     if not path.is_file():
         raise UserError(f"{path} is {'no file' if path.exists() else 'missing'}{_pickled(path.parent)}")
     try:
@@ -34,8 +37,10 @@ def _pickled(folder: Path) -> str:
 
 
 def read_tensors(folder: Path) -> dict[str, np.ndarray]:
-    """The floating-point tensors of a model's folder, shards included, as float32. Raises UserError as load_tensors, and for an index
-    that is damaged or names a file outside the folder."""
+    """The floating-point tensors of a model's folder, shards included, as float32 by name.
+
+    Raises: UserError as load_tensors does, and for an index that is damaged or names a file outside the folder.
+    """
     tensors: dict[str, np.ndarray] = {}
     for name in _shards(folder / INDEX):
         tensors.update(load_tensors(folder / name))
@@ -51,7 +56,7 @@ def _shards(index: Path) -> list[str]:
     if not settings.values:
         if index.is_file():
             raise settings.fault("weight_map", "is missing")
-        return [FILE]
+        return [WEIGHTS_FILE]
     names = settings.part("weight_map").values
     for tensor, name in names.items():
         if not isinstance(name, str) or not name or Path(name).name != name or "\0" in name:
@@ -62,13 +67,19 @@ def _shards(index: Path) -> list[str]:
 
 
 def float_tensor(tensors: Mapping[str, np.ndarray], name: str, shape: Sequence[int | None], where: Path) -> np.ndarray:
-    """One tensor as float32, of this shape; None: of any length. Raises UserError where it is missing, of another shape or no numbers
-    with a fraction."""
+    """One tensor as float32.
+
+    Args:
+      shape: that it must have; None: any length.
+      where: the file, for messages.
+
+    Raises: UserError where it is missing, empty, of another shape, or no floating-point numbers.
+    """
     if name not in tensors:
         raise UserError(f"{where}: tensor {name} is missing; there are {sorted(tensors)[:8]}")
     tensor = tensors[name]
     fits = len(shape) == tensor.ndim and all(
-        wanted in (None, found) for wanted, found in zip(shape, tensor.shape, strict=True)
+        wanted in (None, size) for wanted, size in zip(shape, tensor.shape, strict=True)
     )
     if not fits or not tensor.size:
         asked = [wanted or "any" for wanted in shape]
@@ -79,10 +90,17 @@ def float_tensor(tensors: Mapping[str, np.ndarray], name: str, shape: Sequence[i
 
 
 def fitted_tree(params: Mapping[str, Any], shapes: Mapping[str, Any], where: Path) -> dict[str, Any]:
-    """The parameters as float32. shapes: the tree that they must be, with a shape for each array. Raises UserError naming what differs."""
+    """The parameters as float32.
+
+    Args:
+      shapes: the tree that they must be, with a shape in the place of each array.
+      where: the file, for messages.
+
+    Raises: UserError naming what differs.
+    """
     if params.keys() != shapes.keys():
         raise UserError(f"{where}: layers {sorted(map(str, params))} are there; needed are {sorted(shapes)}")
-    found: dict[str, Any] = {}
+    fitted: dict[str, Any] = {}
     for name, shape in shapes.items():
         value = params[name]
         if isinstance(shape, Mapping) != isinstance(value, Mapping):
@@ -90,7 +108,7 @@ def fitted_tree(params: Mapping[str, Any], shapes: Mapping[str, Any], where: Pat
                 f"{where}: {name} is {'one tensor' if isinstance(shape, Mapping) else 'a layer'}; it is damaged"
             )
         if isinstance(shape, Mapping):
-            found[name] = fitted_tree(value, shape, where)
+            fitted[name] = fitted_tree(value, shape, where)
         else:
-            found[name] = float_tensor({name: value}, name, shape, where)
-    return found
+            fitted[name] = float_tensor({name: value}, name, shape, where)
+    return fitted

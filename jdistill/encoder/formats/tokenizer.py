@@ -17,8 +17,13 @@ SETTINGS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 
 
 def load_tokenizer(folder: Path, config: ModelConfig) -> Any:
-    """The fast tokenizer of a folder. Raises UserError where it is missing, damaged, slow, asks for code of its own, or does not fit the
-    token table."""
+    """The fast tokenizer of a folder.
+
+    Args:
+      config: the model's sizes.
+
+    Raises: UserError where it is missing, damaged, slow, asks for code of its own, or does not fit the token table.
+    """
     if not any(all(any(map(Path.is_file, folder.glob(name))) for name in row) for row in VOCABULARIES):
         files = ", ".join(" with ".join(row) for row in VOCABULARIES)
         raise UserError(f"{folder} holds no tokenizer: one of {files} is needed; copy it from where the model is from")
@@ -46,8 +51,10 @@ def _unread(folder: Path, error: BaseException) -> BaseException:
 
 
 def checked_tokenizer(tokenizer: Any, config: ModelConfig, where: Path) -> Any:
-    """The tokenizer with a padding token, tried on a text. Raises UserError where it has more ids than the token table has rows, or fewer
-    than half as many."""
+    """The tokenizer with a padding token, tried on a text.
+
+    Raises: UserError where it has more ids than the token table has rows, or fewer than half as many.
+    """
     if tokenizer.pad_token is None:  # most decoders have none; what stands in padding is never looked at
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     ids = set(tokenizer.get_vocab().values())
@@ -74,7 +81,10 @@ def checked_tokenizer(tokenizer: Any, config: ModelConfig, where: Path) -> Any:
 
 
 def checked_limit(limit: int, tokenizer: Any, where: Path) -> int:
-    """A maximum length in tokens. Raises UserError where the special tokens of a text leave no room for its own: all would be alike."""
+    """`limit`, a maximum length in tokens.
+
+    Raises: UserError where the special tokens of a text leave no room for its own: all would be alike.
+    """
     special = tokenizer.num_special_tokens_to_add()
     if limit <= special:
         raise UserError(

@@ -6,7 +6,6 @@ Only standard operators are used.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,25 +15,28 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from jdistill.core.errors import UserError
+from jdistill.core.json_files import read_json
+from jdistill.encoder.formats.modules import POOLER_MODULES
 from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.export.onnx import pma as onnx_pma
-from jdistill.models.onnx_nodes import Graph, Weights, read_json
+from jdistill.export.onnx import storage
+from jdistill.models.onnx_nodes import Graph, Weights
 from jdistill.models.registry import transformer_named, with_modules
 
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the file version of its time: an older runtime refuses newer
-POOLINGS = ("mean", "cls", "max", "lasttoken")
-POOLERS = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"], ["PmaPooling"])
+ONNX_POOLINGS = ("mean", "cls", "max", "lasttoken")
 BODIES = (["Transformer"], ["BidirectionalTransformer"], ["WordEmbeddings", "LSTM"])
-DENSE_ACTIVATIONS = ("Identity", "Tanh")
+ONNX_DENSE_ACTIVATIONS = ("Identity", "Tanh")
 
 
-def build(folder: Path) -> onnx.ModelProto:
-    """The float32 graph of the encoder in `folder`: token ids in, token and sentence vectors out.
+def build_graph(folder: Path) -> tuple[onnx.ModelProto, storage.Constants]:
+    """The float32 graph of the encoder in `folder`, token ids in, token and sentence vectors out, and apart from it its constants.
 
-    Inputs, int64 [batch, sequence], both dynamic: input_ids, attention_mask (1: a token, 0: padding), and for BERT and
-    ELECTRA token_type_ids. Outputs, float32: token_embeddings [batch, sequence, hidden] and sentence_embedding
-    [batch, dim] after all modules of modules.json; without that file, the mean over the tokens. Prompts are text, so
-    they are the caller's. Raises UserError for whatever is missing, damaged or not supported.
+    Inputs, int64 [batch, sequence], both dynamic: input_ids, attention_mask (1: a token, 0: padding), and for BERT and ELECTRA
+    token_type_ids. Outputs, float32: token_embeddings [batch, sequence, hidden] and sentence_embedding [batch, dim] after all modules of
+    modules.json; without that file, the mean over the tokens. Prompts are text, so they are the caller's.
+
+    Raises: UserError for whatever is missing, damaged or not supported.
     """
     modules, graph = _modules(Path(folder)), Graph()
     architecture = with_modules([kind for kind, _ in modules])
@@ -50,7 +52,7 @@ def build(folder: Path) -> onnx.ModelProto:
     layers, dim, mode = _layers(graph, pooling, states, hidden)
     of_pma = mode == "pma"
     vector = (
-        onnx_pma.pool(graph, pooling[0][1], layers, dim)
+        onnx_pma.pma_nodes(graph, pooling[0][1], layers, dim)
         if of_pma
         else _pool(graph, mode, _unflatten(graph, layers, dim), dim)
     )
@@ -68,41 +70,55 @@ def build(folder: Path) -> onnx.ModelProto:
         helper.make_tensor_value_info(tokens, TensorProto.FLOAT, ["batch", "sequence", hidden]),
         helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["batch", dim]),
     ]
-    proto = helper.make_graph(graph.nodes, f"{model.kind}_encoder", inputs, outputs, graph.constants)
-    return helper.make_model(
-        proto, producer_name="jdistill", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+    nodes = helper.make_graph(graph.nodes, f"{model.kind}_encoder", inputs, outputs)
+    proto = helper.make_model(
+        nodes, producer_name="jdistill", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
     )
+    return proto, graph.constants
 
 
-def save(folder: Path, name: str = "onnx/model.onnx") -> Path:
-    """Builds the graph of `folder`, checks it with onnx.checker and writes it to folder / name, whole or not at all."""
+def save_graph(folder: Path, name: str = "onnx/model.onnx", inline_bytes: int | None = None) -> Path:
+    """Builds the graph of `folder`, writes it to folder / name, whole or not at all, and checks it with onnx.checker.
+
+    Args:
+      inline_bytes: above how many bytes its weights lie in a data file beside it; None: storage.INLINE_BYTES.
+
+    Returns: the graph's file.
+    """
     path = Path(folder) / name
-    model = build(folder)
-    onnx.checker.check_model(model, full_check=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(model.SerializeToString())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    proto, constants = build_graph(folder)
+    with storage.placing(path) as beside:
+        storage.write_graph(proto, constants, beside, inline_bytes)
+        del proto  # which holds the weights where they are in the graph's file, as the checker does next
+        onnx.checker.check_model(beside, full_check=True)
     return path
 
 
 def session(path: str | Path) -> onnxruntime.InferenceSession:
-    """An ONNX Runtime session on the CPU, with the runtime's own number of threads and all its optimisations."""
-    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    """An ONNX Runtime session on the CPU, with the runtime's own number of threads and all its optimisations.
+
+    Raises: UserError where the graph's weights lie in a data file that is missing or was cut off.
+    """
+    try:
+        return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception:
+        storage.check_data(Path(path))
+        raise
 
 
-def run(path: str | Path | onnxruntime.InferenceSession, tokens: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Sentence vectors of one padded batch: float32 [batch, dim].
+def run_graph(path: str | Path | onnxruntime.InferenceSession, tokens: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Sentence vectors of one padded batch.
 
-    path: the graph's file, or a `session` of it, which saves reading it again. tokens: input_ids and attention_mask,
-    integers [batch, sequence]; token_type_ids are zeros when absent, and dropped where the graph does not take them.
+    Args:
+      path: the graph's file, or a `session` of it, which saves reading it again.
+      tokens: input_ids and attention_mask, integers [batch, sequence]; token_type_ids are zeros when absent, and dropped where the graph
+        does not take them.
+
+    Returns: float32 [batch, dim].
     """
     runtime = session(path) if isinstance(path, str | Path) else path
-    given = {"token_type_ids": np.zeros_like(tokens["input_ids"]), **tokens}
-    feed = {item.name: np.asarray(given[item.name], np.int64) for item in runtime.get_inputs()}
+    inputs = {"token_type_ids": np.zeros_like(tokens["input_ids"]), **tokens}
+    feed = {item.name: np.asarray(inputs[item.name], np.int64) for item in runtime.get_inputs()}
     return runtime.run(["sentence_embedding"], feed)[0]
 
 
@@ -116,8 +132,8 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     kinds = [kind for kind, _ in modules]
     body = next((body for body in BODIES if kinds[: len(body)] == body), None)
     rest = kinds[len(body) :] if body else []
-    known = [pooler for pooler in POOLERS if rest[: len(pooler)] == pooler]
-    if not known or set(rest[len(known[0]) :]) - {"Dense", "Normalize"}:
+    matching = [pooler for pooler in POOLER_MODULES if rest[: len(pooler)] == pooler]
+    if not matching or set(rest[len(matching[0]) :]) - {"Dense", "Normalize"}:
         raise UserError(
             f"{path} lists {kinds}; supported is Transformer, or WordEmbeddings and LSTM, then Pooling and any of Dense and Normalize"
         )
@@ -165,8 +181,8 @@ def _pooling_mode(path: Path) -> str:
     ]
     named = config.get("pooling_mode", flags or "mean")
     modes = [named] if isinstance(named, str) else list(named)
-    if len(modes) != 1 or modes[0] not in POOLINGS:
-        raise UserError(f"{path}: pooling {modes} has no ONNX graph; supported is one of {', '.join(POOLINGS)}")
+    if len(modes) != 1 or modes[0] not in ONNX_POOLINGS:
+        raise UserError(f"{path}: pooling {modes} has no ONNX graph; supported is one of {', '.join(ONNX_POOLINGS)}")
     if not config.get("include_prompt", True):
         raise UserError(f"{path}: include_prompt is false, but a graph cannot tell the prompt's tokens from the text's")
     return modes[0]
@@ -199,8 +215,10 @@ def _dense(graph: Graph, folder: Path, x: str, into: int) -> tuple[str, int]:
     """A Dense module on x [batch, into]: the value's name and its width."""
     config = read_json(path := folder / "config.json")
     activation = config.get("activation_function", "Tanh").rsplit(".", 1)[-1]  # sentence-transformers' own default
-    if activation not in DENSE_ACTIVATIONS:
-        raise UserError(f"{path}: activation {activation} has no ONNX graph; supported: {', '.join(DENSE_ACTIVATIONS)}")
+    if activation not in ONNX_DENSE_ACTIVATIONS:
+        raise UserError(
+            f"{path}: activation {activation} has no ONNX graph; supported: {', '.join(ONNX_DENSE_ACTIVATIONS)}"
+        )
     if config.get("use_residual") or config.get("module_input_name", "sentence_embedding") != "sentence_embedding":
         raise UserError(f"{path}: only a Dense without residual, on the sentence embedding, has an ONNX graph")
     dim, weights = int(config["out_features"]), Weights(folder, read_tensors(folder))

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from jdistill.core.json_files import read_json
 from jdistill.encoder.formats.tensors import read_tensors
-from jdistill.models.onnx_nodes import Graph, Weights, read_json
+from jdistill.models.onnx_nodes import Graph, Weights
 
-EPS = 1e-5  # torch's LayerNorm
+TORCH_EPS = 1e-5  # torch's LayerNorm
 
 
-def pool(graph: Graph, folder: Path, tokens: str, width: int) -> str:
+def pma_nodes(graph: Graph, folder: Path, tokens: str, width: int) -> str:
     """tokens [batch * sequence, width] to vectors [batch, width]; reads the graph's "mask" [batch, sequence] and "shape"."""
     op, weights = graph.op, Weights(folder, read_tensors(folder))
     heads = int(read_json(folder / "config.json")["heads"])
@@ -26,7 +27,7 @@ def pool(graph: Graph, folder: Path, tokens: str, width: int) -> str:
             graph.constant(weights.take(f"{name}.{part}", width), f"{folder.name}.{name}.{part}")
             for part in ("weight", "bias")
         ]
-        return op("LayerNormalization", x, *parts, axis=-1, epsilon=EPS)
+        return op("LayerNormalization", x, *parts, axis=-1, epsilon=TORCH_EPS)
 
     def by_head(x: str) -> str:
         return op("Reshape", x, op("Concat", "shape", [heads, width // heads], axis=0))

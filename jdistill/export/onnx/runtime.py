@@ -14,12 +14,19 @@ from jdistill.data.batching.padding import batches_by_length
 from jdistill.data.text.locations import resolve
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
-from jdistill.export.onnx import graph
+from jdistill.export.onnx import graph, storage
 
 
 @dataclass(frozen=True)
 class OnnxEncoder:
-    """contract: the tokenizer, prompts and length limit of the folder, without its weights. path: the graph."""
+    """An exported folder's graph behind what evaluation asks of a model.
+
+    Args:
+      contract: the tokenizer, prompts and length limit of the folder, without its weights.
+      num_params: of the float32 model.
+      session: ONNX Runtime's.
+      path: of the graph.
+    """
 
     contract: Encoder
     num_params: int
@@ -28,13 +35,16 @@ class OnnxEncoder:
 
     @property
     def num_bytes(self) -> int:
-        return self.path.stat().st_size
+        """Size of the graph's file and of its data file, where it has one."""
+        return sum(path.stat().st_size for path in storage.graph_files(self.path))
 
     @property
     def dim(self) -> int:
+        """As Encoder's."""
         return self.contract.dim
 
     def prompt_for(self, role: str) -> str | None:
+        """As Encoder's."""
         return self.contract.prompt_for(role)
 
     def encode(
@@ -45,12 +55,20 @@ class OnnxEncoder:
         out = np.empty((len(ids), self.dim), np.float32)
         contract = self.contract
         for rows, tokens, mask in batches_by_length(ids, contract.config.pad_token_id, contract.max_length, batch_size):
-            out[rows] = graph.run(self.session, {"input_ids": tokens, "attention_mask": mask})[: len(rows)]
+            out[rows] = graph.run_graph(self.session, {"input_ids": tokens, "attention_mask": mask})[: len(rows)]
         return out
 
 
-def load(source: str, file: str = "onnx/model.onnx", key: str = "model") -> OnnxEncoder:
-    """Loads SOURCE/file of an exported folder. Raises UserError where there is no such graph."""
+def load_onnx_encoder(source: str, file: str = "onnx/model.onnx", key: str = "model") -> OnnxEncoder:
+    """The graph SOURCE/file of an exported folder.
+
+    Args:
+      source: a path, a hub id or `pkg:import_name/sub/folder`.
+      file: the graph's path in it.
+      key: what error messages call the source.
+
+    Raises: UserError where there is no such graph, or not its data file.
+    """
     contract = loading.load(source, key=key)
     path = resolve(source, key) / file
     if not path.is_file():

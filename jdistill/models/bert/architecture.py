@@ -9,18 +9,22 @@ from ml_collections import ConfigDict
 
 from jdistill.core.json_files import Settings
 from jdistill.core.types import Array, Tree
-from jdistill.models.architecture import Body, Cut, ReadTensors, Transformer
+from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.bert import config as files
 from jdistill.models.bert import student
 from jdistill.models.bert.config import TABLES, BertConfig
 from jdistill.models.bert.module import Bert, embedding_output
 from jdistill.models.conversion import Names
+from jdistill.models.cutting import Cut
+from jdistill.models.transformer_files import Transformer
 
 if TYPE_CHECKING:
     from jdistill.models.onnx_nodes import Graph, OnnxBody
 
 
 class BertArchitecture(Transformer[BertConfig]):
+    """BERT, RoBERTa, DistilBERT and ELECTRA; a student of theirs may have narrower token embeddings, in ELECTRA's layout."""
+
     model_types = tuple(TABLES)
     compresses = True
 
@@ -34,7 +38,7 @@ class BertArchitecture(Transformer[BertConfig]):
         return x_BxLxE if project is None else x_BxLxE @ project["kernel"].astype(dtype) + project["bias"].astype(dtype)
 
     def names(self, config: BertConfig) -> Names:
-        return files.names(config)
+        return files.tensor_names(config)
 
     def config_of(self, settings: Settings) -> BertConfig:
         return files.read_config(settings)
@@ -45,7 +49,7 @@ class BertArchitecture(Transformer[BertConfig]):
     def onnx_states(self, graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
         from jdistill.models.bert import onnx
 
-        return onnx.states(graph, body, read)
+        return onnx.onnx_states(graph, body, read)
 
     def student_config(self, whole: BertConfig, student_keys: ConfigDict) -> BertConfig:
         return student.student_config(whole, student_keys)

@@ -3,18 +3,20 @@ step.
 
 Truncated SVD of the teacher's block output gives each token its compact code; a ridge fit gives the projection back.
 Both are weighted by how often tokens occur in the text, because that is how often the loss will see them. numpy only.
+
+Sums over tokens are taken in float64: near the cut two principal axes explain almost the same share, and what float32 rounds,
+which differs from one processor's product to another's, would turn them.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Tree = dict[str, Any]
+from jdistill.core.types import Tree
 
 
 def layer_norm(x: np.ndarray, norm: Tree, eps: float) -> np.ndarray:
+    """LayerNorm over the last axis. norm: {"scale" [D], "bias" [D]}."""
     centred = x - x.mean(-1, keepdims=True)
     return centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + eps) * norm["scale"] + norm["bias"]
 
@@ -25,6 +27,22 @@ def block_output(block: Tree, ids: np.ndarray, positions: np.ndarray, eps: float
     if "type" in block:
         x = x + block["type"]["embedding"][0]
     return layer_norm(x, block["norm"], eps)
+
+
+def second_moment(x: np.ndarray, y: np.ndarray | None = None, rows: int = 8192) -> np.ndarray:
+    """x.T @ y / N in float64, without a copy of either in it.
+
+    Args:
+      x: float [N, A].
+      y: float [N, B]; None: x.
+      rows: how many are turned into float64 at once.
+    """
+    y = x if y is None else y
+    total = np.zeros((x.shape[1], y.shape[1]))
+    for start in range(0, len(x), rows):
+        part = slice(start, start + rows)
+        total += x[part].T.astype(np.float64) @ y[part].astype(np.float64)
+    return total / len(x)
 
 
 def compact_start(
@@ -39,8 +57,8 @@ def compact_start(
     target_NxD = block_output(block, ids, positions, eps)
     mean_D = target_NxD.mean(0)
     centred = target_NxD - mean_D
-    covariance = centred.T @ centred / len(ids)
-    _, vectors = np.linalg.eigh(covariance.astype(np.float64))
+    covariance = second_moment(centred)
+    _, vectors = np.linalg.eigh(covariance)
     basis_DxE = vectors[:, ::-1][:, :width].astype(np.float32)
 
     # The code of a token is its block output at its mean position, projected on the principal axes: tokens that the
@@ -49,17 +67,17 @@ def compact_start(
     table = block["word"]["embedding"]
     counts = np.bincount(positions, minlength=len(block["position"]["embedding"]))
     usual = block | {"position": {"embedding": (counts @ block["position"]["embedding"] / counts.sum())[None]}}
-    words = (block_output(usual, np.arange(len(table)), np.zeros(len(table), int), eps) - mean_D) @ basis_DxE
-    extra_NxE = centred @ basis_DxE - words[ids]
+    word_codes = (block_output(usual, np.arange(len(table)), np.zeros(len(table), int), eps) - mean_D) @ basis_DxE
+    extra_NxE = centred @ basis_DxE - word_codes[ids]
     shift = np.stack([np.bincount(positions, extra, len(counts)) for extra in extra_NxE.T], 1).astype(np.float32)
     shift /= np.maximum(counts, 1)[:, None]
     last = int(np.flatnonzero(counts)[-1])
     shift[last + 1 :] = shift[max(0, last - 8) : last + 1].mean(0)  # positions the sample never reaches
 
     # LayerNorm would make every code as long as every other; the ridge fit then explains what is left of the variance.
-    scale = np.float32(1.0 / max(float(words.std()), 1e-6))
+    scale = np.float32(1.0 / max(float(word_codes.std()), 1e-6))
     start: Tree = {
-        "word": {"embedding": words.astype(np.float32) * scale},
+        "word": {"embedding": word_codes.astype(np.float32) * scale},
         "position": {"embedding": shift * scale},
         "norm": {"scale": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)},
     }
@@ -67,8 +85,8 @@ def compact_start(
         start["type"] = {"embedding": np.zeros((len(block["type"]["embedding"]), width), np.float32)}
     codes = block_output(start, ids, positions, eps)
     centre = codes.mean(0)
-    gram = (codes - centre).T @ (codes - centre) / len(ids) + ridge * np.eye(width, dtype=np.float32)
-    kernel = np.linalg.solve(gram, (codes - centre).T @ centred / len(ids)).astype(np.float32)
+    gram = second_moment(codes - centre) + ridge * np.eye(width)
+    kernel = np.linalg.solve(gram, second_moment(codes - centre, centred)).astype(np.float32)
     bias = (mean_D - centre @ kernel).astype(np.float32)
     residual = target_NxD - (codes @ kernel + bias)
     explained = 1.0 - float(np.square(residual).sum() / np.square(centred).sum())

@@ -25,7 +25,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 @dataclass(frozen=True)
 class BertConfig:
-    """The architecture of an encoder; hashable, so that it can be a static argument of jit."""
+    """The sizes of an encoder; hashable, so that it can be a static argument of jit."""
 
     model_type: str  # "bert", "roberta", "distilbert" or "electra": decides names on disk and the three facts below
     vocab_size: int
@@ -95,7 +95,7 @@ HF_CLASSES = {
 }
 
 
-def names(config: BertConfig) -> Names:
+def tensor_names(config: BertConfig) -> Names:
     """Flax path -> (Hugging Face name, whether to transpose), for every parameter."""
     left_out = [] if config.type_vocab_size else ["embeddings/type/embedding"]
     if config.embedding_size == config.hidden_size:
@@ -145,10 +145,10 @@ def numbers_of(hf: Settings, kind: str) -> BertConfig:
 
 def write_config(config: BertConfig) -> dict[str, Any]:
     """The content of config.json for transformers; the inverse of read_config."""
-    return keys_of(config, HF_CLASSES[config.model_type])
+    return config_keys_of(config, HF_CLASSES[config.model_type])
 
 
-def keys_of(config: BertConfig, name: str) -> dict[str, Any]:
+def config_keys_of(config: BertConfig, name: str) -> dict[str, Any]:
     """The content of config.json of a model whose class in transformers has this name."""
     c = config
     hf: dict[str, Any] = {

@@ -15,8 +15,9 @@ from onnx import TensorProto
 from transformers import AutoConfig
 
 from jdistill.core.errors import UserError
+from jdistill.core.json_files import read_json
 from jdistill.models.architecture import Body, ReadTensors
-from jdistill.models.onnx_nodes import ACTIVATIONS, Graph, OnnxBody, Weights, read_json
+from jdistill.models.onnx_nodes import ONNX_ACTIVATIONS, Graph, OnnxBody, Weights
 
 _BERT = {
     "query": "attention.self.query",
@@ -41,20 +42,20 @@ _DISTILBERT = {
     "layer": "transformer.layer",
 }
 LAYERS = {"bert": _BERT, "roberta": _BERT, "distilbert": _DISTILBERT, "electra": _BERT}
-Part = Callable[[Graph, Any, Weights], str]
+AddNodes = Callable[[Graph, Any, Weights], str]
 WITH_TYPES = ("bert", "electra")  # the model types that take token_type_ids
 
 
-def states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
+def onnx_states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
     """All hidden states of the encoder in a folder."""
     root = body[0][1]
-    config = read_config(root)
+    config = read_encoder_config(root)
     weights = Weights(root, read(root), f"{config.model_type}.")
-    found = hidden_states(graph, config, weights, LAYERS[config.model_type], _embeddings)
-    return OnnxBody(found, int(config.hidden_size), config.model_type, config.model_type in WITH_TYPES)
+    states = encoder_nodes(graph, config, weights, LAYERS[config.model_type], _embeddings)
+    return OnnxBody(states, int(config.hidden_size), config.model_type, config.model_type in WITH_TYPES)
 
 
-def read_config(root: Path) -> Any:
+def read_encoder_config(root: Path) -> Any:
     """transformers' own reading of config.json, its defaults included, under BERT's names for every model type."""
     path = root / "config.json"
     raw = read_json(path)
@@ -68,13 +69,20 @@ def read_config(root: Path) -> Any:
         config.intermediate_size, config.hidden_act, config.layer_norm_eps = config.hidden_dim, config.activation, 1e-12
     if config.model_type != "electra":
         config.embedding_size = config.hidden_size
-    if (activation := config.hidden_act) not in ACTIVATIONS:
-        raise UserError(f"{path}: activation {activation!r} has no ONNX graph; supported: {', '.join(ACTIVATIONS)}")
+    if (activation := config.hidden_act) not in ONNX_ACTIVATIONS:
+        raise UserError(
+            f"{path}: activation {activation!r} has no ONNX graph; supported: {', '.join(ONNX_ACTIVATIONS)}"
+        )
     return config
 
 
-def hidden_states(
-    graph: Graph, config: Any, weights: Weights, table: dict[str, str], embeddings: Part, bias: Part | None = None
+def encoder_nodes(
+    graph: Graph,
+    config: Any,
+    weights: Weights,
+    table: dict[str, str],
+    embeddings: AddNodes,
+    bias: AddNodes | None = None,
 ) -> list[str]:
     """The encoder itself: adds `mask`, float32 [batch, sequence], and `shape`, and returns all hidden states, [batch * sequence, hidden].
 
@@ -121,7 +129,7 @@ def hidden_states(
         names = {part: f"{table['layer']}.{i}.{name}" for part, name in table.items()}
         mixed = linear(attention(x, names), names["out"], hidden, hidden)
         x = norm(op("Add", mixed, x), names["attention_norm"], hidden)
-        wide = ACTIVATIONS[config.hidden_act](graph, linear(x, names["up"], inner, hidden))
+        wide = ONNX_ACTIVATIONS[config.hidden_act](graph, linear(x, names["up"], inner, hidden))
         x = norm(op("Add", linear(wide, names["down"], hidden, inner), x), names["output_norm"], hidden)
         states.append(x)
     return states

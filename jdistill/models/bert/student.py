@@ -10,10 +10,9 @@ from ml_collections import ConfigDict
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.core.types import Tree
-from jdistill.models.architecture import Cut
 from jdistill.models.bert.compact import compact_start, random_start
 from jdistill.models.bert.config import BertConfig
-from jdistill.models.cutting import checked_layers
+from jdistill.models.cutting import Cut, checked_layers
 
 BLOCK_STARTS = ("svd", "random")
 

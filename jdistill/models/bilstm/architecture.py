@@ -13,17 +13,20 @@ from ml_collections import ConfigDict
 from jdistill.core.errors import UserError
 from jdistill.core.types import Tree
 from jdistill.models import conversion
-from jdistill.models.architecture import BUILT_IN, Architecture, Body, Cut, ReadTensors
+from jdistill.models.architecture import BUILT_IN, Architecture, Body, ReadTensors
 from jdistill.models.bilstm import config as files
 from jdistill.models.bilstm.config import LSTM, SUFFIX, WORDS, BilstmConfig
 from jdistill.models.bilstm.module import Bilstm
 from jdistill.models.conversion import Names
+from jdistill.models.cutting import Cut
 
 if TYPE_CHECKING:
     from jdistill.models.onnx_nodes import Graph, OnnxBody
 
 
 class BilstmArchitecture(Architecture[BilstmConfig]):
+    """A bidirectional LSTM over word embeddings, in sentence-transformers' modules WordEmbeddings and LSTM."""
+
     model_types = ("bilstm",)
     own_modules = ("WordEmbeddings", "LSTM")
     recurrent = True
@@ -39,7 +42,7 @@ class BilstmArchitecture(Architecture[BilstmConfig]):
         return replace(config, dropout=rate)
 
     def names(self, config: BilstmConfig) -> Names:
-        return files.names()
+        return files.tensor_names()
 
     def read_config(self, body: Body) -> BilstmConfig:
         return files.read_config(body[1][1])
@@ -77,7 +80,7 @@ class BilstmArchitecture(Architecture[BilstmConfig]):
     def onnx_states(self, graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
         from jdistill.models.bilstm import onnx
 
-        return onnx.states(graph, body, read)
+        return onnx.onnx_states(graph, body, read)
 
     def student_config(self, whole: BilstmConfig, student: ConfigDict) -> BilstmConfig:
         raise UserError("a recurrent encoder has no layers that a student could take")

@@ -43,14 +43,14 @@ class BilstmConfig:
         return 1_000_000
 
 
-def names() -> Names:
+def tensor_names() -> Names:
     """Flax path -> (name on disk, whether to transpose). A bias is the first of torch's two."""
-    found: Names = {"word/embedding": ("emb_layer.weight", False)}
+    names: Names = {"word/embedding": ("emb_layer.weight", False)}
     for name, suffix in SUFFIX.items():
-        found[f"{name}/input"] = (f"encoder.weight_ih_l0{suffix}", True)
-        found[f"{name}/recurrent"] = (f"encoder.weight_hh_l0{suffix}", True)
-        found[f"{name}/bias"] = (f"encoder.bias_ih_l0{suffix}", False)
-    return found
+        names[f"{name}/input"] = (f"encoder.weight_ih_l0{suffix}", True)
+        names[f"{name}/recurrent"] = (f"encoder.weight_hh_l0{suffix}", True)
+        names[f"{name}/bias"] = (f"encoder.bias_ih_l0{suffix}", False)
+    return names
 
 
 def read_config(lstm: Path) -> BilstmConfig:
@@ -68,12 +68,12 @@ def read_config(lstm: Path) -> BilstmConfig:
 
 def files(config: BilstmConfig, max_length: int) -> dict[str, dict[str, Any]]:
     """JSON files of an export, by their path in it."""
-    words = {"tokenizer_class": TOKENIZER, "update_embeddings": False, "max_seq_length": max_length}
-    lstm = {
+    of_words = {"tokenizer_class": TOKENIZER, "update_embeddings": False, "max_seq_length": max_length}
+    of_lstm = {
         "embedding_dimension": config.embedding_size,
         "hidden_dim": config.lstm_size,
         "num_layers": 1,
         "dropout": 0,
         "bidirectional": True,
     }
-    return {f"{WORDS}/wordembedding_config.json": words, f"{LSTM}/lstm_config.json": lstm}
+    return {f"{WORDS}/wordembedding_config.json": of_words, f"{LSTM}/lstm_config.json": of_lstm}

@@ -5,28 +5,29 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from jdistill.core.json_files import read_json
 from jdistill.models.architecture import Body, ReadTensors
-from jdistill.models.onnx_nodes import Graph, OnnxBody, Weights, read_json
+from jdistill.models.onnx_nodes import Graph, OnnxBody, Weights
 
 GATES = (0, 3, 1, 2)  # ONNX has input, output, forget, cell where torch has input, forget, cell, output
 
 
-def states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
+def onnx_states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
     """The states of all tokens [batch * sequence, 2H], zero in padding. Adds "mask", float32, and "shape"."""
-    words, lstm = body[0][1], body[1][1]
+    words_folder, lstm_folder = body[0][1], body[1][1]
     graph.op("Shape", "input_ids", name="shape")
     graph.op("Cast", "attention_mask", to=TensorProto.FLOAT, name="mask")
-    settings = read_json(lstm / "lstm_config.json")
+    settings = read_json(lstm_folder / "lstm_config.json")
     E = int(settings.get("embedding_dimension", settings.get("word_embedding_dimension")))
     H = int(settings["hidden_dim"])
-    table = graph.constant(Weights(words, read(words)).tensors["emb_layer.weight"], "word_embeddings")
+    table = graph.constant(Weights(words_folder, read(words_folder)).tensors["emb_layer.weight"], "word_embeddings")
     x_LxBxE = graph.op("Transpose", graph.op("Gather", table, "input_ids"), perm=[1, 0, 2])
-    tensors = Weights(lstm, read(lstm), "encoder.")
+    tensors = Weights(lstm_folder, read(lstm_folder), "encoder.")
 
     def both(name: str, *shape: int) -> np.ndarray:
         """One of torch's tensors in both directions, its four gates in ONNX's order: [2, 4H, …]."""
-        found = np.stack([tensors.take(f"{name}_l0{suffix}", *shape) for suffix in ("", "_reverse")])
-        by_gate = found.reshape(2, 4, H, *shape[1:])[:, GATES]
+        pair = np.stack([tensors.take(f"{name}_l0{suffix}", *shape) for suffix in ("", "_reverse")])
+        by_gate = pair.reshape(2, 4, H, *shape[1:])[:, GATES]
         return np.ascontiguousarray(by_gate.reshape(2, *shape))
 
     kernels = both("weight_ih", 4 * H, E), both("weight_hh", 4 * H, H)

@@ -2,6 +2,6 @@
 
 from jdistill.models.decoder.architecture import DecoderArchitecture
 from jdistill.models.decoder.config import DecoderConfig
-from jdistill.models.decoder.module import Decoder, logits, rope_frequencies
+from jdistill.models.decoder.module import Decoder, next_token_logits, rope_frequencies
 
-__all__ = ["Decoder", "DecoderArchitecture", "DecoderConfig", "logits", "rope_frequencies"]
+__all__ = ["Decoder", "DecoderArchitecture", "DecoderConfig", "next_token_logits", "rope_frequencies"]

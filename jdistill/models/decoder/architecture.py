@@ -12,21 +12,26 @@ from ml_collections import ConfigDict
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import Settings
 from jdistill.core.types import Tree
-from jdistill.models.architecture import Body, Cut, ReadTensors, Transformer
+from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.conversion import Names
-from jdistill.models.cutting import check_whole_layers, checked_layers
+from jdistill.models.cutting import Cut, check_whole_layers, checked_layers
 from jdistill.models.decoder import config as files
 from jdistill.models.decoder.config import TYPES, DecoderConfig
 from jdistill.models.decoder.module import Decoder
+from jdistill.models.transformer_files import Transformer
 
 if TYPE_CHECKING:
     from jdistill.models.onnx_nodes import Graph, OnnxBody
 
 ATTENTIONS = ("causal", "bidirectional")
-BOTH_WAYS = "BidirectionalTransformer"  # the module of ours that runs a decoder whose tokens see the whole text
+BIDIRECTIONAL_MODULE = (
+    "BidirectionalTransformer"  # the module of ours that runs a decoder whose tokens see the whole text
+)
 
 
 class DecoderArchitecture(Transformer[DecoderConfig]):
+    """Llama, SmolLM2, Qwen2 and Qwen3, causal, or reading both ways as BIDIRECTIONAL_MODULE."""
+
     model_types = tuple(TYPES)
     tolerance = 1e-3  # large activations round more
     decoder = True
@@ -41,7 +46,7 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
         return None if config.tied else "lm_head.weight"
 
     def names(self, config: DecoderConfig) -> Names:
-        return files.names(config)
+        return files.tensor_names(config)
 
     def prefix(self, config: DecoderConfig) -> str:
         return "model."
@@ -50,18 +55,18 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
         return files.read_config(settings)
 
     def read_config(self, body: Body) -> DecoderConfig:
-        return replace(super().read_config(body), causal=body[0][0] != BOTH_WAYS)
+        return replace(super().read_config(body), causal=body[0][0] != BIDIRECTIONAL_MODULE)
 
     def config_keys(self, config: DecoderConfig) -> dict[str, Any]:
         return files.write_config(config)
 
     def modules(self, config: DecoderConfig) -> list[tuple[str, str]]:
-        return super().modules(config) if config.causal else [(f"bidirectional_transformer.{BOTH_WAYS}", "")]
+        return super().modules(config) if config.causal else [(f"bidirectional_transformer.{BIDIRECTIONAL_MODULE}", "")]
 
     def onnx_states(self, graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
         from jdistill.models.decoder import onnx
 
-        return onnx.states(graph, body, read)
+        return onnx.onnx_states(graph, body, read)
 
     def student_config(self, whole: DecoderConfig, student: ConfigDict) -> DecoderConfig:
         """Some layers of a decoder, seeing both ways if student.attention says so."""

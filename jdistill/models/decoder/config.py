@@ -71,15 +71,15 @@ NAMES = {
 TYPES = {"llama": "LlamaModel", "qwen2": "Qwen2Model", "qwen3": "Qwen3Model"}
 
 
-def names(config: DecoderConfig) -> Names:
+def tensor_names(config: DecoderConfig) -> Names:
     """Flax path -> (Hugging Face name, whether to transpose), for every parameter but the output layer's."""
     biased = {"query": config.qkv_bias, "key": config.qkv_bias, "value": config.qkv_bias, "out": config.out_bias}
     biased |= {"gate": config.mlp_bias, "up": config.mlp_bias, "down": config.mlp_bias}
     absent = tuple(f"/{name}/bias" for name, is_there in biased.items() if not is_there)
     if not config.qk_norm:
         absent += ("query_norm/scale", "key_norm/scale")
-    found = names_by_table(NAMES, config.num_layers)
-    return {path: name for path, name in found.items() if not path.endswith(absent)}
+    every = names_by_table(NAMES, config.num_layers)
+    return {path: name for path, name in every.items() if not path.endswith(absent)}
 
 
 def read_config(hf: Settings) -> DecoderConfig:

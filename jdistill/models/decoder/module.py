@@ -11,16 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jdistill.core.types import Array
+from jdistill.core.types import Array, Tree
 from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.decoder.config import DecoderConfig
 from jdistill.models.matmul import Dense, batched, batched_transposed
 
-Tree = dict
-
 
 def rope_frequencies(config: DecoderConfig) -> np.ndarray:
-    """Angle per position of each pair of dimensions, float32 [K / 2] (Su et al. 2021, Llama 3.1's scaling where asked)."""
+    """Angle per position of each pair of dimensions, float32 [K / 2], with Llama 3.1's scaling where the config asks for it.
+
+    Source: Su et al. 2021.
+    """
     frequencies = 1.0 / config.rope_theta ** (np.arange(0, config.head_size, 2, dtype=np.float32) / config.head_size)
     if config.rope_scaling is None:
         return frequencies.astype(np.float32)
@@ -31,7 +32,16 @@ def rope_frequencies(config: DecoderConfig) -> np.ndarray:
 
 
 def rotate(x_BxHxLxK: Array, angle_BxLxHalf: Array) -> Array:
-    """Turns the pairs (k, k + K/2) of each head by the angles of their positions."""
+    """Turns the pairs (k, k + K/2) of each head by the angles of their positions.
+
+    Args:
+      x_BxHxLxK: queries or keys.
+      angle_BxLxHalf: float32, of each position and pair.
+
+    Returns: [B, H, L, K], of x's type.
+
+    Source: Su et al. 2021.
+    """
     cos, sin = jnp.cos(angle_BxLxHalf)[:, None], jnp.sin(angle_BxLxHalf)[:, None]
     first, second = jnp.split(x_BxHxLxK.astype(jnp.float32), 2, axis=-1)
     turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
@@ -123,7 +133,7 @@ class Decoder(nn.Module):
         ids_BxL: int32 token ids; padding may stand on either side. mask_BxL: bool or int, true for tokens. With
         `deterministic=False` dropout draws from the rng stream "dropout". packed: segments and positions, int32 [B, L] each, of
         several texts in one row: a token sees its own segment and segment 0, the beginning that they share (jdistill.teachers.prefix_packing) or,
-        masked, padding alone (data.packed_rows).
+        masked, padding alone (data.batching.packed_rows).
         """
         c = self.config
         mask_BxL = mask_BxL.astype(bool)
@@ -150,7 +160,14 @@ class Decoder(nn.Module):
         return tuple(states)
 
 
-def logits(config: DecoderConfig, params: Tree, state_BxLxD: Array) -> Array:
-    """Next-token logits from the last hidden state, by the token table or the output layer: float32 [B, L, V]."""
+def next_token_logits(config: DecoderConfig, params: Tree, state_BxLxD: Array) -> Array:
+    """Next-token logits from the last hidden state, by the token table or the output layer.
+
+    Args:
+      params: Flax, with "head" where the output layer is not the token table.
+      state_BxLxD: after the final norm.
+
+    Returns: float32 [B, L, V].
+    """
     table_VxD = params["word"]["embedding"] if config.tied else params["head"]["kernel"].T
     return jnp.dot(state_BxLxD.astype(jnp.float32), table_VxD.T)

@@ -10,21 +10,22 @@ from onnx import TensorProto
 from transformers import AutoConfig
 
 from jdistill.core.errors import UserError
+from jdistill.core.json_files import read_json
 from jdistill.models.architecture import Body, ReadTensors
-from jdistill.models.decoder.architecture import BOTH_WAYS
-from jdistill.models.onnx_nodes import ACTIVATIONS, Graph, OnnxBody, Weights, read_json
+from jdistill.models.decoder.architecture import BIDIRECTIONAL_MODULE
+from jdistill.models.onnx_nodes import ONNX_ACTIVATIONS, Graph, OnnxBody, Weights
 
 
-def states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
+def onnx_states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
     """All hidden states of the decoder in a folder."""
     kind, root = body[0]
-    config = read_config(root)
+    config = read_decoder_config(root)
     weights = Weights(root, read(root), "model.")
-    found = hidden_states(graph, config, weights, causal=kind != BOTH_WAYS)
-    return OnnxBody(found, int(config.hidden_size), config.model_type)
+    states = decoder_nodes(graph, config, weights, causal=kind != BIDIRECTIONAL_MODULE)
+    return OnnxBody(states, int(config.hidden_size), config.model_type)
 
 
-def read_config(root: Path) -> Any:
+def read_decoder_config(root: Path) -> Any:
     """transformers' own reading of config.json, its defaults included."""
     path = root / "config.json"
     kind = read_json(path).get("model_type", "")
@@ -35,9 +36,9 @@ def read_config(root: Path) -> Any:
     rope = config.rope_parameters["rope_type"]
     if rope not in ("default", "llama3"):
         raise UserError(f"{path}: RoPE {rope!r} of a {kind} has no ONNX graph; supported: default, llama3")
-    if config.hidden_act not in ACTIVATIONS:
+    if config.hidden_act not in ONNX_ACTIVATIONS:
         raise UserError(
-            f"{path}: activation {config.hidden_act!r} has no ONNX graph; supported: {', '.join(ACTIVATIONS)}"
+            f"{path}: activation {config.hidden_act!r} has no ONNX graph; supported: {', '.join(ONNX_ACTIVATIONS)}"
         )
     return config
 
@@ -56,7 +57,7 @@ def frequencies(config: Any, head: int) -> np.ndarray:
     return scaled.astype(np.float32)
 
 
-def hidden_states(graph: Graph, config: Any, weights: Weights, causal: bool) -> list[str]:
+def decoder_nodes(graph: Graph, config: Any, weights: Weights, causal: bool) -> list[str]:
     """The decoder itself: adds `mask`, float32 [batch, sequence], and `shape`, and returns all hidden states, [batch *
     sequence, hidden], the last after the final norm."""
     op, hidden, inner = graph.op, config.hidden_size, config.intermediate_size
@@ -119,7 +120,9 @@ def hidden_states(graph: Graph, config: Any, weights: Weights, causal: bool) -> 
         name = f"layers.{i}"
         x = op("Add", x, attention(norm(x, f"{name}.input_layernorm", hidden), f"{name}.self_attn"))
         normed = norm(x, f"{name}.post_attention_layernorm", hidden)
-        gate = ACTIVATIONS[config.hidden_act](graph, linear(normed, f"{name}.mlp.gate_proj", inner, hidden, mlp_bias))
+        gate = ONNX_ACTIVATIONS[config.hidden_act](
+            graph, linear(normed, f"{name}.mlp.gate_proj", inner, hidden, mlp_bias)
+        )
         wide = op("Mul", gate, linear(normed, f"{name}.mlp.up_proj", inner, hidden, mlp_bias))
         x = op("Add", x, linear(wide, f"{name}.mlp.down_proj", hidden, inner, mlp_bias))
         states.append(x)

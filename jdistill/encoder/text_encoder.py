@@ -1,0 +1,43 @@
+"""What evaluation asks of a model, whatever computes it, and the names of prompts by their role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+# What models call the prompt of a text by its role in search, as sentence-transformers' encode_query and encode_document.
+PROMPT_NAMES = {"query": ("query",), "document": ("document", "passage", "corpus")}
+
+
+class TextEncoder(Protocol):
+    """What evaluation asks of a model: an Encoder, or another framework's behind the same three questions."""
+
+    @property
+    def num_params(self) -> int:
+        """How many numbers are trained in it."""
+
+    @property
+    def dim(self) -> int:
+        """Width of its vectors."""
+
+    def prompt_for(self, role: str) -> str | None:
+        """The name of the prompt for a "query" or a "document"; None, which means the default, where there is none."""
+
+    def encode(
+        self, texts: Sequence[str], *, batch_size: int = 64, prompt: str | None = None, show_progress: bool = False
+    ) -> np.ndarray:
+        """The vectors of texts, float32 [N, dim], in the order given.
+
+        Args:
+          texts: N strings.
+          batch_size: of them at a time.
+          prompt: its name; None: the model's default.
+          show_progress: whether a bar, or a log line now and then, is shown.
+        """
+
+
+def prompt_named(prompts: Mapping[str, str], role: str) -> str | None:
+    """The name under which `prompts` keeps the prompt for a "query" or a "document", or None."""
+    return next((name for name in PROMPT_NAMES[role] if prompts.get(name)), None)

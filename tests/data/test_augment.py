@@ -1,0 +1,118 @@
+"""Augmented text: synonyms from files in WordNet's own format, which words are replaced, paraphrase columns, bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jdistill.core.errors import UserError
+from jdistill.data.text.augment import (
+    find_wordnet,
+    read_wordnet,
+    substituted,
+    text_variants,
+)
+
+LICENCE = "  1 This software and database is being provided to you under a license.  \n"
+# part -> senses, each its words, the first being the index's lemma with its attested senses
+SENSES: dict[str, list[tuple[list[str], int]]] = {
+    "noun": [
+        (["quick", "live_flesh"], 0),
+        (["woods", "forest", "timber", "Woods"], 2),
+        (["table", "tabular_array"], 1),
+    ],
+    "verb": [(["table", "postpone", "put_off"], 0)],
+    "adj": [(["quick", "fast", "speedy(a)"], 1)],
+    "adv": [(["alone"], 0)],
+}
+
+
+@pytest.fixture
+def wordnet(tmp_path: Path) -> Path:
+    folder = tmp_path / "dict"
+    folder.mkdir()
+    for part, senses in SENSES.items():
+        data, index = LICENCE, LICENCE
+        for words, attested in senses:
+            offset = f"{len(data):08d}"
+            data += (
+                f"{offset} 05 {part[0]} {len(words):02x} {' '.join(f'{word} 0' for word in words)} 000 | a gloss  \n"
+            )
+            index += f"{words[0]} {part[0]} 1 1 @ 1 {attested} {offset}  \n"
+        (folder / f"data.{part}").write_text(data, "latin-1")
+        (folder / f"index.{part}").write_text(index, "latin-1")
+    return folder
+
+
+def test_synonyms_are_of_the_part_of_speech_that_is_attested_most(wordnet: Path) -> None:
+    assert read_wordnet(wordnet) == {
+        "quick": ("fast", "speedy"),
+        "woods": ("forest", "timber"),
+        "table": ("tabular array",),
+    }
+
+
+def test_an_installed_wordnet_knows_a_dog() -> None:
+    try:
+        folder = find_wordnet("")
+    except UserError as error:
+        pytest.skip(str(error))
+    synonyms = read_wordnet(folder)
+    assert "domestic dog" in synonyms["dog"] and len(synonyms) > 30_000
+
+
+def test_a_third_of_the_words_is_replaced_and_always_the_same() -> None:
+    words = {"quick": ("fast",), "woods": ("forest",), "table": ("desk",), "will": ("testament",), "river": ("stream",)}
+
+    def known(word: str) -> tuple[str, ...]:
+        return words.get(word, ())
+
+    text = "Quick foxes will cross woods, a table and the River at night"
+    found = substituted(text, known)
+    assert found == substituted(text, known) != text
+    changed = [(a, b) for a, b in zip(text.split(), found.split(), strict=True) if a != b]
+    assert len(changed) == 1 and changed[0] in [("Quick", "Fast"), ("woods,", "forest,"), ("table", "desk")]
+    assert substituted("nothing known", known) == "nothing known"
+    assert substituted("Quick", known) == "Fast"
+    assert len({substituted(f"{'quick woods table ' * 4}{i}", known) for i in range(9)}) == 9
+
+
+def test_variants_are_new_and_distinct(wordnet: Path) -> None:
+    texts = [f"{i} woods" for i in range(20)] + [f"{i} forest" for i in range(20)] + ["no such words"]
+    found = text_variants(texts, f"wordnet:{wordnet}", "", "")
+    # By the draw some would be a forest, which is there already.
+    assert set(found) < {f"{i} timber" for i in range(20)} and len(set(found)) == len(found) > 3
+    assert text_variants(["quick"], f"wordnet:{wordnet}", "", "")[0] in ("fast", "speedy")
+
+
+def test_a_column_of_paraphrases(tmp_path: Path) -> None:
+    rows = [
+        {"text": "a ", "other": "b"},
+        {"text": "c", "other": ""},
+        {"text": "d", "other": "a"},
+        {"text": "e", "other": "f"},
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = str(tmp_path / "t.jsonl")
+    assert text_variants(["a", "c", "d"], "column:other", source, "text") == [
+        "b"
+    ]  # "a" is a text itself, "e" not asked for
+    with pytest.raises(
+        UserError, match="there is no column 'none'; set --config.augment=column to one of: text, other"
+    ):
+        text_variants(["a"], "column:none", source, "text")
+    (tmp_path / "t.txt").write_text("a\n")
+    with pytest.raises(UserError, match=r"column:other: --config.text=.*t.txt has no columns"):
+        text_variants(["a"], "column:other", str(tmp_path / "t.txt"), "")
+
+
+def test_what_cannot_be_read_is_named(wordnet: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="augment='synonyms': it is wordnet"):
+        text_variants(["a"], "synonyms", "", "")
+    with pytest.raises(UserError, match="no WordNet .* in .*nowhere"):
+        text_variants(["a"], f"wordnet:{tmp_path / 'nowhere'}", "", "")
+    (wordnet / "data.noun").write_text(LICENCE)
+    with pytest.raises(UserError, match="data.noun and index.noun are damaged"):
+        read_wordnet(wordnet)

@@ -1,0 +1,108 @@
+"""Labelled pairs by a threshold, against a loop over all of them; logistic regression on frozen vectors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bilstm_setting import flavour
+
+from jdistill.data.sets.tasks import read_task
+from jdistill.evals.pair_labels import best_threshold, pair_scores
+from jdistill.evals.transfer import evaluate_transfer
+from jdistill.evaluate import main
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_threshold_is_the_best_of_all(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores, labels = rng.integers(0, 12, 40) / 4.0, rng.random(40) < 0.4  # with ties
+    found = ((scores > best_threshold(scores, labels)) == labels).mean()
+    every = [-1.0, *(np.unique(scores) + 0.1)]
+    assert found == max(((scores > threshold) == labels).mean() for threshold in every)
+
+
+@pytest.mark.parametrize("labels", [[True] * 4, [False] * 4])
+def test_a_threshold_where_all_are_alike(labels: list[bool]) -> None:
+    scores = np.array([0.1, 0.2, 0.2, 0.3])
+    assert ((scores > best_threshold(scores, np.array(labels))) == labels).all()
+
+
+def by_counting(called: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """The definitions of accuracy, precision, recall and F1 in percent, a share of nothing being 0."""
+    hits = sum(1 for c, y in zip(called, labels, strict=True) if c and y)
+    right = sum(1 for c, y in zip(called, labels, strict=True) if c == y)
+    precision, recall = hits / max(sum(called), 1), hits / max(sum(labels), 1)
+    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    found = {"accuracy": right / len(labels), "precision": precision, "recall": recall, "f1": f1}
+    return {name: 100 * value for name, value in found.items()}
+
+
+def precision_at_each_positive(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Average precision in percent: at the score of each positive, the share of positives among the pairs of at least that score."""
+    return 100 * float(np.mean([labels[scores >= at].mean() for at in scores[labels]]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("ties", [False, True])
+def test_scores_of_pairs_are_those_of_counting(seed: int, ties: bool) -> None:
+    rng = np.random.default_rng(seed)
+    train_labels, labels = rng.random(80) < 0.5, rng.random(100) < 0.4
+    train_scores, scores = rng.normal(train_labels, 0.8), rng.normal(labels, 0.8)
+    if ties:
+        train_scores, scores = train_scores.round(1), scores.round(1)
+    found = pair_scores(train_scores, train_labels, scores, labels)
+    expected = by_counting(scores > found["threshold"], labels)
+    expected |= {"ap": precision_at_each_positive(scores, labels), "prior": 100 * labels.mean()}
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-9)
+    assert found["threshold"] == best_threshold(train_scores, train_labels) and found["prior"] < found["ap"] < 100
+    assert 0 < found["precision"] < 100 and 0 < found["recall"] < 100 and set(found) == {*expected, "threshold"}
+
+
+@pytest.mark.parametrize("positive", [True, False])
+@pytest.mark.filterwarnings("error::sklearn.exceptions.UndefinedMetricWarning")
+def test_pairs_of_which_none_is_called_positive_score_nothing(positive: bool) -> None:
+    """All pairs lie below the threshold, and none, or all but the first, is a positive."""
+    train_scores, train_labels = np.array([0.8, 0.9]), np.array([False, True])
+    scores, labels = np.array([0.1, 0.2, 0.3]), np.array([False, True, True])
+    found = pair_scores(
+        train_scores, train_labels, scores if positive else scores[:1], labels if positive else labels[:1]
+    )
+    assert (found["precision"], found["recall"], found["f1"]) == (0, 0, 0)
+    assert found["accuracy"] == pytest.approx(100 / 3 if positive else 100, abs=1e-9)
+
+
+def test_frozen_vectors_know_the_word(tmp_path: Path, real_teacher: str) -> None:
+    flavour(tmp_path / "flavour", pairs=False)
+    out = tmp_path / "results.json"
+    flags = ["--transfer", "flavour", "--task_dir", str(tmp_path / "flavour"), "--out", str(out)]
+    assert main(["--model", real_teacher, *flags]) == 0
+    found = json.loads(out.read_text())["transfer"]["flavour"]
+    assert found["accuracy"] > 80 and "cosine" not in found
+    assert main(["--model", real_teacher, "--transfer", "flavour"]) == 2
+
+
+class Signs:
+    """Vectors of which one number says whether the text holds lemon, and four say nothing."""
+
+    def encode(self, texts: Sequence[str], show_progress: bool = False) -> np.ndarray:
+        noise = np.random.default_rng(len(texts)).normal(0, 0.5, (len(texts), 4))
+        return np.column_stack([[1.0 if "lemon" in text else -1.0 for text in texts], noise]).astype(np.float32)
+
+
+def test_pairs_by_regression_and_by_cosine(tmp_path: Path) -> None:
+    flavour(tmp_path / "flavour", pairs=True)
+    task = read_task("mine", str(tmp_path / "flavour"))
+    found = evaluate_transfer(Signs(), task)  # type: ignore[arg-type]  # all that is asked of an encoder here
+    # The label is whether both sides hold lemon or neither does: no plane parts u and v, |u - v| and u * v do.
+    assert found["accuracy"] == 100
+    cosines = {}
+    for name in ("train", "test"):
+        rows = getattr(task, name)
+        u, v = (Signs().encode(side) for side in (rows.texts, rows.others))
+        cosines[name] = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1), rows.labels == 1
+    expected = pair_scores(*cosines["train"], *cosines["test"])
+    assert found["cosine"] == pytest.approx(expected) and expected["prior"] == 50

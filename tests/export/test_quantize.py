@@ -1,0 +1,146 @@
+"""int8 graphs and folders: size, closeness and refusal; the backends that score them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import in_a_process_without_jdistill
+from conftest import make_decoder, make_encoder, sentences
+from parity import assert_close
+
+import jdistill
+from jdistill.core.errors import UserError
+from jdistill.data.text.sources import read_texts
+from jdistill.encoder import torch_backend
+from jdistill.encoder.formats.st_writer import write_files
+from jdistill.export import command as exporter
+from jdistill.export import onnx_forms, targets, torch_int8
+from jdistill.export.folder import export
+from jdistill.export.onnx import runtime
+from jdistill.export.targets import add_form
+from jdistill.export.torch_int8 import quantized_rows, smoothed
+from jdistill.retrieval.index import unit_rows
+
+
+@pytest.fixture(scope="module")
+def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from conftest import real_teacher_folder
+
+    model = jdistill.load(str(real_teacher_folder()))
+    folder = tmp_path_factory.mktemp("minilm") / "export"
+    export(model, folder)
+    add_form(model, folder, "onnx-int8")
+    return folder
+
+
+TEXTS = ["A man is playing a guitar.", "Someone plays the guitar.", "The stock market fell.", *sentences(60)]
+
+
+def test_int8_is_a_quarter_as_large_and_close(minilm: Path) -> None:
+    assert [path.name for path in (minilm / "onnx").iterdir()] == ["model_int8.onnx"]
+    model, int8 = jdistill.load(str(minilm)), runtime.load_onnx_encoder(str(minilm), "onnx/model_int8.onnx")
+    assert int8.num_bytes < 0.3 * (minilm / "model.safetensors").stat().st_size and int8.dim == 384
+    ours, theirs = model.encode(TEXTS), int8.encode(TEXTS, batch_size=16)
+    assert (unit_rows(ours) * unit_rows(theirs)).sum(1).mean() > 0.985
+    assert theirs[0] @ theirs[1] > 0.6 > theirs[0] @ theirs[2]
+
+
+def test_int8_for_torch_in_a_process_without_jdistill(minilm: Path) -> None:
+    pytest.importorskip("sentence_transformers", reason="needs the torch extra")
+    model = jdistill.load(str(minilm))
+    dynamic = add_form(model, minilm, "torch-int8")
+    calibrated = add_form(model, minilm, "torch-int8-calibrated", read_texts("python-docs").texts[::40])
+    assert (dynamic, calibrated) == (minilm / "torch_int8", minilm / "torch_int8_calibrated")
+    (minilm / "texts.json").write_text(json.dumps(TEXTS))
+    in_a_process_without_jdistill(
+        "import json, numpy as np\nfrom sentence_transformers import SentenceTransformer\n"
+        "texts = json.load(open(sys.argv[1] + '/texts.json'))\n"
+        "for name in ('torch_int8', 'torch_int8_calibrated'):\n"
+        "    m = SentenceTransformer(sys.argv[1] + '/' + name, device='cpu', trust_remote_code=True)\n"
+        "    np.save(sys.argv[1] + '/' + name + '.npy', m.encode(texts))\n",
+        minilm,
+    )
+    ours = model.encode(TEXTS)
+    for out in (dynamic, calibrated):
+        assert not (out / "model.safetensors").exists() and not list(out.glob("torch_int8*"))
+        assert (out / "int8.safetensors").stat().st_size < 0.27 * (minilm / "model.safetensors").stat().st_size
+        theirs = np.load(minilm / f"{out.name}.npy")
+        assert (ours * theirs).sum(1).mean() > 0.985
+        assert theirs[0] @ theirs[1] > 0.6 > theirs[0] @ theirs[2]
+    with pytest.raises(UserError, match="carries code .int8_transformer.py., run only by"):
+        torch_backend.load_torch_encoder(str(dynamic))
+
+
+def test_rows_of_int8_are_within_half_a_step_and_smoothing_changes_no_product() -> None:
+    rng = np.random.default_rng(0)
+    weight, x = rng.standard_normal((5, 7)).astype(np.float32), rng.standard_normal((30, 7)).astype(np.float32)
+    x[:, 2] *= 50.0  # one large channel
+    found = quantized_rows({"a.weight": weight, "a.bias": weight[0]})
+    assert found["a.weight"].dtype == np.int8
+    np.testing.assert_array_equal(found["a.bias"], weight[0])
+    step = found["a.scale"][:, None]
+    assert (np.abs(found["a.weight"] * step - weight) <= 0.5001 * step).all()
+    smooth = smoothed({"a.weight": weight}, {"a": np.abs(x).max(0)})
+    inputs = x / smooth["a.input_scale"]
+    product = inputs.astype(np.float64) @ smooth["a.weight"].T  # what is rounded is each factor alone
+    assert_close(product, x.astype(np.float64) @ weight.T, 7)
+    assert np.abs(inputs).max() == pytest.approx(127, rel=1e-4)
+
+    def error(by_channel: np.ndarray) -> float:
+        small = quantized_rows({"a.weight": weight * by_channel})
+        product = np.rint(x / by_channel) @ (small["a.weight"] * small["a.scale"][:, None]).T
+        return float(np.linalg.norm(product - x @ weight.T))
+
+    assert error(smooth["a.input_scale"]) < 0.6 * error(np.full(7, np.abs(x).max() / 127, np.float32))
+
+
+def test_a_decoder_with_a_transformer_module_of_its_own_is_refused(tmp_path: Path) -> None:
+    model = make_decoder()
+    model = replace(model, config=replace(model.config, causal=False))
+    write_files(model, tmp_path / "out")
+    with pytest.raises(UserError, match="BidirectionalTransformer cannot be combined"):
+        torch_int8.save_int8_folder(model, tmp_path / "out", tmp_path / "out" / "torch_int8")
+    assert not (tmp_path / "out" / "torch_int8").exists()
+
+
+def test_the_float_graph_by_the_onnx_backend_equals_flax(tmp_path: Path) -> None:
+    model = make_encoder()
+    export(model, tmp_path / "out", onnx=True)
+    texts = sentences(30)
+    np.testing.assert_allclose(
+        runtime.load_onnx_encoder(str(tmp_path / "out")).encode(texts, batch_size=7), model.encode(texts), atol=1e-5
+    )
+    with pytest.raises(UserError, match="has no onnx/model_int8.onnx; python -m jdistill.export"):
+        runtime.load_onnx_encoder(str(tmp_path / "out"), "onnx/model_int8.onnx")
+
+
+def test_a_calibrated_graph_and_one_that_strays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make_encoder()
+    export(model, tmp_path / "out", onnx=True)
+    monkeypatch.setattr(targets, "LEAST_COSINE", 0.9)
+    path = add_form(model, tmp_path / "out", "onnx-int8-calibrated", sentences(64))
+    assert path.name == "model_int8_calibrated.onnx"
+    assert sorted(p.name for p in path.parent.iterdir()) == ["model.onnx", path.name]
+    found = runtime.load_onnx_encoder(str(tmp_path / "out"), f"onnx/{path.name}").encode(sentences(20))
+    assert (unit_rows(found) * unit_rows(model.encode(sentences(20)))).sum(1).mean() > 0.9
+    monkeypatch.setattr(targets, "LEAST_COSINE", 1.01)
+    with pytest.raises(UserError, match="mean cosine of 0.9.* below 1.01; nothing was written"):
+        add_form(model, tmp_path / "out", "onnx-int8")
+    assert not (path.parent / "model_int8.onnx").exists()
+    path.with_name("model.onnx").unlink()
+
+    def cannot(*_: object) -> None:
+        raise ValueError("no such operator")
+
+    monkeypatch.setattr(onnx_forms, "quantize", cannot)
+    with pytest.raises(ValueError, match="no such operator"):
+        add_form(model, tmp_path / "out", "onnx-int8")
+    assert not path.with_name("model.onnx").exists()  # which was made on the way and nobody asked for
+    assert exporter.main(["--workdir", str(tmp_path), "--out", "x", "--quantize", "int8-calibrated"]) == 2
+    assert "go together" in capsys.readouterr().err

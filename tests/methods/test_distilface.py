@@ -1,0 +1,149 @@
+"""DistilFACE: its loss against loops, two views, gradient, what is refused; a run from a raw decoder, stopped by patience."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import commands
+import jax
+import numpy as np
+import pytest
+from conftest import make_decoder, save_encoder, sentences, write_senseless_pairs
+from naive import naive_info_nce
+from simtde_setting import random_tokens, small_teacher, start
+
+import jdistill
+from configs import distilface as config_file
+from jdistill.core.errors import UserError
+from jdistill.export import command as exporter
+from jdistill.export.onnx import runtime
+from jdistill.methods.distilface import stages
+from jdistill.retrieval.index import unit_rows
+from jdistill.students.transformer import make_student
+from jdistill.train.method import Method
+from jdistill.train.step import make_gradient
+
+
+def setting(rows: int = 6, **changes: object) -> tuple[Method, dict[str, np.ndarray]]:
+    cfg = config_file.get_config()
+    cfg.student.layers, cfg.batch_size, cfg.pooling = 2, rows, ""
+    cfg.teacher = "small" if "loss.distil" in changes else ""
+    cfg.update_from_flattened_dict(changes)
+    tokens = random_tokens(300)
+    given = start(small_teacher(), tokens)
+    ids, mask = tokens.padded(np.arange(rows), 20, 0)
+    (stage,) = stages(cfg)
+    return stage.build(cfg, given), {"ids": ids, "mask": mask, "teacher": given.embeddings(np.arange(rows))}
+
+
+def test_the_loss_against_loops() -> None:
+    method, batch = setting(**{"loss.distil": 0.3})
+    reps = method.represent(method.params, method.frozen, batch, jax.random.key(0))
+    total, metrics = method.objective(method.params, method.frozen, reps, batch)
+    first, second = np.asarray(reps["views"])[:, 0], np.asarray(reps["views"])[:, 1]
+    nce = naive_info_nce(first, second, 0.05)
+    mine = first.astype(np.float64) @ method.params["W"]
+    cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(mine, batch["teacher"], strict=True)]
+    assert float(metrics["info_nce"]) == pytest.approx(nce, rel=1e-5)
+    assert float(total) == pytest.approx(nce + 0.3 * (1 - np.mean(cosines)), rel=1e-5)
+
+
+def test_the_two_views_of_every_text_differ_by_their_dropout_alone() -> None:
+    method, batch = setting()
+    views = np.asarray(method.represent(method.params, method.frozen, batch, jax.random.key(0))["views"])
+    assert views.shape == (6, 2, 32) and np.abs(views[:, 0] - views[:, 1]).max(1).min() > 1e-4
+    without = np.asarray(method.represent(method.params, method.frozen, batch, None)["views"])
+    np.testing.assert_array_equal(without[:, 0], without[:, 1])
+
+
+@pytest.mark.parametrize("chunk", [0, 2])
+def test_gradient_against_finite_differences(chunk: int) -> None:
+    method, batch = setting()
+    rng_free = make_gradient(method, 0, dropout=False, chunk_size=chunk)
+    gradient, _ = rng_free(method.params, method.frozen, batch, np.int32(0))
+
+    def loss(at: float) -> float:
+        params = jax.tree.map(np.array, method.params)
+        params["student"]["model"]["layer_0"]["up"]["kernel"][3, 5] += at
+        return float(method.objective(params, method.frozen, method.represent(params, {}, batch, None), batch)[0])
+
+    step = 2e-2
+    numeric = (8 * (loss(step) - loss(-step)) - (loss(2 * step) - loss(-2 * step))) / (12 * step)
+    found = float(gradient["student"]["model"]["layer_0"]["up"]["kernel"][3, 5])
+    assert found == pytest.approx(numeric, rel=2e-2, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss.temperature": 0.0}, "temperature=0.0 must be above 0"),
+        ({"loss.temperature": -0.05}, "temperature=-0.05 must be above 0"),
+        ({"loss.distil": -1.0}, "distil=-1.0 must be 0 or above"),
+        ({"loss.distil": 1.0, "teacher": ""}, "distil=1.0 weighs the teacher's vectors: name one"),
+        ({"student.dropout": 0.0}, "dropout=0.0: the two views"),
+        ({"batch_size": 1}, "at least 2 texts"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        setting(**changes)
+
+
+@pytest.mark.parametrize(("which", "taken"), [("first", (0, 1)), ("last", (2, 3))])
+def test_a_decoders_first_or_last_layers_keep_its_final_norm(which: str, taken: tuple[int, int]) -> None:
+    cfg = config_file.get_config()
+    cfg.student.layers, cfg.student.copy_layers = 2, which
+    decoder = make_decoder()
+    student = make_student(cfg, decoder, random_tokens(20))
+    expected = {f"layer_{i}": decoder.params[f"layer_{k}"] for i, k in enumerate(taken)}
+    expected |= {name: decoder.params[name] for name in ("word", "final_norm")}
+    jax.tree.map(np.testing.assert_array_equal, student.params, expected)
+    assert student.config.num_layers == 2
+
+
+def test_a_run_from_a_raw_decoder_ends_by_patience(tmp_path: Path) -> None:
+    decoder = save_encoder(make_decoder(), tmp_path / "decoder")
+    (tmp_path / "text.txt").write_text("\n".join(sentences(300)))
+    write_senseless_pairs(tmp_path / "dev.csv", 6)
+    settings: dict[str, object] = {
+        "start": decoder,
+        "text": tmp_path / "text.txt",
+        "text_column": "",
+        "dev_pairs": tmp_path / "dev.csv",
+        "batch_size": 16,
+        "max_steps": 60,
+        "checkpoint_every": 4,
+        "patience": 3,
+        "learning_rate": 0.01,
+        "student.layers": 2,
+        "student.attention": "bidirectional",
+        "pooling": "max_first_last",
+        "index_texts": 0,
+        "latency_texts": 0,
+        "onnx": False,
+        "cache_dir": tmp_path / "cache",
+    }
+    done = commands.run_inside(commands.command("configs/distilface.py", tmp_path / "run", settings))
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = re.search(r"stopped at step (\d+): no better dev score since step (\d+)", done.stderr)
+    assert found and int(found[1]) == int(found[2]) + 12, done.stderr[-2000:]
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["training"]["steps"] == int(found[1]) and "teacher_scored_pairs" in results
+    model = jdistill.load(str(tmp_path / "run" / "export"))
+    assert model.pooling == "max_first_last" and not model.config.causal and model.config.num_layers == 2
+    card = (tmp_path / "run" / "export" / "README.md").read_text()
+    assert f"trained, without a teacher, by distilface from `{decoder}`" in card
+    assert "--plain" not in card  # another pooler would not spare a decoder that reads both ways its code
+    assert "Agreement with its start" in card
+    assert "AutoModel` alone would read it left to right" in card
+    out = ["--workdir", str(tmp_path / "run"), "--out", str(tmp_path / "plain")]
+    assert exporter.main([*out, "--plain", "--quantize=int8"]) == 0
+    plain = jdistill.load(str(tmp_path / "plain"))
+    assert plain.pooling == "avg_first_last" and not (tmp_path / "plain" / "layer_pooling.py").exists()
+    jax.tree.map(np.testing.assert_array_equal, plain.params, model.params)
+    card = (tmp_path / "plain" / "README.md").read_text()
+    assert "the run measured pooler max_first_last, which this is not" in card and "Agreement" not in card
+    int8 = runtime.load_onnx_encoder(str(tmp_path / "plain"), "onnx/model_int8.onnx").encode(sentences(20))
+    assert (unit_rows(int8) * unit_rows(plain.encode(sentences(20)))).sum(1).mean() > 0.99

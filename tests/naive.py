@@ -1,0 +1,52 @@
+"""Losses as their papers write them, in loops and float64: what tests of several rooms hold the fast ones against."""
+
+from __future__ import annotations
+
+import numpy as np
+
+GAMMA = 0.5
+
+
+def naive_info_nce(
+    anchors, candidates, temperature, own=None, mask=None, own_mask=None, cosine=True, no_negative=lambda i, j: False
+):
+    """Eq. 5 and 10 of IBKD, in loops and float64."""
+
+    def sim(a, b):
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        return a @ b / (np.linalg.norm(a) * np.linalg.norm(b) if cosine else 1.0) / temperature
+
+    total = 0.0
+    for i, anchor in enumerate(anchors):
+        counts = [j == i or ((mask is None or mask[j]) and not no_negative(i, j)) for j in range(len(candidates))]
+        below = [sim(anchor, c) for c, it_counts in zip(candidates, counts, strict=True) if it_counts]
+        if own is not None:
+            below += [sim(anchor, c) for k, c in enumerate(own[i]) if own_mask is None or own_mask[i, k]]
+        total += max(below) + np.log(np.exp(np.array(below) - max(below)).sum()) - sim(anchor, candidates[i])
+    return total / len(anchors)
+
+
+def naive_gram(x: np.ndarray, kernel: str, gamma: float) -> np.ndarray:
+    x = x.astype(np.float64)
+    n = len(x)
+    gram = np.empty((n, n))
+    for i in range(n):
+        for j in range(n):
+            if kernel == "linear":
+                gram[i, j] = x[i] @ x[j] / (np.linalg.norm(x[i]) * np.linalg.norm(x[j]))
+            else:
+                square = float(((x[i] - x[j]) ** 2).sum())
+                gram[i, j] = np.exp(-gamma * square) if kernel == "rbf" else (square + gamma) ** -0.5
+    return gram
+
+
+def naive_hsic(x: np.ndarray, s: np.ndarray, kernel: str, estimator: str, gamma: float = GAMMA) -> float:
+    k, m, n = naive_gram(x, kernel, gamma), naive_gram(s, kernel, gamma), len(x)
+    if estimator == "unbiased":  # Song et al. 2012, eq. 4
+        np.fill_diagonal(k, 0)
+        np.fill_diagonal(m, 0)
+        one = np.ones(n)
+        both = (one @ k @ one) * (one @ m @ one) / ((n - 1) * (n - 2))
+        return (np.trace(k @ m) + both - 2 / (n - 2) * (one @ k @ m @ one)) / (n * (n - 3))
+    centre = np.eye(n) - np.ones((n, n)) / n
+    return np.trace(k @ centre @ m @ centre) / (n if estimator == "biased" else n - 1) ** 2
