@@ -60,6 +60,7 @@ def get_config() -> ConfigDict:
     c.seed = 0  # below 2**32
 
     # Batches: a handful of lengths, each compiled once.
+    c.packed = False  # several texts stand in a row, and hardly any padding: transformers on unlabelled text
     c.length_buckets = 10  # at most so many widths, chosen for the least padding in this text; a short run gets fewer
     c.length_multiple = 4  # of which each is a multiple; 8 or more suits GPUs
 

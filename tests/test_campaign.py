@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from commands import HANG
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "bench")]
@@ -65,7 +66,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(library: Path, script: str, *arguments: object) -> subprocess.CompletedProcess:
     env = os.environ | {"LD_PRELOAD": str(library), "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=HANG)
 
 
 def test_the_library_sees_what_other_languages_write(library: Path, tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_a_sample_of_each_part(tmp_path: Path) -> None:
     ]
     ids += ["faults/mine/0/ENOSPC/fail from/3", "faults/mine/0/EACCES/fail once/1"]
     command = [sys.executable, "bench/campaign.py", "--scratch", str(tmp_path), "--case", *ids]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG)
     outcomes = dict(line.rsplit(": ", 1) for line in done.stdout.splitlines() if not line.startswith(" "))
     assert outcomes.keys() == set(ids), done.stderr[-3000:]
     assert "wrong" not in outcomes.values() and done.returncode == 0, done.stdout

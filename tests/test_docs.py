@@ -294,7 +294,7 @@ def test_the_site_is_built_without_a_warning_and_asks_nobody(tmp_path: Path) -> 
     pytest.importorskip("material")
     arguments = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(
-        arguments, cwd=ROOT, capture_output=True, text=True, timeout=300, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+        arguments, cwd=ROOT, capture_output=True, text=True, timeout=1800, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     )
     assert done.returncode == 0, done.stdout + done.stderr
     pages = list((tmp_path / "site").rglob("*.html"))

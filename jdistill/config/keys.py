@@ -92,6 +92,7 @@ OF_ALL: dict[str, Rule] = {
     "dtype": one_of(DTYPES),
     "seed": whole_number(0, 2**32 - 1),
     # Batches.
+    "packed": flag(),
     "length_buckets": whole_number(1),
     "length_multiple": whole_number(1),
     # The run.

@@ -9,11 +9,13 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.data.batching.batches import TokenTable, check_rows
+from jdistill.data.batching.packing import Layout, pack_texts
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.shared import Shared
-from jdistill.feeds.tokens import make_batches, tokens_of
+from jdistill.feeds.tokens import make_batches, make_packed_batches, tokens_of
+from jdistill.models.registry import architecture_of
 from jdistill.train.dataset import Data
 
 
@@ -51,7 +53,13 @@ class TextFeed(Feed):
         embeddings = self.shared.random_embeddings if made_up else self.shared.embeddings.train
         of_teacher = embeddings if self.learns_from_teacher else None
         return tokens, text_batches(
-            cfg, self.shared.corpus, tokens, of_teacher, student.config.pad_token_id, self.num_extra
+            cfg,
+            self.shared.corpus,
+            tokens,
+            of_teacher,
+            student.config.pad_token_id,
+            self.num_extra,
+            packed=cfg.packed and architecture_of(student.config).packs,
         )
 
 
@@ -62,30 +70,44 @@ def text_batches(
     embeddings: Callable[[np.ndarray], np.ndarray] | None,
     pad_id: int,
     num_extra: int = 0,
+    packed: bool = False,
 ) -> Data:
     """Batches of the corpus, each with its teacher embeddings.
 
     Args:
       embeddings: rows int64 [n] -> teacher embeddings float32 [n, D]; None for a method that has no teacher.
       num_extra: teacher embeddings of other texts per row, drawn by (seed, step, row); 0 for none.
+      packed: several texts stand in a row.
 
     Returns: Data of {"ids": int32 [n, L], "mask": bool [n, L], "teacher": float32 [n, D]}; with extra ones "others" float32
-      [n, num_extra, D], and which texts those are: "row" int32 [n], "other_rows" int32 [n, num_extra].
+      [n, num_extra, D], and which texts those are: "row" int32 [n], "other_rows" int32 [n, num_extra]. Packed, the tokens are as
+      data.batching.packing has them, and [groups, texts of a group] takes the place of n.
     """
     check_rows(texts=len(corpus.train), tokens=len(tokens.lengths))
 
-    def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
-        ids, mask = tokens.padded(rows, width, pad_id)
-        batch = {"ids": ids, "mask": mask}
-        if embeddings is not None:
-            batch["teacher"] = embeddings(rows)
-        if num_extra and embeddings is not None:
+    def of_teacher(step: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        if embeddings is None:
+            return {}
+        batch = {"teacher": embeddings(rows)}
+        if num_extra:
             drawn = other_rows(rows, step, cfg.seed, num_extra, len(tokens.lengths))
             batch["others"] = embeddings(drawn.ravel()).reshape(*drawn.shape, -1)
             batch |= {"row": rows.astype(np.int32), "other_rows": drawn.astype(np.int32)}
         return batch
 
-    return Data(make_batches(cfg, tokens.lengths), rows_of, corpus.fingerprint, "texts")
+    def padded_rows(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        ids, mask = tokens.padded(rows, width, pad_id)
+        return {"ids": ids, "mask": mask} | of_teacher(step, rows)
+
+    def packed_rows(step: int, layout: Layout, rows: np.ndarray) -> dict[str, np.ndarray]:
+        rows_nxg = rows.reshape(-1, cfg.batch_size // batches.count)
+        by_group = {name: x.reshape(*rows_nxg.shape, *x.shape[1:]) for name, x in of_teacher(step, rows).items()}
+        return pack_texts(tokens, rows_nxg, layout, pad_id) | by_group
+
+    if packed:
+        batches = make_packed_batches(cfg, tokens.lengths)
+        return Data(batches, packed_rows, corpus.fingerprint, "texts")
+    return Data(make_batches(cfg, tokens.lengths), padded_rows, corpus.fingerprint, "texts")
 
 
 def other_rows(rows: np.ndarray, step: int, seed: int, count: int, texts: int) -> np.ndarray:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from ml_collections import ConfigDict
 
+from jdistill.core import sharding
 from jdistill.core.files import default_folder
 from jdistill.data.batching.batches import Batches, TokenTable, choose_buckets
 from jdistill.data.batching.kept_tokens import tokenize_once
+from jdistill.data.batching.packing import PackedBatches
 from jdistill.encoder.encoder import Encoder
 
 # A width costs a compilation of seconds, which fewer steps than this would not repay; but the first few always do.
 STEPS_PER_WIDTH, FEWEST_WIDTHS = 50, 4
+# Of fewer texts than this a group's rows are not filled.
+USUAL_GROUPS, TEXTS_OF_A_GROUP = 8, 32
+MOST_TEXTS = 256  # of a group, whose places are found one text after another
 
 
 def tokens_of(cfg: ConfigDict, student: Encoder, texts: list[str]) -> TokenTable:
@@ -51,6 +57,28 @@ def make_batches(cfg: ConfigDict, lengths: np.ndarray) -> Batches:
     steps = cfg.max_steps or int(cfg.epochs * len(lengths) / cfg.batch_size)
     count = min(cfg.length_buckets, max(FEWEST_WIDTHS, steps // STEPS_PER_WIDTH))
     return Batches(lengths, cfg.batch_size, choose_buckets(lengths, count, cfg.length_multiple), cfg.seed)
+
+
+def make_packed_batches(cfg: ConfigDict, lengths: np.ndarray) -> PackedBatches:
+    """Batches of a stage whose texts are packed.
+
+    Args:
+      lengths: int [N], of each text, in tokens.
+    """
+    return PackedBatches(lengths, cfg.batch_size, number_of_groups(cfg), cfg.seed, cfg.length_multiple)
+
+
+def number_of_groups(cfg: ConfigDict) -> int:
+    """Groups that a batch's texts are packed in: so many for each device that cfg.chunk_size bounds one's texts, and none is large.
+
+    With dropout, whose masks depend on the groups, 8 where they are large enough, so that runs on 1 to 8 devices are one.
+    """
+    B, devices = cfg.batch_size, sharding.global_mesh().size
+    chunks = math.ceil(B / cfg.chunk_size) if cfg.chunk_size else 1
+    least = max(devices * chunks, math.ceil(B / MOST_TEXTS / devices) * devices)
+    fewest = next((count for count in range(least, B + 1, devices) if B % count == 0), 1)
+    usual = math.lcm(fewest, USUAL_GROUPS)
+    return usual if cfg.student.dropout and B % usual == 0 and B // usual >= TEXTS_OF_A_GROUP else fewest
 
 
 def cache_folder(cfg: ConfigDict) -> Path:

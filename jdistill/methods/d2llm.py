@@ -43,6 +43,7 @@ from jdistill.models.interaction import (
 )
 from jdistill.models.pooling import pool_each
 from jdistill.models.registry import hidden_states
+from jdistill.models.segments import Segments
 from jdistill.students.pma import STARTS, start_modules
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student
@@ -133,11 +134,11 @@ def represent(
     (n, R, S), T = batch["ids"].shape, batch["real"].shape[1]
     ids, segments, positions = (batch[name].reshape(n * R, S) for name in ("ids", "segments", "positions"))
     weights, dtype = student_weights(cfg, params, frozen["base"], rng), jnp.dtype(cfg.dtype)
-    packed = (segments, positions)
-    states = hidden_states(base.config, weights["model"], ids, segments > 0, dtype, remat=cfg.remat, packed=packed)
+    of_rows = Segments(segments, positions)
+    states = hidden_states(base.config, weights["model"], ids, segments > 0, dtype, remat=cfg.remat, segments=of_rows)
     member_nxTxRS = segments.reshape(n, 1, R * S) == jnp.arange(1, T + 1)[:, None]
     state_nxRSxD = states[-1].reshape(n, R * S, -1)
-    return {"vectors": pool_each(cfg.pooling, state_nxRSxD, member_nxTxRS, weights.get("pooler"))}
+    return {"vectors": pool_each(cfg.pooling, [state_nxRSxD], member_nxTxRS, weights.get("pooler"))}
 
 
 def objective(

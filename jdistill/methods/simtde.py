@@ -22,8 +22,8 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
 from jdistill.losses import embedding
-from jdistill.models.pooling import pool
-from jdistill.models.registry import ModelConfig, architecture_of, hidden_states
+from jdistill.models.registry import ModelConfig, architecture_of
+from jdistill.models.token_batch import TokenBatch
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student
 from jdistill.train.method import Method, scalars
@@ -84,15 +84,17 @@ class Parts(NamedTuple):
 
 def represent(parts: Parts, params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
     """What is compared with the teacher: "sentence" [B, D], "tokens" [B, L, D] and "hidden_k" [B, L, D], those that are asked for."""
-    states = hidden_states(parts.student, params["student"]["model"], batch["ids"], batch["mask"], parts.dtype, rng)
-    sentence_BxD = pool(parts.pooling, states, batch["mask"], params["student"].get("pooler"))
+    texts = TokenBatch.of(batch)
+    states = texts.states(parts.student, params["student"]["model"], parts.dtype, rng)
+    sentence_BxD = texts.pool(parts.pooling, states, params["student"].get("pooler"))
     if "dense" in params["student"]:
         sentence_BxD = sentence_BxD @ params["student"]["dense"]["0"]["kernel"]
     reps = {"sentence": sentence_BxD}
     if parts.loss.token == "block":
-        reps["tokens"] = states[0]  # eq. 2: TokenEmb_S^proj
+        reps["tokens"] = texts.by_group(states[0])  # eq. 2: TokenEmb_S^proj
     for k, h_BxLxd in enumerate(states[len(states) - len(parts.layers) :]):
-        reps[f"hidden_{k}"] = h_BxLxd @ params["match"][str(k)] if "match" in params else h_BxLxd
+        matched = h_BxLxd @ params["match"][str(k)] if "match" in params else h_BxLxd
+        reps[f"hidden_{k}"] = texts.by_group(matched)
     return reps
 
 
@@ -174,20 +176,21 @@ def token_loss(parts: Parts, student: Tree, teacher: Tree, reps: dict[str, Array
     both blocks (eq. 1 and 2 with I = the vocabulary).
     """
     if parts.loss.token == "block":
-        target_BxLxD = teacher_block(teacher, batch["ids"], parts.teacher)
-        return embedding.masked_mse(reps["tokens"], target_BxLxD, batch["mask"])
+        texts = TokenBatch.of(batch)
+        target_BxLxD = teacher_block(teacher, texts, parts.teacher)
+        return embedding.masked_mse(reps["tokens"], texts.by_group(target_BxLxD), texts.by_group(texts.mask_BxL))
     every_Vx1 = jnp.arange(parts.student.vocab_size)[:, None]
-    return embedding.mse(
-        student_block(student, every_Vx1, parts.student, parts.dtype), teacher_block(teacher, every_Vx1, parts.teacher)
-    )
+    of_teacher = teacher_block(teacher, TokenBatch(every_Vx1, every_Vx1 >= 0), parts.teacher)
+    return embedding.mse(student_block(student, every_Vx1, parts.student, parts.dtype), of_teacher)
 
 
 def hidden_loss(parts: Parts, teacher: Tree, reps: dict[str, Array], batch: dict[str, Array]) -> Array:
     """Mean over the matched layers of the mean squared difference of hidden states; padding never counts."""
-    states = hidden_states(parts.teacher, teacher, batch["ids"], batch["mask"], parts.dtype)
-    targets = jax.lax.stop_gradient(states)
+    texts = TokenBatch.of(batch)
+    targets = jax.lax.stop_gradient(texts.states(parts.teacher, teacher, parts.dtype))
     terms = [
-        embedding.masked_mse(reps[f"hidden_{k}"], targets[layer], batch["mask"]) for k, layer in enumerate(parts.layers)
+        embedding.masked_mse(reps[f"hidden_{k}"], texts.by_group(targets[layer]), texts.by_group(texts.mask_BxL))
+        for k, layer in enumerate(parts.layers)
     ]
     return jnp.stack(terms).mean()
 
@@ -197,9 +200,11 @@ def student_block(student: Tree, ids_BxL: Array, config: ModelConfig, dtype: jnp
     return architecture_of(config).embed(config, student, ids_BxL, dtype)
 
 
-def teacher_block(teacher: Tree, ids_BxL: Array, config: ModelConfig) -> Array:
+def teacher_block(teacher: Tree, texts: TokenBatch, config: ModelConfig) -> Array:
     """The teacher's embedding output (projected, where the teacher is an ELECTRA): eq. 1, TokenEmb_T."""
-    return jax.lax.stop_gradient(architecture_of(config).embed(config, teacher, ids_BxL, jnp.float32))
+    positions = None if texts.segments is None else texts.segments.positions_BxL
+    embedded = architecture_of(config).embed(config, teacher, texts.ids_BxL, jnp.float32, positions)
+    return jax.lax.stop_gradient(embedded)
 
 
 def sentence_loss(student_BxD: Array, teacher_BxD: Array, loss: ConfigDict) -> Array:

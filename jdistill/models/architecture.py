@@ -79,6 +79,7 @@ class Architecture(Protocol[C]):
       tolerance: max abs, float32, between Flax's and another framework's vectors of length one.
       decoder: a language model, which can judge pairs.
       compresses: there is a form with token embeddings narrower than the layers.
+      packs: its module takes several texts in one row (models.segments).
       recurrent: no transformer; it has no layers that a student could take, and a vocabulary of its own.
     """
 
@@ -88,12 +89,13 @@ class Architecture(Protocol[C]):
     tolerance: float = 1e-4
     decoder: bool = False
     compresses: bool = False
+    packs: bool = False
     recurrent: bool = False
 
     def module(self, config: C, dtype: jnp.dtype, remat: bool) -> nn.Module:
         """The Flax module: (ids int32 [B, L], mask [B, L], deterministic) -> num_layers + 1 states [B, L, D].
 
-        The embeddings' state is the first; in a recurrent model it is E wide.
+        The embeddings' state is the first; in a recurrent model it is E wide. One that packs also takes segments=Segments.
 
         Args:
           config: the sizes.
@@ -101,13 +103,16 @@ class Architecture(Protocol[C]):
           remat: layers keep no activations for the backward pass, where the module can do without.
         """
 
-    def embed(self, config: C, params: Tree, ids_BxL: Array, dtype: jnp.dtype) -> Array:
+    def embed(
+        self, config: C, params: Tree, ids_BxL: Array, dtype: jnp.dtype, positions_BxL: Array | None = None
+    ) -> Array:
         """The embedding layer's output, without dropout.
 
         Args:
           params: Flax parameters, of which the embedding layer's alone are needed.
           ids_BxL: int32.
           dtype: of the result.
+          positions_BxL: of each token in its text, where the embeddings know positions; None: its column.
 
         Returns: [B, L, E], or [B, L, D] where a projection follows the table.
         """

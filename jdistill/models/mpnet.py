@@ -18,10 +18,11 @@ from jdistill.core.json_files import Settings
 from jdistill.core.types import Array, Tree
 from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.bert.config import BertConfig, config_keys_of, numbers_of
-from jdistill.models.bert.module import EmbeddingBlock, Layer, embedding_output
+from jdistill.models.bert.module import EmbeddingBlock, Layer, attention_bias, embedding_output
 from jdistill.models.bert.student import random_layer
 from jdistill.models.conversion import Names, names_by_table
 from jdistill.models.cutting import Cut, check_whole_layers, checked_layers
+from jdistill.models.segments import Segments
 from jdistill.models.transformer_files import Transformer
 
 if TYPE_CHECKING:
@@ -80,33 +81,49 @@ class Mpnet(nn.Module):
     dtype: jnp.dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, ids_BxL: Array, mask_BxL: Array, deterministic: bool = True) -> tuple[Array, ...]:
+    def __call__(
+        self, ids_BxL: Array, mask_BxL: Array, deterministic: bool = True, segments: Segments | None = None
+    ) -> tuple[Array, ...]:
         """All hidden states, num_layers + 1 arrays [B, L, D], the embeddings' first; arguments as of models.bert.Bert."""
-        c, L = self.config, ids_BxL.shape[1]
-        x_BxLxD = EmbeddingBlock(c, self.dtype, name="embeddings")(ids_BxL, deterministic)
-        places_L = jnp.arange(L)
-        buckets = jnp.asarray(bucket_of(np.arange(1 - L, L)))
-        bucket_LxL = buckets[places_L[None, :] - places_L[:, None] + L - 1]
+        c = self.config
+        positions = None if segments is None else segments.positions_BxL
+        x_BxLxD = EmbeddingBlock(c, self.dtype, name="embeddings")(ids_BxL, deterministic, positions)
+        unseen, blocks = attention_bias(mask_BxL.astype(bool), segments)
         normal = nn.initializers.normal(0.02)
-        bias_LxLxH = nn.Embed(c.buckets, c.num_heads, embedding_init=normal, name="relative")(bucket_LxL)
-        bias_HxLxL, mask_BxL = bias_LxLxH.transpose(2, 0, 1), mask_BxL.astype(bool)
+        relative = nn.Embed(c.buckets, c.num_heads, embedding_init=normal, name="relative")
+        # Tokens of one text stand side by side, in whatever row: as far from one another as in the text.
+        bias = [relative(_buckets(of.shape[-1])).transpose(2, 0, 1) + of for of in unseen]
         states = [x_BxLxD]
         for i in range(c.num_layers):
             layer = Layer(c, self.dtype, name=f"layer_{i}")
-            states.append(layer(states[-1], mask_BxL, deterministic, bias_HxLxL))
+            states.append(layer(states[-1], bias, deterministic, blocks))
         return tuple(states)
+
+
+def _buckets(width: int) -> Array:
+    """The bucket of each pair of tokens of a row, query by key: int32 [width, width]."""
+    places = jnp.arange(width)
+    return jnp.asarray(bucket_of(np.arange(1 - width, width)))[places[None, :] - places[:, None] + width - 1]
 
 
 class MpnetArchitecture(Transformer[MpnetConfig]):
     """MPNet: BERT's layers, with one table of relative positions for all."""
 
     model_types = ("mpnet",)
+    packs = True
 
     def module(self, config: MpnetConfig, dtype: jnp.dtype, remat: bool) -> Mpnet:
         return Mpnet(config, dtype)
 
-    def embed(self, config: MpnetConfig, params: Tree, ids_BxL: Array, dtype: jnp.dtype) -> Array:
-        return embedding_output(config, params["embeddings"], ids_BxL, dtype)
+    def embed(
+        self,
+        config: MpnetConfig,
+        params: Tree,
+        ids_BxL: Array,
+        dtype: jnp.dtype,
+        positions_BxL: Array | None = None,
+    ) -> Array:
+        return embedding_output(config, params["embeddings"], ids_BxL, dtype, positions_BxL)
 
     def names(self, config: MpnetConfig) -> Names:
         return names_by_table(TABLE, config.num_layers)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,9 +39,11 @@ def last_token_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
 
 def max_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
     """Element-wise maximum over the tokens of each text, in float32: [B, D]. A text without any token gives zeros."""
-    lowest = jnp.finfo(jnp.float32).min
-    highest_BxD = jnp.where(mask_BxL.astype(bool)[:, :, None], x_BxLxD.astype(jnp.float32), lowest).max(1)
-    return jnp.where(mask_BxL.astype(bool).any(1)[:, None], highest_BxD, 0.0)
+    x_BxLxD = x_BxLxD.astype(jnp.float32)
+    among_BxLxD = jnp.where(mask_BxL.astype(bool)[:, :, None], x_BxLxD, jnp.finfo(jnp.float32).min)
+    # Not .max(): its gradient asks which x equal the maximum, and none does where XLA computes x a second time with another rounding.
+    of_max_BxLxD = jnp.arange(x_BxLxD.shape[1])[:, None] == among_BxLxD.argmax(1)[:, None]
+    return jnp.where(mask_BxL.astype(bool).any(1)[:, None], jnp.where(of_max_BxLxD, x_BxLxD, 0.0).sum(1), 0.0)
 
 
 def final_states_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
@@ -52,6 +55,7 @@ def final_states_pool(x_BxLxD: Array, mask_BxL: Array) -> Array:
 
 
 OVER_TOKENS = {"mean": mean_pool, "cls": cls_pool, "lasttoken": last_token_pool, "max": max_pool}
+ONE_TOKEN = ("cls", "lasttoken")
 LAST = (-1,)
 ALL = (0, ...)  # from the embedding layer's output on
 ALL_BUT_EMBEDDINGS = (1, ...)
@@ -131,17 +135,7 @@ def pool(name: str, states: Sequence[Array], mask_BxL: Array, params: Any = None
     Raises: UserError for a name that is not in POOLERS and for a model with too few layers.
     """
     pooler = POOLERS[resolve_pooler(name)]
-    if len({state.shape[-1] for state in states}) > 1 and pooler.layers != LAST:
-        raise UserError(
-            f"pooler {name!r} takes other states than the last, which in a recurrent model are of another width"
-        )
-    taken = [states[i].astype(jnp.float32) for i in pooler.states(len(states) - 1)]
-    if pooler.over_layers == "concat":
-        x = jnp.concatenate(taken, axis=-1)
-    elif len(taken) == 1:
-        x = taken[0]
-    else:
-        x = sum(taken[1:], taken[0]) / len(taken) if pooler.over_layers == "mean" else jnp.stack(taken).max(0)
+    x = _over_layers(name, pooler, states)
     if pooler.over_tokens == "final":
         return final_states_pool(x, mask_BxL)
     if pooler.over_tokens == "pma":
@@ -149,25 +143,47 @@ def pool(name: str, states: Sequence[Array], mask_BxL: Array, params: Any = None
     return OVER_TOKENS[pooler.over_tokens](x, mask_BxL)
 
 
-def pool_each(name: str, state_BxLxD: Array, member_BxTxL: Array, params: Any = None) -> Array:
+def pool_each(name: str, states: Sequence[Array], member_BxTxL: Array, params: Any = None) -> Array:
     """The vectors of the T texts that stand one after another in each row.
 
     Args:
-      name: "mean", "lasttoken" or "pma".
-      state_BxLxD: the last layer's.
+      name: in POOLERS, but for "final".
+      states: num_layers + 1 arrays [B, L, D]; the last one alone will do where the pooler takes no other.
       member_BxTxL: bool, whose a token is.
       params: the pooler's own, of pma alone.
 
     Returns: float32 [B, T, D]; of a text without a token as pool has it.
     """
-    if name == "pma":
-        return pma_of_each(params, state_BxLxD, member_BxTxL, heads_for(state_BxLxD.shape[-1]))
+    pooler = POOLERS[resolve_pooler(name)]
+    x_BxLxD = states[-1].astype(jnp.float32) if pooler.layers == LAST else _over_layers(name, pooler, states)
+    if pooler.over_tokens == "pma":
+        return pma_of_each(params, x_BxLxD, member_BxTxL, heads_for(x_BxLxD.shape[-1]))
+    if pooler.over_tokens == "max":
+        texts = [max_pool(x_BxLxD, member_BxTxL[:, t]) for t in range(member_BxTxL.shape[1])]
+        return jnp.stack(texts, axis=1)
     member_BxTxL = member_BxTxL.astype(jnp.float32)
-    if name == "lasttoken":
+    if pooler.over_tokens in ONE_TOKEN:
         places_L = jnp.arange(1, member_BxTxL.shape[-1] + 1)
-        member_BxTxL = member_BxTxL * (member_BxTxL * places_L == (member_BxTxL * places_L).max(-1, keepdims=True))
+        order_L = places_L if pooler.over_tokens == "lasttoken" else places_L[::-1]
+        member_BxTxL = member_BxTxL * (member_BxTxL * order_L == (member_BxTxL * order_L).max(-1, keepdims=True))
     count_BxTx1 = jnp.maximum(member_BxTxL.sum(-1, keepdims=True), 1.0)
-    return jnp.einsum("btl,bld->btd", member_BxTxL / count_BxTx1, state_BxLxD.astype(jnp.float32), precision="highest")
+    return jnp.einsum("btl,bld->btd", member_BxTxL / count_BxTx1, x_BxLxD, precision="highest")
+
+
+def _over_layers(name: str, pooler: Pooler, states: Sequence[Array]) -> Array:
+    """The layers that a pooler takes, as one array, float32 [B, L, D]."""
+    if len({state.shape[-1] for state in states}) > 1 and pooler.layers != LAST:
+        raise UserError(
+            f"pooler {name!r} takes other states than the last, which in a recurrent model are of another width"
+        )
+    taken = [states[i].astype(jnp.float32) for i in pooler.states(len(states) - 1)]
+    if pooler.over_layers == "concat":
+        return jnp.concatenate(taken, axis=-1)
+    if len(taken) == 1:
+        return taken[0]
+    if pooler.over_layers == "mean":
+        return sum(taken[1:], taken[0]) / len(taken)
+    return reduce(lambda a, b: jnp.where(a > b, a, b), taken)  # as in max_pool, not jnp.maximum
 
 
 def resolve_pooler(name: str) -> str:

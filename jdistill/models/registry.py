@@ -16,6 +16,7 @@ from jdistill.models.bilstm import BilstmArchitecture
 from jdistill.models.conversion import Names
 from jdistill.models.decoder import DecoderArchitecture
 from jdistill.models.mpnet import MpnetArchitecture
+from jdistill.models.segments import Segments
 
 ARCHITECTURES: tuple[Architecture[Any], ...] = (
     BertArchitecture(),
@@ -65,7 +66,7 @@ def hidden_states(
     dtype: jnp.dtype = jnp.float32,
     dropout_rng: jax.Array | None = None,
     remat: bool = False,
-    packed: tuple[jax.Array, jax.Array] | None = None,
+    segments: Segments | None = None,
 ) -> tuple[jax.Array, ...]:
     """All hidden states of a model, as transformers counts them, the embeddings' first.
 
@@ -76,13 +77,13 @@ def hidden_states(
       dtype: of the computation.
       dropout_rng: a key; None: no dropout.
       remat: a decoder's layers keep no activations for the backward pass, which computes them anew.
-      packed: of a decoder alone, see Decoder.
+      segments: of several texts in one row, of an architecture that packs.
 
     Returns: num_layers + 1 arrays [B, L, D]; a recurrent model's embeddings are of another width.
     """
     rngs = {} if dropout_rng is None else {"dropout": dropout_rng}
     model = architecture_of(config).module(config, dtype, remat)
-    more: dict[str, Any] = {} if packed is None else {"packed": packed}
+    more: dict[str, Any] = {} if segments is None else {"segments": segments}
     states = model.apply({"params": params}, ids_BxL, mask_BxL, dropout_rng is None, rngs=rngs, **more)
     return cast(tuple[jax.Array, ...], states)
 

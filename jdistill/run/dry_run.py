@@ -38,11 +38,7 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
     cfg, batches = stage.cfg, data.batches
     steps = total_steps(cfg, batches.steps_per_epoch)
     per_token, memory = _measure(cfg, method, data)
-    step_tokens = float(
-        np.mean(
-            [width * cfg.batch_size for width, _ in (batches.at(i) for i in range(min(steps, batches.steps_per_epoch)))]
-        )
-    )
+    step_tokens = float(np.mean([batches.places(batches.at(i)[0]) for i in range(min(steps, batches.steps_per_epoch))]))
     asked = (corpus.train if feed.learns_from_teacher else []) + corpus.held_out
     missing = int((teacher.cache(cache_folder(cfg)).rows(asked) < 0).sum())
     checkpoint_bytes = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
@@ -92,8 +88,8 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
     frozen = place_frozen(cfg, method, mesh)
     plan = [data.batches.at(i) for i in range(data.batches.steps_per_epoch)]
     seconds, tokens, memory = 0.0, 0, 0
-    for width in list(data.batches.widths_used())[:2]:
-        number = next(i for i, (w, _) in enumerate(plan) if w == width)
+    for shape in data.batches.shapes_used()[:2]:
+        number = next((i for i, (other, _) in enumerate(plan) if other == shape), 0)
         batch = sharding.shard_rows(data.batch(number), mesh)
         usage = step.lower(state, frozen, batch).compile().memory_analysis()
         memory = max(
@@ -109,7 +105,7 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
             state, _ = step(state, frozen, batch)
         jax.block_until_ready(state)
         seconds += time.perf_counter() - began
-        tokens += TIMED_STEPS * width * cfg.batch_size
+        tokens += TIMED_STEPS * data.batches.places(plan[number][0])
     return seconds / tokens, memory
 
 

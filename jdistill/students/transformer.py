@@ -15,8 +15,8 @@ from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
 from jdistill.models.cutting import Cut, copied_layers
 from jdistill.models.dense import apply_dense
-from jdistill.models.pooling import mean_pool, pool
-from jdistill.models.registry import architecture_of, hidden_states
+from jdistill.models.registry import architecture_of
+from jdistill.models.token_batch import TokenBatch
 from jdistill.students.shape import check_student
 
 SAMPLE_TOKENS = 120_000  # tokens of the text that the compact start is fitted to: its covariances no longer move
@@ -60,18 +60,18 @@ def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Arr
 
     Returns: (params, frozen, batch, rng) -> float32 arrays by name: "sentence" [n, D], the pooled last layer; "output" [n, D'], that after
       the encoder's dense projections, if it has any, else the same; "input" [n, D], the masked mean of the embedding layer's output (IBKD's
-      X). Of the batch it reads "ids" int32 [n, L] and "mask" bool [n, L].
+      X); of packed texts [groups, texts of a group, D]. Of the batch it reads the tokens (models.token_batch).
     """
 
     def represent(
         params: Tree, frozen: Tree, batch: dict[str, jax.Array], rng: jax.Array | None
     ) -> dict[str, jax.Array]:
-        student, mask_BxL = params["student"], batch["mask"]
-        states = hidden_states(encoder.config, student["model"], batch["ids"], mask_BxL, jnp.dtype(dtype), rng)
-        sentence_BxD = pool(encoder.pooling, states, mask_BxL, student.get("pooler"))
+        student, texts = params["student"], TokenBatch.of(batch)
+        states = texts.states(encoder.config, student["model"], jnp.dtype(dtype), rng)
+        sentence_BxD = texts.pool(encoder.pooling, states, student.get("pooler"))
         dense = [student["dense"][str(i)] for i in range(len(encoder.dense))]
         output = apply_dense(sentence_BxD, dense, encoder.dense_activations)
-        return {"sentence": sentence_BxD, "output": output, "input": mean_pool(states[0], mask_BxL)}
+        return {"sentence": sentence_BxD, "output": output, "input": texts.mean(states[0])}
 
     return represent
 

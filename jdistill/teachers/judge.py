@@ -25,6 +25,7 @@ from jdistill.encoder.formats.gguf import read_gguf
 from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.losses.embedding import HIGHEST
 from jdistill.models.registry import ModelConfig, architecture_of, hidden_states
+from jdistill.models.segments import Segments
 from jdistill.teachers.prefix_packing import pack, padded
 
 QUERY, PASSAGE = "{query}", "{passage}"
@@ -215,8 +216,8 @@ def _judge(
 ) -> tuple[jax.Array, jax.Array]:
     """z [B, S] and y [B, S, D] at the ends. answers_2xD: the output layer's rows of yes and no; of a vocabulary of 49,152 no other logit
     is looked at."""
-    packed = (segments_BxL, positions_BxL)
-    state_BxLxD = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype), packed=packed)[-1]
+    segments = Segments(segments_BxL, positions_BxL)
+    state_BxLxD = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype), segments=segments)[-1]
     y_BxSxD = jnp.take_along_axis(state_BxLxD, ends_BxS[:, :, None], axis=1).astype(jnp.float32)
     both_BxSx2 = jnp.dot(y_BxSxD, answers_2xD.T, precision=HIGHEST)
     return both_BxSx2[..., 0] - both_BxSx2[..., 1], y_BxSxD

@@ -2,13 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from jdistill.core import sharding
-from jdistill.data.batching.batches import Batches
+
+
+class BatchOrder(Protocol):
+    """Which rows make which batch, and in what shape: of each epoch anew, by the step number alone."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each row, padding of its own included, int [N]."""
+
+    @property
+    def groups(self) -> np.ndarray | None:
+        """Which rows may share a batch, int [N]; None: all."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full batches of an epoch."""
+
+    @property
+    def padding(self) -> float:
+        """The share of a batch's places that hold padding, over an epoch."""
+
+    @property
+    def real_tokens(self) -> np.ndarray:
+        """Tokens of each row, int [N]."""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Tokens of the rows of a batch, of all that there are."""
+
+    def at(self, step: int) -> tuple[Any, np.ndarray]:
+        """The batch of step 0, 1, …: its shape and its rows, int64 [batch_size]."""
+
+    def places(self, shape: Any) -> int:
+        """Tokens of a batch of this shape, padding included."""
+
+    def shapes_used(self) -> Sequence[Any]:
+        """The shapes that a stage compiles for, the commonest first."""
 
 
 @dataclass(frozen=True)
@@ -17,14 +54,14 @@ class Data:
 
     Args:
       batches: the order.
-      rows_of: (step, width in tokens, rows int64 [n]) -> arrays by name, [n, ...].
+      rows_of: (step, shape as the order has it, rows int64 [n]) -> arrays by name, [n, ...].
       fingerprint: of the content and its order.
       unit: what a row is, for the log: "texts" or "triplets".
       texts_per_row: how many texts a row has.
     """
 
-    batches: Batches
-    rows_of: Callable[[int, int, np.ndarray], dict[str, np.ndarray]]  # (step, width, rows int64 [n]) -> arrays [n, ...]
+    batches: BatchOrder
+    rows_of: Callable[[int, Any, np.ndarray], dict[str, np.ndarray]]
     fingerprint: str  # of the content and its order
     unit: str  # what a row is, for the log: "texts" or "triplets"
     texts_per_row: int = 1
@@ -34,6 +71,6 @@ class Data:
 
     def batch(self, step: int) -> dict[str, np.ndarray]:
         """This process's rows of the global batch of a step, counted from 0: arrays by name, [batch_size / processes, ...]."""
-        width, rows = self.batches.at(step)
+        shape, rows = self.batches.at(step)
         share = len(rows) // sharding.process_count()
-        return self.rows_of(step, width, rows[sharding.process_index() * share :][:share])
+        return self.rows_of(step, shape, rows[sharding.process_index() * share :][:share])

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from jdistill.core import sharding
 from jdistill.core.types import Array, Tree
 from jdistill.losses.embedding import from_blocks, number_of_blocks, to_blocks
+from jdistill.models.token_batch import by_text
 from jdistill.train.loss_scale import all_finite, scale_of
 from jdistill.train.method import Method
 
@@ -54,7 +55,7 @@ def make_gradient(
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array], scale: Array | None
     ) -> tuple[Array, dict[str, Array]]:
-        loss, metrics = method.objective(params, frozen, reps, batch)
+        loss, metrics = method.objective(params, frozen, by_text(reps, batch), by_text(batch, batch))
         return (loss if scale is None else loss * scale), metrics
 
     def whole(
@@ -70,8 +71,7 @@ def make_gradient(
     def chunked(
         params: Tree, frozen: Tree, batch: dict[str, Array], step: Array, scale: Array | None = None
     ) -> tuple[Tree, dict[str, Array]]:
-        rows = jax.tree.leaves(batch)[0].shape[0]
-        count = number_of_blocks(rows, chunk_size)
+        count = number_of_chunks(batch, chunk_size)
         if count == 1:
             return whole(params, frozen, batch, step, scale)
         chunks = to_blocks(batch, count), jnp.arange(count)
@@ -94,6 +94,14 @@ def make_gradient(
         return jax.lax.scan(add, from_objective, (chunks, to_blocks(from_reps, count)))[0], metrics
 
     return chunked if chunk_size else whole
+
+
+def number_of_chunks(batch: dict[str, Array], chunk_size: int) -> int:
+    """Chunks of at most chunk_size texts that a batch is represented in; packed texts stay in their groups."""
+    if "place" in batch:
+        groups, texts = batch["place"].shape
+        return number_of_blocks(groups, max(1, chunk_size // texts))
+    return number_of_blocks(jax.tree.leaves(batch)[0].shape[0], chunk_size)
 
 
 def make_step(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -172,9 +171,13 @@ class Batches:
                 left = rows[full:]
         return [batches[i] for i in rng.permutation(len(batches))]
 
-    def widths_used(self) -> Iterator[int]:
+    def places(self, width: int) -> int:
+        """Tokens of a batch of this width, padding included."""
+        return width * self.batch_size
+
+    def shapes_used(self) -> list[int]:
         """The widths that some batch of the first epoch has, the commonest first: each is one compilation."""
         counts: dict[int, int] = {}
         for width, _ in self._plan_of(0):
             counts[width] = counts.get(width, 0) + 1
-        return iter(sorted(counts, key=lambda width: -counts[width]))
+        return sorted(counts, key=lambda width: -counts[width])

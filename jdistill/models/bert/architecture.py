@@ -27,13 +27,21 @@ class BertArchitecture(Transformer[BertConfig]):
 
     model_types = tuple(TABLES)
     compresses = True
+    packs = True
 
     def module(self, config: BertConfig, dtype: jnp.dtype, remat: bool) -> Bert:
         return Bert(config, dtype)
 
-    def embed(self, config: BertConfig, params: Tree, ids_BxL: Array, dtype: jnp.dtype) -> Array:
+    def embed(
+        self,
+        config: BertConfig,
+        params: Tree,
+        ids_BxL: Array,
+        dtype: jnp.dtype,
+        positions_BxL: Array | None = None,
+    ) -> Array:
         """The embedding block's output, projected where it is narrower than the layers. Reads "embeddings" and "project" alone."""
-        x_BxLxE = embedding_output(config, params["embeddings"], ids_BxL, dtype)
+        x_BxLxE = embedding_output(config, params["embeddings"], ids_BxL, dtype, positions_BxL)
         project = params.get("project")
         return x_BxLxE if project is None else x_BxLxE @ project["kernel"].astype(dtype) + project["bias"].astype(dtype)
 

