@@ -59,8 +59,8 @@ def get_config() -> ConfigDict:
     c.dtype = "float32"  # compute type, float32, bfloat16 or float16 (with loss scaling); parameters are float32
     c.seed = 0  # below 2**32
 
-    # Batches: a handful of lengths, each compiled once.
-    c.packed = False  # several texts stand in a row, and hardly any padding: transformers on unlabelled text
+    # Batches: packed, or of a handful of lengths, each compiled once.
+    c.packed = True  # several texts stand in a row, with hardly any padding: transformers on unlabelled text
     c.length_buckets = 10  # at most so many widths, chosen for the least padding in this text; a short run gets fewer
     c.length_multiple = 4  # of which each is a multiple; 8 or more suits GPUs
 

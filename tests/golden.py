@@ -49,6 +49,7 @@ def measure(name: str, inputs: Path, slot: Path) -> dict[str, Any]:
     arguments = SETTINGS[name].launch(inputs, slot).arguments
     stages = {key.partition(".")[0] + "." for key in SETTINGS[name].keys if key.endswith(".max_steps")}
     longer = {f"{stage}{key}": value for stage in {"", *stages} for key, value in LONG.items()} | {"log_every": 1}
+    longer |= {} if "packed" in SETTINGS[name].keys else {"packed": False}  # as it was when they were written first
     longer = {
         key: value for key, value in longer.items() if key != "max_steps" or "max_steps" not in SETTINGS[name].keys
     } | {"max_steps": STEPS}

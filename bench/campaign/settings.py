@@ -64,6 +64,7 @@ SETTINGS = {
     setting.name: setting
     for setting in (
         Setting("simtde", "simtde.py", SIMTDE | {"latency_texts": 2}),
+        Setting("simtde_packed", "simtde.py", SIMTDE | {"student.dropout": 0.0, "packed": True}),
         Setting("ibkd", "ibkd.py", OF_IBKD),
         Setting("mse", "ibkd.py:mse", OF_IBKD),
         Setting("crd", "ibkd.py:crd", OF_IBKD | {"loss.buffer_per_text": 3, "loss.critic_dim": 8}),

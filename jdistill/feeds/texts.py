@@ -14,7 +14,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.shared import Shared
-from jdistill.feeds.tokens import make_batches, make_packed_batches, tokens_of
+from jdistill.feeds.tokens import make_batches, make_packed_batches, may_pack, tokens_of
 from jdistill.models.registry import architecture_of
 from jdistill.train.dataset import Data
 
@@ -59,7 +59,7 @@ class TextFeed(Feed):
             of_teacher,
             student.config.pad_token_id,
             self.num_extra,
-            packed=cfg.packed and architecture_of(student.config).packs,
+            packed=cfg.packed and architecture_of(student.config).packs and may_pack(cfg),
         )
 
 

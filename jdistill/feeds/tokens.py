@@ -68,11 +68,15 @@ def make_packed_batches(cfg: ConfigDict, lengths: np.ndarray) -> PackedBatches:
     return PackedBatches(lengths, cfg.batch_size, number_of_groups(cfg), cfg.seed, cfg.length_multiple)
 
 
+def may_pack(cfg: ConfigDict) -> bool:
+    """Whether a stage that packs its texts is the same run on 1 to 8 devices: dropout's masks depend on the groups, so that
+    there must be 8, and each large enough."""
+    return not cfg.student.dropout or number_of_groups(cfg) % USUAL_GROUPS == 0
+
+
 def number_of_groups(cfg: ConfigDict) -> int:
     """Groups that a batch's texts are packed in: so many for each device that cfg.chunk_size bounds one's texts, and none is large.
-
-    With dropout, whose masks depend on the groups, 8 where they are large enough, so that runs on 1 to 8 devices are one.
-    """
+    With dropout a multiple of 8, where each is then large enough."""
     B, devices = cfg.batch_size, sharding.global_mesh().size
     chunks = math.ceil(B / cfg.chunk_size) if cfg.chunk_size else 1
     least = max(devices * chunks, math.ceil(B / MOST_TEXTS / devices) * devices)

@@ -31,6 +31,8 @@ OF_RESULTS = (
     "onnx", "index", "index_effort", "index_texts", "latency_texts", "evaluate_teacher", "rescore", "test_pairs", "threshold_pairs",
 )  # fmt: skip
 MAY_CHANGE = {"cache_dir", "log_every", "keep_last", *OF_RESULTS}
+# Keys that were not always there, and what runs did before: a folder that lacks one goes on as it began.
+BEFORE = {"packed": False}
 
 
 def check_may_be_run(workdir: Path) -> None:
@@ -73,7 +75,10 @@ def clear_temporary(workdir: Path) -> None:
 
 
 def settle_config(cfg: ConfigDict, workdir: Path) -> None:
-    """Writes workdir/config.json, or refuses a workdir that belongs to another config, with the keys that differ."""
+    """Writes workdir/config.json, or refuses a workdir that belongs to another config, with the keys that differ.
+
+    Of a run that is older than a key of BEFORE the config takes what was done then.
+    """
     path = workdir / "config.json"
     mine = json.loads(cfg.to_json())
     if path.is_file():
@@ -82,7 +87,12 @@ def settle_config(cfg: ConfigDict, workdir: Path) -> None:
             raise UserError(
                 f"{path} is damaged, or no config of a run of jdistill's; bring it back, or choose another --workdir"
             )
-        differ = _difference(flat(theirs), flat(mine))
+        mine = _as_before(cfg, flat(theirs), flat(mine)) or mine
+        differ = {
+            key: of
+            for key, of in _difference(flat(theirs), flat(mine)).items()
+            if key in flat(theirs) or not _older(key)
+        }
         if fixed := {key: of for key, of in differ.items() if key not in MAY_CHANGE}:
             rows = "\n".join(f"  {key}: {there!r} there, {now!r} now" for key, (there, now) in fixed.items())
             raise UserError(
@@ -94,6 +104,26 @@ def settle_config(cfg: ConfigDict, workdir: Path) -> None:
             log.info("%s is %r now, and was %r: it does not change the student", key, now, there)
     if sharding.is_first_process():
         write_json(path, mine)
+
+
+def _as_before(cfg: ConfigDict, theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, Any] | None:
+    """Sets the keys of BEFORE that a folder's config lacks, and returns the config anew; None where it lacks none."""
+    lacks = {key: BEFORE[_last(key)] for key in mine.keys() - theirs.keys() if _older(key)}
+    if not lacks:
+        return None
+    for key, value in lacks.items():
+        if mine[key] != value:
+            log.info("%s is %r, as it was when this run began", key, value)
+    cfg.update_from_flattened_dict(lacks)
+    return json.loads(cfg.to_json())
+
+
+def _older(key: str) -> bool:
+    return _last(key) in BEFORE
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 def of_results(cfg: ConfigDict) -> dict[str, Any]:
