@@ -15,7 +15,6 @@ import argparse
 import importlib
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -110,15 +109,18 @@ def compare(name: str, batch_size: int, flags: argparse.Namespace, start: Encode
     rounds = [{kind: side.round(flags.steps) for kind, side in sides.items()} for _ in range(flags.rounds)]
     seconds = {kind: sum(each[kind] for each in rounds) for kind in sides}
     rate = {kind: total * batch_size / seconds[kind] for kind in sides}
+    layout = sides["packed"].data.batches.at(0)[0]
     return {
         "config": name,
         "batch_size": batch_size,
         "padding, padded (%)": round(100 * sides["padded"].data.batches.padding, 2),
         "padding, packed (%)": round(100 * sides["packed"].data.batches.padding, 2),
         "shapes, padded": len(sides["padded"].data.batches.shapes_used()),
-        "rows of the packed": str(sides["packed"].data.batches.at(0)[0]),
-        "seconds of compiling": compiled,
-        "sentences/s": {kind: round(value, 1) for kind, value in rate.items()},
+        "rows of a batch, packed": ", ".join(f"{r} x {w}" for r, w in zip(layout.rows, layout.widths, strict=True)),
+        "compiling, padded (s)": compiled["padded"],
+        "compiling, packed (s)": compiled["packed"],
+        "sentences/s, padded": round(rate["padded"], 1),
+        "sentences/s, packed": round(rate["packed"], 1),
         "ratio": round(seconds["padded"] / seconds["packed"], 3),
     }
 
@@ -141,9 +143,9 @@ def main() -> None:
     cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     out = Path(__file__).parent / "results" / f"packing{'' if flags.dtype == 'float32' else '-' + flags.dtype}.json"
     text = Path(flags.text).name
-    command = f"python bench/packing.py --text {text} --dtype {flags.dtype} --steps {flags.steps}"
-    about = {"command": command, "commit": commit, "cpu": cpu, "cores": len(os.sched_getaffinity(0))}
-    out.write_text(json.dumps(about | {"python": platform.python_version(), "rows": rows}, indent=2) + "\n")
+    command = f"python bench/packing.py --text {text} --configs {' '.join(flags.configs)} --steps {flags.steps} --batches {' '.join(map(str, flags.batches))}"
+    about = {"command": command, "commit": commit, "machine": f"{cpu}, {len(os.sched_getaffinity(0))} cores"}
+    out.write_text(json.dumps(about | {"dtype": flags.dtype, "rows": rows}, indent=2) + "\n")
     print(json.dumps(rows, indent=2))
 
 

@@ -10,4 +10,6 @@ if [ "${1:-}" = --fast ]; then
   exec python -m pytest -n 2 --dist load "${files[@]/#/tests/}" "$@"
 fi
 mypy
+mapfile -t as_users < <(grep -v '^#' tests/users_flags.txt)
+XLA_FLAGS="" python -m pytest -n 2 --dist load "${as_users[@]/#/tests/}"
 python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"  # two workers: most tests wait for one core that starts or compiles

@@ -33,8 +33,8 @@ SETTINGS: dict[str, tuple[str, str, dict[str, object]]] = {
 
 # What test_sharding.py compiles for any number of devices: SimTDE's loss, whole matrices and chunks, rows of several texts,
 # D2LLM's lists and a base that is split too.
-ON_ANY_COUNT = ("", "ibkd", "ibkd_blocks", "finetune", "d2llm_spread")
-IN_TWO_PROCESSES = ("", "ibkd", "finetune")
+ON_ANY_COUNT = ("", "packed", "ibkd", "ibkd_blocks", "finetune", "d2llm_spread")
+IN_TWO_PROCESSES = ("", "packed", "ibkd", "finetune")
 
 
 def of_devices(count: int) -> list[str]:

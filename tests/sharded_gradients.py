@@ -30,7 +30,7 @@ from d2llm_setting import setting as d2llm_setting  # noqa: E402
 from ibkd_setting import IN_TWO_PROCESSES, of_devices  # noqa: E402
 from ibkd_setting import setting as ibkd_setting  # noqa: E402
 from jax.sharding import Mesh  # noqa: E402
-from simtde_setting import LOSSES, setting  # noqa: E402
+from simtde_setting import LOSSES, packed_setting, setting  # noqa: E402
 
 from jdistill.train.method import Method  # noqa: E402
 from jdistill.train.step import (  # noqa: E402
@@ -50,6 +50,8 @@ def built(variant: str) -> tuple[Method, dict[str, np.ndarray], Callable[..., An
         make = partial(d2llm_setting, "calibrated")  # all terms, and random negatives too in its asymmetric batch
     if variant in ("bilstm", "task"):
         make = partial(bilstm_setting, variant)
+    if variant == "packed":
+        make = partial(packed_setting)
     method, batch = make(BATCH, dropout=0.1, **({} if variant == "lmx" else {"student.layers": 1}))
     # In chunks too, which must leave each device its own rows.
     return method, batch, make_gradient(method, 7, True, chunk_size=16 if variant == "ibkd_blocks" else 0)
@@ -60,7 +62,7 @@ def gradients(
 ) -> dict[str, np.ndarray]:
     """variant/NUMBER: the leaves of the gradient of one step; variant/square: matrices of all pairs in its program."""
     whole, rows = sharding.replicated(mesh), sharding.by_rows(mesh)
-    batch = sharding.shard_rows({name: value[mine()] for name, value in batch.items()}, mesh)
+    batch = sharding.shard_rows({name: value[mine(len(value))] for name, value in batch.items()}, mesh)
     params, frozen = sharding.replicate((method.params, method.frozen), mesh)
     if variant == "d2llm_spread":  # the base split over the devices
         frozen = sharding.shard_params(method.frozen, mesh)
@@ -84,7 +86,7 @@ def sgd(mesh: Mesh) -> dict[str, np.ndarray]:
     not count."""
     method, batch = setting("", BATCH, dropout=0.1)
     method = replace(method, params=jax.tree.map(lambda x: x + 0.1 * sharding.process_index(), method.params))
-    batch = sharding.shard_rows({name: value[mine()] for name, value in batch.items()}, mesh)
+    batch = sharding.shard_rows({name: value[mine(len(value))] for name, value in batch.items()}, mesh)
     optimizer = optax.sgd(0.1)
     state, frozen = init_state(method, optimizer, mesh), sharding.replicate(method.frozen, mesh)
     step = jit_step(make_step(method, optimizer, 7, dropout=True), mesh)
@@ -114,9 +116,9 @@ def by_pmap() -> dict[str, np.ndarray]:
     }
 
 
-def mine() -> slice:
-    """This process's rows of the batch."""
-    share = BATCH // sharding.process_count()
+def mine(rows: int) -> slice:
+    """This process's rows of a batch."""
+    share = rows // sharding.process_count()
     return slice(sharding.process_index() * share, (sharding.process_index() + 1) * share)
 
 

@@ -7,6 +7,7 @@ from conftest import random_params, tiny_config
 
 from configs import simtde as config_file
 from jdistill.data.batching.batches import TokenTable
+from jdistill.data.batching.packing import Layout, deal, pack_texts
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Start
 from jdistill.methods import simtde
@@ -70,3 +71,14 @@ def setting(
     rows = np.arange(batch_size)
     ids, mask = tokens.padded(rows, 20, 0)
     return method, {"ids": ids, "mask": mask, "teacher": start(teacher, tokens).embeddings(rows)}
+
+
+def packed_setting(
+    batch_size: int = 8, dropout: float = 0.0, groups: int = 8, **changes: object
+) -> tuple[Method, dict[str, np.ndarray]]:
+    """The method, and the texts of setting() packed in groups, with the teacher's true answers."""
+    method, padded = setting("", batch_size, dropout, **changes)
+    tokens = random_tokens(max(batch_size, 300))
+    rows_nxg = deal(tokens.lengths[:batch_size], groups)
+    packed = pack_texts(tokens, rows_nxg, Layout((batch_size // groups,), (20,), (3,)), 0)
+    return method, packed | {"teacher": padded["teacher"][rows_nxg]}

@@ -23,6 +23,15 @@ def test_what_is_fast_is_there_and_starts_no_process() -> None:
         assert not re.search(r"\bsubprocess\b|\bPopen\b", (TESTS / name).read_text()), name
 
 
+def test_what_compiles_as_users_do_is_there() -> None:
+    names = [line for line in (TESTS / "users_flags.txt").read_text().splitlines() if not line.startswith("#")]
+    assert names
+    for name in names:
+        path, _, function = name.partition("::")
+        assert f"def {function or 'test_'}" in (TESTS / path).read_text(), name
+    assert "users_flags.txt" in (ROOT / "launch" / "test.sh").read_text()
+
+
 @pytest.mark.parametrize("reason, passes", [("the shared corpus is not here", True), ("I did not feel like it", False)])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_skip_that_nobody_listed_fails(tmp_path: Path, reason: str, passes: bool, workers: int) -> None:

@@ -70,8 +70,9 @@ def make_packed_batches(cfg: ConfigDict, lengths: np.ndarray) -> PackedBatches:
 
 def may_pack(cfg: ConfigDict) -> bool:
     """Whether a stage that packs its texts is the same run on 1 to 8 devices: dropout's masks depend on the groups, so that
-    there must be 8, and each large enough."""
-    return not cfg.student.dropout or number_of_groups(cfg) % USUAL_GROUPS == 0
+    there must be 8 on any, and each large enough."""
+    each, left = divmod(cfg.batch_size, USUAL_GROUPS)
+    return not cfg.student.dropout or (each >= TEXTS_OF_A_GROUP and not left)
 
 
 def number_of_groups(cfg: ConfigDict) -> int:

@@ -18,7 +18,7 @@ from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
 from jdistill.losses import embedding
 from jdistill.losses.embedding import HIGHEST, info_nce
-from jdistill.models.token_batch import TOKENS
+from jdistill.models.token_batch import TOKEN_ARRAYS
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student, representer, to_teacher
 from jdistill.train.method import Method, scalars
@@ -61,7 +61,7 @@ def build(cfg: ConfigDict, context: Start) -> Method:
 
     def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
         # A text's two views stand side by side in one pass, each with a dropout of its own.
-        twice = {name: jnp.repeat(x, 2, axis=0) for name, x in batch.items() if name in TOKENS}
+        twice = {name: jnp.repeat(x, 2, axis=0) for name, x in batch.items() if name in TOKEN_ARRAYS}
         views = represent_texts(params, frozen, twice, rng)["output"]
         # [2n, D] or, of packed texts, [2 groups, texts of a group, D]: the two views of a text last but one.
         return {"views": jnp.moveaxis(views.reshape(-1, 2, *views.shape[1:]), 1, -2)}

@@ -102,8 +102,8 @@ class Mpnet(nn.Module):
 
 def _buckets(width: int) -> Array:
     """The bucket of each pair of tokens of a row, query by key: int32 [width, width]."""
-    places = jnp.arange(width)
-    return jnp.asarray(bucket_of(np.arange(1 - width, width)))[places[None, :] - places[:, None] + width - 1]
+    columns = jnp.arange(width)
+    return jnp.asarray(bucket_of(np.arange(1 - width, width)))[columns[None, :] - columns[:, None] + width - 1]
 
 
 class MpnetArchitecture(Transformer[MpnetConfig]):

@@ -16,7 +16,7 @@ from jdistill.models.segments import Segments, blocks_of, members
 BLOCKS = 2  # of a packed batch, at most
 MOST_ROWS = 64  # that a group's tokens are arranged in
 IDS, LENGTHS = ([f"{name}_{k}" for k in range(BLOCKS)] for name in ("ids", "lengths"))
-TOKENS = ("ids", "mask", *IDS, *LENGTHS, "place")  # the arrays of a batch that TokenBatch reads
+TOKEN_ARRAYS = ("ids", "mask", *IDS, *LENGTHS, "place")  # the arrays of a batch that TokenBatch reads
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,6 @@ def by_text(arrays: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str
         return dict(arrays)
     shape = batch["place"].shape
     return {
-        name: x.reshape(-1, *x.shape[2:]) if name not in TOKENS and x.shape[:2] == shape else x
+        name: x.reshape(-1, *x.shape[2:]) if name not in TOKEN_ARRAYS and x.shape[:2] == shape else x
         for name, x in arrays.items()
     }

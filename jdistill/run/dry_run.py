@@ -38,7 +38,9 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
     cfg, batches = stage.cfg, data.batches
     steps = total_steps(cfg, batches.steps_per_epoch)
     per_token, memory = _measure(cfg, method, data)
-    step_tokens = float(np.mean([batches.places(batches.at(i)[0]) for i in range(min(steps, batches.steps_per_epoch))]))
+    step_tokens = float(
+        np.mean([batches.capacity(batches.at(i)[0]) for i in range(min(steps, batches.steps_per_epoch))])
+    )
     asked = (corpus.train if feed.learns_from_teacher else []) + corpus.held_out
     missing = int((teacher.cache(cache_folder(cfg)).rows(asked) < 0).sum())
     checkpoint_bytes = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
@@ -105,7 +107,7 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
             state, _ = step(state, frozen, batch)
         jax.block_until_ready(state)
         seconds += time.perf_counter() - began
-        tokens += TIMED_STEPS * data.batches.places(plan[number][0])
+        tokens += TIMED_STEPS * data.batches.capacity(plan[number][0])
     return seconds / tokens, memory
 
 

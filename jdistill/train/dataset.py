@@ -41,7 +41,7 @@ class BatchOrder(Protocol):
     def at(self, step: int) -> tuple[Any, np.ndarray]:
         """The batch of step 0, 1, …: its shape and its rows, int64 [batch_size]."""
 
-    def places(self, shape: Any) -> int:
+    def capacity(self, shape: Any) -> int:
         """Tokens of a batch of this shape, padding included."""
 
     def shapes_used(self) -> Sequence[Any]:

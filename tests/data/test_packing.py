@@ -84,7 +84,7 @@ def test_padding_is_at_most_3_percent_in_one_layout(batch_size: int, count: int)
     layouts = [batches.at(step)[0] for step in range(2 * batches.steps_per_epoch)]
     assert sum(layout == batches.layout for layout in layouts) >= 0.97 * len(layouts)
     tokens = sum(int(batches.lengths[batches.at(step)[1]].sum()) for step in range(batches.steps_per_epoch))
-    places = sum(batches.places(layout) for layout in layouts[: batches.steps_per_epoch])
+    places = sum(batches.capacity(layout) for layout in layouts[: batches.steps_per_epoch])
     assert batches.padding <= 0.03 and 1 - tokens / places <= 0.03
 
 

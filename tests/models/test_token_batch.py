@@ -128,13 +128,15 @@ STEPS = (
     *("ibkd", "ibkd_blocks", "mse", "crd", "hpd", "distilface"),
 )
 
+IN_CHUNKS = ("simtde:matched", "ibkd", "distilface")
+
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_packed_step_has_the_gradient_of_the_padded_one(name: str) -> None:
     method, batch = settings_of(name)
     given = both({key: x for key, x in batch.items() if key not in ("ids", "mask")})
     one, metrics = step_gradient(method, given.padded)
-    for chunk_size in (0, ROWS // GROUPS):
+    for chunk_size in (0, ROWS // GROUPS) if name in IN_CHUNKS else (0,):
         found, same = step_gradient(method, given.packed, chunk_size)
         for key, value in metrics.items():
             np.testing.assert_allclose(same[key], value, rtol=1e-5, err_msg=key)

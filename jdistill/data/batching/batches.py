@@ -171,7 +171,7 @@ class Batches:
                 left = rows[full:]
         return [batches[i] for i in rng.permutation(len(batches))]
 
-    def places(self, width: int) -> int:
+    def capacity(self, width: int) -> int:
         """Tokens of a batch of this width, padding included."""
         return width * self.batch_size
 

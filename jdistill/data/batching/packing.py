@@ -39,7 +39,7 @@ class Layout:
     most: tuple[int, ...]
 
     @property
-    def places(self) -> int:
+    def capacity(self) -> int:
         """Tokens that fit, padding included."""
         return sum(count * width for count, width in zip(self.rows, self.widths, strict=True))
 
@@ -192,11 +192,11 @@ class PackedBatches:
     @property
     def padding(self) -> float:
         """The share of a batch's places that hold padding, over an epoch of the layout that nearly all batches have."""
-        return 1.0 - float(self.lengths.mean()) * self.batch_size / self.places(self.layout)
+        return 1.0 - float(self.lengths.mean()) * self.batch_size / self.capacity(self.layout)
 
-    def places(self, layout: Layout) -> int:
+    def capacity(self, layout: Layout) -> int:
         """Tokens of a batch, padding included."""
-        return layout.places * self.count
+        return layout.capacity * self.count
 
     def at(self, step: int) -> tuple[Layout, np.ndarray]:
         """The batch of step 0, 1, …: its layout and its texts, group after group, int64 [batch_size]."""

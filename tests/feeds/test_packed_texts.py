@@ -1,0 +1,98 @@
+"""Text feeds that pack: whose answer is whose, how many groups, and what a run does that began before texts were packed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from simtde_setting import config, random_tokens
+
+from jdistill.core import sharding
+from jdistill.core.errors import UserError
+from jdistill.feeds import tokens as feed_tokens
+from jdistill.feeds.corpus import Corpus
+from jdistill.feeds.texts import text_batches
+from jdistill.feeds.tokens import may_pack, number_of_groups
+from jdistill.models.token_batch import by_text
+from jdistill.run.workdir import settle_config
+
+
+def test_each_packed_text_has_its_own_answer_and_others() -> None:
+    tokens, cfg = random_tokens(300), config(batch_size=32, chunk_size=8)
+    answers = np.arange(300, dtype=np.float32)[:, None] * [1, -1]
+    data = text_batches(
+        cfg, Corpus([str(i) for i in range(300)], [], 0), tokens, lambda rows: answers[rows], 0, 3, True
+    )
+    for step in (0, 4, 20):
+        rows, batch = data.batches.at(step)[1], data.batch(step)
+        assert batch["place"].shape == (4, 8)
+        read = by_text(batch, batch)
+        np.testing.assert_array_equal(read["teacher"], answers[rows])
+        np.testing.assert_array_equal(read["row"], rows)
+        np.testing.assert_array_equal(read["others"], answers[read["other_rows"]])
+        assert (
+            sum(int((batch[name] > 0).sum()) for name in batch if name.startswith("ids_")) == tokens.lengths[rows].sum()
+        )
+
+
+class Mesh:
+    def __init__(self, size: int):
+        self.size = size
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+    count = {"devices": 1}
+    assert feed_tokens.sharding is sharding
+    monkeypatch.setattr(sharding, "global_mesh", lambda: Mesh(count["devices"]))
+    yield count
+
+
+@pytest.mark.parametrize(
+    "batch_size, chunk_size, on, dropout, groups",
+    [
+        (64, 0, 1, 0.0, 1),
+        (64, 16, 1, 0.0, 4),
+        (64, 0, 8, 0.0, 8),
+        (64, 16, 2, 0.0, 8),
+        (4096, 0, 1, 0.0, 16),
+        (256, 0, 1, 0.1, 8),
+        (256, 0, 8, 0.1, 8),
+        (48, 32, 3, 0.0, 6),
+    ],
+)
+def test_devices_and_chunks_share_a_batch_by_groups(
+    devices: dict[str, int], batch_size: int, chunk_size: int, on: int, dropout: float, groups: int
+) -> None:
+    devices["devices"] = on
+    cfg = config(batch_size=batch_size, chunk_size=chunk_size, **{"student.dropout": dropout})
+    assert number_of_groups(cfg) == groups and may_pack(cfg)
+
+
+@pytest.mark.parametrize("on", [1, 2, 8])
+def test_with_dropout_few_texts_are_padded_on_any_number_of_devices(devices: dict[str, int], on: int) -> None:
+    devices["devices"] = on
+    of_sizes = {size: config(batch_size=size, **{"student.dropout": 0.1}) for size in (64, 128, 250, 256, 512)}
+    assert [size for size, cfg in of_sizes.items() if may_pack(cfg)] == [256, 512]
+    assert all(number_of_groups(of_sizes[size]) == 8 for size in (256, 512))
+
+
+def test_a_run_that_began_before_texts_were_packed_goes_on_padded(tmp_path: Path) -> None:
+    before = json.loads(config(packed=False).to_json())
+    del before["packed"]
+    (tmp_path / "config.json").write_text(json.dumps(before))
+    cfg = config()
+    assert cfg.packed
+    settle_config(cfg, tmp_path)
+    assert not cfg.packed and "packed" not in json.loads((tmp_path / "config.json").read_text())
+    with pytest.raises(UserError, match="batch_size: 64 there, 8 now"):
+        settle_config(config(batch_size=8), tmp_path)
+
+
+def test_a_run_that_packs_is_not_gone_on_with_padded(tmp_path: Path) -> None:
+    settle_config(config(), tmp_path)
+    with pytest.raises(UserError, match="packed: True there, False now"):
+        settle_config(config(packed=False), tmp_path)
