@@ -143,8 +143,13 @@ def main() -> None:
     cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     out = Path(__file__).parent / "results" / f"packing{'' if flags.dtype == 'float32' else '-' + flags.dtype}.json"
     text = Path(flags.text).name
-    command = f"python bench/packing.py --text {text} --configs {' '.join(flags.configs)} --steps {flags.steps} --batches {' '.join(map(str, flags.batches))}"
-    about = {"command": command, "commit": commit, "machine": f"{cpu}, {len(os.sched_getaffinity(0))} cores"}
+    sizes = " ".join(map(str, flags.batches))
+    command = f"python bench/packing.py --text {text} --configs {' '.join(flags.configs)} --batches {sizes}"
+    about = {
+        "command": f"{command} --steps {flags.steps}",
+        "commit": commit,
+        "machine": f"{cpu}, {len(os.sched_getaffinity(0))} cores",
+    }
     out.write_text(json.dumps(about | {"dtype": flags.dtype, "rows": rows}, indent=2) + "\n")
     print(json.dumps(rows, indent=2))
 
