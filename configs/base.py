@@ -44,14 +44,15 @@ def get_config() -> ConfigDict:
     # Optimisation.
     c.epochs = 1.0  # above 0, where max_steps is 0
     c.max_steps = 0  # 0: by epochs
-    c.batch_size = 128  # of all devices together, which it divides by
+    c.batch_size = 128  # of all devices together; their number divides it
     c.chunk_size = 0  # rows of a batch whose activations stand in memory at once; the gradient stays the same; 0: all
     c.learning_rate = 3e-4  # the highest; above 0
     c.block_size = 0  # rows of a Gram or logit matrix at once; 0: all
     c.schedule = "cosine"  # cosine, linear or constant, after the warm-up
     c.warmup = 0.05  # share of the steps, 0 to 1, over which the learning rate rises from 0
     c.weight_decay = 0.01  # AdamW; biases and norms do not decay
-    c.adam_b1, c.adam_b2, c.adam_eps = 0.9, 0.999, 1e-8  # from 0 to below 1, both; above 0
+    c.adam_b1, c.adam_b2 = 0.9, 0.999  # of AdamW's means of the gradient and of its square
+    c.adam_eps = 1e-8  # beside the root of the latter
     c.clip_norm = 1.0  # of the whole gradient; 0: no clipping
     c.shard_frozen = (
         False  # split what is not trained (a teacher inside the step, the base of adapters) over the devices

@@ -103,9 +103,12 @@ def _others(path: Path) -> str:
 def check_keys(config: ConfigDict, argv: list[str]) -> None:
     """Raises UserError for a key that the command line sets and the config has not, and for a block of keys set as a whole."""
     keys = list(flat(config.to_dict()))
-    for argument in argv:
+    for number, argument in enumerate(argv):
         match = re.match(r"--?(?:no)?config\.([^=]+)(=?)(.*)", argument, re.DOTALL)
-        if match is None or (key := match[1]) in keys:
+        if match is None:
+            continue
+        if (key := match[1]) in keys:
+            _check_has_value(config, key, match[2], argv[number + 1 :])
             continue
         within = [name for name in keys if name.startswith(f"{key}.")]
         if within and not match[3].startswith("{"):
@@ -118,6 +121,15 @@ def check_keys(config: ConfigDict, argv: list[str]) -> None:
                 f"near it: {', '.join(f'--config.{name}' for name in near)}" if near else "its file lists those it has"
             )
             raise UserError(f"--config.{key}: this config has no such key; {hint}")
+
+
+def _check_has_value(config: ConfigDict, key: str, equals: str, after: list[str]) -> None:
+    """Raises UserError for a key of text without a value that would take the next flag for it."""
+    text = isinstance(flat(config.to_dict())[key], str)
+    if text and not equals and after and after[0].startswith("--"):
+        raise UserError(
+            f"--config.{key} has no value, and {after[0]} is a flag; write --config.{key}= for an empty one"
+        )
 
 
 def near_keys(key: str, keys: list[str]) -> list[str]:

@@ -63,7 +63,7 @@ def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool 
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:
-        raise UserError(f"--{key}={source} needs the torch extra: pip install 'jdistill[torch]'") from None
+        raise UserError(f"--{key}={source} needs the torch extra: pip install -e '.[torch]'") from None
     folder = resolve(source, key)
     code = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
     if code and not trust_remote_code:

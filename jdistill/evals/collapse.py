@@ -46,7 +46,8 @@ def check_vectors(vectors: np.ndarray, whose: str) -> float:
             f"{whose} gives the same vector for each of {len(vectors)} different texts, so that there is nothing to learn from it or find with it: "
             "its tokenizer or its weights are not those it was trained with"
         )
-    if rank < max(2.0, FEW_DIRECTIONS * min(len(vectors) - 1, vectors.shape[1])):
+    could_be = min(len(vectors) - 1, vectors.shape[1])
+    if rank < max(min(2.0, 0.5 * could_be), FEW_DIRECTIONS * could_be):
         log.warning(
             "WARNING: %s spreads %d different texts over %.1f directions of %d: its vectors have collapsed, or the texts are all alike",
             whose, len(vectors), rank, vectors.shape[1],

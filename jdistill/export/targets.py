@@ -83,7 +83,7 @@ def target_of(name: str, key: str = "--target") -> Target:
     if name not in TARGETS:
         raise UserError(f"{key}={name}: there is no such form of an export; there are {', '.join(TARGETS)}")
     if not TARGETS[name].available:
-        raise UserError(f"{key}={name} needs {TARGETS[name].needs}: pip install 'jdistill[torch]'")
+        raise UserError(f"{key}={name} needs {TARGETS[name].needs}: pip install -e '.[torch]'")
     return TARGETS[name]
 
 

@@ -83,7 +83,7 @@ def largest_inputs(folder: Path, texts: Sequence[str]) -> dict[str, np.ndarray]:
         import torch
         from sentence_transformers import SentenceTransformer
     except ImportError:
-        raise UserError("calibrating int8 for torch needs the torch extra: pip install 'jdistill[torch]'") from None
+        raise UserError("calibrating int8 for torch needs the torch extra: pip install -e '.[torch]'") from None
     model = SentenceTransformer(str(folder), device="cpu", trust_remote_code=True)  # code that we have just written
     transformer: Any = model[0].auto_model
     seen: dict[str, np.ndarray] = {}

@@ -75,7 +75,7 @@ def clear_temporary(workdir: Path) -> None:
 
 
 def settle_config(cfg: ConfigDict, workdir: Path) -> None:
-    """Writes workdir/config.json, or refuses a workdir that belongs to another config, with the keys that differ.
+    """Writes workdir/config.json, or refuses a workdir that belongs to another config and has begun, with the keys that differ.
 
     Of a run that is older than a key of BEFORE the config takes what was done then.
     """
@@ -93,6 +93,10 @@ def settle_config(cfg: ConfigDict, workdir: Path) -> None:
             for key, of in _difference(flat(theirs), flat(mine)).items()
             if key in flat(theirs) or not _older(key)
         }
+        if not _has_begun(workdir):  # a key was wrong, and is mended now
+            differ = {key: of for key, of in differ.items() if key in MAY_CHANGE}
+            if sharding.is_first_process():
+                write_json(path, mine)
         if fixed := {key: of for key, of in differ.items() if key not in MAY_CHANGE}:
             rows = "\n".join(f"  {key}: {there!r} there, {now!r} now" for key, (there, now) in fixed.items())
             raise UserError(
@@ -104,6 +108,13 @@ def settle_config(cfg: ConfigDict, workdir: Path) -> None:
             log.info("%s is %r now, and was %r: it does not change the student", key, now, there)
     if sharding.is_first_process():
         write_json(path, mine)
+
+
+def _has_begun(workdir: Path) -> bool:
+    """Whether a run has done anything in its folder: its first folder, of a stage or an export, comes before its first step."""
+    return (
+        any(path.is_dir() for path in workdir.iterdir() if not _temporary(path)) or (workdir / "results.json").exists()
+    )
 
 
 def _as_before(cfg: ConfigDict, theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 from optuna.distributions import CategoricalDistribution
 
 from configs import base, bilstm_sra, bilstm_sra_task, d2llm, ibkd, simtde
+from jdistill.config.file import check_keys
 from jdistill.config.keys import (
     OF_ALL,
     OF_METHODS,
@@ -230,3 +231,15 @@ def needed_alone(get_config, *variant: str) -> ConfigDict:
     return ConfigDict(
         unflatten_dict({key: value for key, value in flat(whole.to_dict()).items() if key in needs}, sep=".")
     )
+
+
+@pytest.mark.parametrize("value, takes", [([], True), (["--dry_run"], False), (["a.txt"], True)])
+def test_a_key_of_text_does_not_take_the_next_flag_for_its_value(value: list[str], takes: bool):
+    argv = ["main", "--config.text_column", *value]
+    if takes:
+        check_keys(simtde.get_config(), argv)
+        return
+    with pytest.raises(UserError, match="--config.text_column has no value, and --dry_run is a flag"):
+        check_keys(simtde.get_config(), argv)
+    check_keys(simtde.get_config(), ["main", "--config.text_column=", "--dry_run"])
+    check_keys(simtde.get_config(), ["main", "--config.onnx", "--dry_run"])

@@ -1,23 +1,19 @@
-"""Text feeds that pack: whose answer is whose, how many groups, and what a run does that began before texts were packed."""
+"""Text feeds that pack: whose answer is whose, and how many groups."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 from simtde_setting import config, random_tokens
 
 from jdistill.core import sharding
-from jdistill.core.errors import UserError
 from jdistill.feeds import tokens as feed_tokens
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.texts import text_batches
 from jdistill.feeds.tokens import may_pack, number_of_groups
 from jdistill.models.token_batch import by_text
-from jdistill.run.workdir import settle_config
 
 
 def test_each_packed_text_has_its_own_answer_and_others() -> None:
@@ -78,21 +74,3 @@ def test_with_dropout_few_texts_are_padded_on_any_number_of_devices(devices: dic
     of_sizes = {size: config(batch_size=size, **{"student.dropout": 0.1}) for size in (64, 128, 250, 256, 512)}
     assert [size for size, cfg in of_sizes.items() if may_pack(cfg)] == [256, 512]
     assert all(number_of_groups(of_sizes[size]) == 8 for size in (256, 512))
-
-
-def test_a_run_that_began_before_texts_were_packed_goes_on_padded(tmp_path: Path) -> None:
-    before = json.loads(config(packed=False).to_json())
-    del before["packed"]
-    (tmp_path / "config.json").write_text(json.dumps(before))
-    cfg = config()
-    assert cfg.packed
-    settle_config(cfg, tmp_path)
-    assert not cfg.packed and "packed" not in json.loads((tmp_path / "config.json").read_text())
-    with pytest.raises(UserError, match="batch_size: 64 there, 8 now"):
-        settle_config(config(batch_size=8), tmp_path)
-
-
-def test_a_run_that_packs_is_not_gone_on_with_padded(tmp_path: Path) -> None:
-    settle_config(config(), tmp_path)
-    with pytest.raises(UserError, match="packed: True there, False now"):
-        settle_config(config(packed=False), tmp_path)

@@ -46,7 +46,7 @@ def test_a_grid_that_does_not_fit_is_refused(specs: list[str], message: str) -> 
 def test_without_optuna_the_command_says_what_to_install() -> None:
     code = "import sys, runpy; sys.modules['optuna'] = None; runpy.run_module('jdistill.sweep', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1800)
-    assert done.stderr.strip() == 'error: a sweep needs optuna: pip install "jdistill[sweep]"' and done.returncode == 1
+    assert done.stderr.strip() == 'error: a sweep needs optuna: pip install -e ".[sweep]"' and done.returncode == 1
 
 
 def test_keys_by_their_end_and_ranges() -> None:

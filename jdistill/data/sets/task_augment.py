@@ -30,7 +30,7 @@ class WordsByTag:
         try:
             from HanTa.HanoverTagger import HanoverTagger
         except ImportError:
-            raise UserError("--config.augment=ts needs the augment extra: pip install 'jdistill[augment]'") from None
+            raise UserError("--config.augment=ts needs the augment extra: pip install -e '.[augment]'") from None
         tagger = HanoverTagger("morphmodel_en.pgz")
         counts = Counter(word for text in texts for word in text.split())
         self.tag_of = {word: str(tagger.analyze(word)[1]) for word in counts}

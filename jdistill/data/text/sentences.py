@@ -15,7 +15,7 @@ def split_sentences(documents: Sequence[str]) -> list[str]:
         import spacy
     except ImportError:
         raise UserError(
-            "--config.split_sentences=True needs the sentences extra: pip install 'jdistill[sentences]'"
+            "--config.split_sentences=True needs the sentences extra: pip install -e '.[sentences]'"
         ) from None
     rules = spacy.blank("xx")
     rules.add_pipe("sentencizer")

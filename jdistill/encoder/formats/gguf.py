@@ -50,7 +50,7 @@ def read_gguf(path: Path) -> tuple[DecoderConfig, dict[str, np.ndarray], PreTrai
     try:
         import gguf
     except ImportError:
-        raise UserError(f"{path}: reading GGUF needs the package gguf: pip install 'jdistill[gguf]'") from None
+        raise UserError(f"{path}: reading GGUF needs the package gguf: pip install -e '.[gguf]'") from None
     check_header(path)
     try:
         reader = gguf.GGUFReader(path)

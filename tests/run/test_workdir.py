@@ -1,0 +1,42 @@
+"""Which config a run's folder belongs to: that it began with, whatever is given again, and whatever keys there were then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from simtde_setting import config
+
+from jdistill.core.errors import UserError
+from jdistill.run.workdir import settle_config
+
+
+def test_a_run_that_began_before_texts_were_packed_goes_on_padded(tmp_path: Path) -> None:
+    before = json.loads(config(packed=False).to_json())
+    del before["packed"]
+    (tmp_path / "config.json").write_text(json.dumps(before))
+    (tmp_path / "distil").mkdir()
+    cfg = config()
+    assert cfg.packed
+    settle_config(cfg, tmp_path)
+    assert not cfg.packed and "packed" not in json.loads((tmp_path / "config.json").read_text())
+    with pytest.raises(UserError, match="batch_size: 64 there, 8 now"):
+        settle_config(config(batch_size=8), tmp_path)
+
+
+def test_a_run_that_packs_does_not_go_on_padded(tmp_path: Path) -> None:
+    settle_config(config(), tmp_path)
+    (tmp_path / "distil").mkdir()
+    with pytest.raises(UserError, match="packed: True there, False now"):
+        settle_config(config(packed=False), tmp_path)
+
+
+def test_a_folder_in_which_nothing_has_begun_takes_the_mended_config(tmp_path: Path) -> None:
+    settle_config(config(teacher="no/such"), tmp_path)
+    (tmp_path / "crash.txt").write_text("no such teacher")
+    settle_config(config(teacher="mended"), tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["teacher"] == "mended"
+    (tmp_path / "results.json").write_text("{}")
+    with pytest.raises(UserError, match="teacher: 'mended' there, 'other' now"):
+        settle_config(config(teacher="other"), tmp_path)
