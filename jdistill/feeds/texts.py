@@ -25,10 +25,12 @@ class Texts:
     num_extra: teacher embeddings of other texts per row, drawn anew at each step; 0 for none.
     with_teacher: whether the method learns from the teacher's embeddings. Without, agreement with the teacher does not choose
       the best checkpoint.
+    packs: whether the method reads packed texts, as every transformer can; a recurrent student cannot.
     """
 
     num_extra: int = 0
     with_teacher: bool = True
+    packs: bool = True
 
     @property
     def scored(self) -> bool:
@@ -38,7 +40,7 @@ class Texts:
         return True
 
     def read(self, shared: Shared) -> Feed:
-        return TextFeed(shared, self.num_extra, self.with_teacher)
+        return TextFeed(shared, self.num_extra, self.with_teacher, self.packs)
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class TextFeed(Feed):
 
     num_extra: int
     learns_from_teacher: bool
+    packs: bool = True
 
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
         tokens = tokens_of(cfg, student, self.shared.corpus.train)
@@ -59,7 +62,7 @@ class TextFeed(Feed):
             of_teacher,
             student.config.pad_token_id,
             self.num_extra,
-            packed=cfg.packed and architecture_of(student.config).packs and may_pack(cfg),
+            packed=cfg.packed and self.packs and architecture_of(student.config).packs and may_pack(cfg),
         )
 
 
