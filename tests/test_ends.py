@@ -191,7 +191,9 @@ def test_vectors_that_are_all_alike_are_refused_and_few_directions_told(caplog: 
     assert "over 1.0 directions of 64" in caplog.text
     caplog.clear()
     check_vectors(spread, "the teacher")
-    check_vectors(np.random.default_rng(0).normal(size=(3, 384)), "the teacher")  # two directions are all there could be
+    check_vectors(
+        np.random.default_rng(0).normal(size=(3, 384)), "the teacher"
+    )  # two directions are all there could be
     assert not caplog.records
 
 

@@ -181,7 +181,7 @@ def test_texts_that_share_a_row_are_pooled_as_alone(name: str) -> None:
     states = rng.normal(size=(3, 12, 8)).astype(np.float32)
     segments = np.array([[1] * 5 + [3] * 4 + [0] * 3, [2] * 12, [4] + [1] * 3 + [2] * 6 + [0, 0]])  # 0: padding
     params = random_pma(8, rng)
-    found = np.asarray(pool_each(name, states, segments[:, None] == np.arange(1, 5)[:, None], params))
+    found = np.asarray(pool_each(name, [states], segments[:, None] == np.arange(1, 5)[:, None], params))
     for row in range(3):
         for text in range(4):
             own = states[row][segments[row] == text + 1][None]
