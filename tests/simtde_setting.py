@@ -7,7 +7,8 @@ from conftest import random_params, tiny_config
 
 from configs import simtde as config_file
 from jdistill.data.batching.batches import TokenTable
-from jdistill.data.batching.packing import Layout, deal, pack_texts
+from jdistill.data.batching.layout import Layout
+from jdistill.data.batching.packing import deal, pack_texts
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Start
 from jdistill.methods import simtde

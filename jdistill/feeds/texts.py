@@ -9,7 +9,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.data.batching.batches import TokenTable, check_rows
-from jdistill.data.batching.packing import Layout, pack_texts
+from jdistill.data.batching.layout import Layout
+from jdistill.data.batching.packing import pack_texts
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.feed import Feed

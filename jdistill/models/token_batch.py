@@ -9,13 +9,13 @@ from typing import Any
 import jax.numpy as jnp
 
 from jdistill.core.types import Array
+from jdistill.data.batching.layout import MOST_BLOCKS
 from jdistill.models.pooling import mean_pool, pool, pool_each
 from jdistill.models.registry import ModelConfig, hidden_states
 from jdistill.models.segments import Segments, blocks_of, members
 
-BLOCKS = 2  # of a packed batch, at most
 MOST_ROWS = 64  # that a group's tokens are arranged in
-IDS, LENGTHS = ([f"{name}_{k}" for k in range(BLOCKS)] for name in ("ids", "lengths"))
+IDS, LENGTHS = ([f"{name}_{k}" for k in range(MOST_BLOCKS)] for name in ("ids", "lengths"))
 TOKEN_ARRAYS = ("ids", "mask", *IDS, *LENGTHS, "place")  # the arrays of a batch that TokenBatch reads
 
 
@@ -99,6 +99,14 @@ def _whose(member_BxKxW: Array) -> tuple[Array, Array]:
     places_W = jnp.arange(member_BxKxW.shape[2], dtype=jnp.int32)
     first_BxKx1 = member_BxKxW.argmax(2)[..., None].astype(jnp.int32)
     return (member_BxKxW * numbers_K[:, None]).sum(1), (member_BxKxW * (places_W - first_BxKx1)).sum(1)
+
+
+def rows_and_texts(batch: Mapping[str, Array]) -> tuple[int, int]:
+    """Rows of a batch that chunks and devices share, and texts of each: groups, where texts are packed."""
+    if "place" in batch:
+        groups, texts = batch["place"].shape
+        return groups, texts
+    return next(iter(batch.values())).shape[0], 1
 
 
 def by_text(arrays: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:

@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core import sharding
@@ -38,9 +37,7 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
     cfg, batches = stage.cfg, data.batches
     steps = total_steps(cfg, batches.steps_per_epoch)
     per_token, memory = _measure(cfg, method, data)
-    step_tokens = float(
-        np.mean([batches.capacity(batches.at(i)[0]) for i in range(min(steps, batches.steps_per_epoch))])
-    )
+    step_tokens = float(batches.real_tokens.mean()) * cfg.batch_size / (1.0 - batches.padding)
     asked = (corpus.train if feed.learns_from_teacher else []) + corpus.held_out
     missing = int((teacher.cache(cache_folder(cfg)).rows(asked) < 0).sum())
     checkpoint_bytes = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
@@ -88,10 +85,10 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
     step: Any = jit_step(make_step(method, optimizer, cfg.seed, cfg.student.dropout > 0, cfg.chunk_size), mesh)
     state = init_state(method, optimizer, mesh)
     frozen = place_frozen(cfg, method, mesh)
-    plan = [data.batches.at(i) for i in range(data.batches.steps_per_epoch)]
+    steps = range(data.batches.steps_per_epoch)
     seconds, tokens, memory = 0.0, 0, 0
     for shape in data.batches.shapes_used()[:2]:
-        number = next((i for i, (other, _) in enumerate(plan) if other == shape), 0)
+        number = next((step for step in steps if data.batches.at(step)[0] == shape), 0)
         batch = sharding.shard_rows(data.batch(number), mesh)
         usage = step.lower(state, frozen, batch).compile().memory_analysis()
         memory = max(
@@ -107,7 +104,7 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
             state, _ = step(state, frozen, batch)
         jax.block_until_ready(state)
         seconds += time.perf_counter() - began
-        tokens += TIMED_STEPS * data.batches.capacity(plan[number][0])
+        tokens += TIMED_STEPS * data.batches.capacity(data.batches.at(number)[0])
     return seconds / tokens, memory
 
 

@@ -87,22 +87,20 @@ def settle_config(cfg: ConfigDict, workdir: Path) -> None:
             raise UserError(
                 f"{path} is damaged, or no config of a run of jdistill's; bring it back, or choose another --workdir"
             )
-        mine = _as_before(cfg, flat(theirs), flat(mine)) or mine
-        differ = {
-            key: of
-            for key, of in _difference(flat(theirs), flat(mine)).items()
-            if key in flat(theirs) or not _older(key)
+        began = flat(theirs)
+        older = {
+            key: BEFORE[name] for key in flat(mine).keys() - began.keys() if (name := key.rpartition(".")[2]) in BEFORE
         }
-        if not _has_begun(workdir):  # a key was wrong, and is mended now
-            differ = {key: of for key, of in differ.items() if key in MAY_CHANGE}
-            if sharding.is_first_process():
-                write_json(path, mine)
+        cfg.update_from_flattened_dict(older)
+        mine = json.loads(cfg.to_json())
+        begun = _has_begun(workdir)  # else a key was wrong, and is mended now
+        differ = _difference(began | older, flat(mine)) if begun else {}
         if fixed := {key: of for key, of in differ.items() if key not in MAY_CHANGE}:
             rows = "\n".join(f"  {key}: {there!r} there, {now!r} now" for key, (there, now) in fixed.items())
             raise UserError(
                 f"{workdir} belongs to a run with another config:\n{rows}\nChoose another --workdir, or give the same keys"
             )
-        if not differ:
+        if begun and not differ:
             return
         for key, (there, now) in differ.items():
             log.info("%s is %r now, and was %r: it does not change the student", key, now, there)
@@ -115,26 +113,6 @@ def _has_begun(workdir: Path) -> bool:
     return (
         any(path.is_dir() for path in workdir.iterdir() if not _temporary(path)) or (workdir / "results.json").exists()
     )
-
-
-def _as_before(cfg: ConfigDict, theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, Any] | None:
-    """Sets the keys of BEFORE that a folder's config lacks, and returns the config anew; None where it lacks none."""
-    lacks = {key: BEFORE[_last(key)] for key in mine.keys() - theirs.keys() if _older(key)}
-    if not lacks:
-        return None
-    for key, value in lacks.items():
-        if mine[key] != value:
-            log.info("%s is %r, as it was when this run began", key, value)
-    cfg.update_from_flattened_dict(lacks)
-    return json.loads(cfg.to_json())
-
-
-def _older(key: str) -> bool:
-    return _last(key) in BEFORE
-
-
-def _last(key: str) -> str:
-    return key.rpartition(".")[2]
 
 
 def of_results(cfg: ConfigDict) -> dict[str, Any]:

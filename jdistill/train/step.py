@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from jdistill.core import sharding
 from jdistill.core.types import Array, Tree
 from jdistill.losses.embedding import from_blocks, number_of_blocks, to_blocks
-from jdistill.models.token_batch import by_text
+from jdistill.models.token_batch import by_text, rows_and_texts
 from jdistill.train.loss_scale import all_finite, scale_of
 from jdistill.train.method import Method
 
@@ -71,7 +71,8 @@ def make_gradient(
     def chunked(
         params: Tree, frozen: Tree, batch: dict[str, Array], step: Array, scale: Array | None = None
     ) -> tuple[Tree, dict[str, Array]]:
-        count = number_of_chunks(batch, chunk_size)
+        rows, texts = rows_and_texts(batch)
+        count = number_of_blocks(rows, max(1, chunk_size // texts))
         if count == 1:
             return whole(params, frozen, batch, step, scale)
         chunks = to_blocks(batch, count), jnp.arange(count)
@@ -94,14 +95,6 @@ def make_gradient(
         return jax.lax.scan(add, from_objective, (chunks, to_blocks(from_reps, count)))[0], metrics
 
     return chunked if chunk_size else whole
-
-
-def number_of_chunks(batch: dict[str, Array], chunk_size: int) -> int:
-    """Chunks of at most chunk_size texts that a batch is represented in; packed texts stay in their groups."""
-    if "place" in batch:
-        groups, texts = batch["place"].shape
-        return number_of_blocks(groups, max(1, chunk_size // texts))
-    return number_of_blocks(jax.tree.leaves(batch)[0].shape[0], chunk_size)
 
 
 def make_step(

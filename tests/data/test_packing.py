@@ -9,13 +9,8 @@ from hypothesis import given, settings
 
 from jdistill.core.errors import UserError
 from jdistill.data.batching.batches import TokenTable
-from jdistill.data.batching.packing import (
-    Layout,
-    PackedBatches,
-    deal,
-    find_places,
-    pack_texts,
-)
+from jdistill.data.batching.layout import Layout, find_places
+from jdistill.data.batching.packing import PackedBatches, deal, pack_texts
 
 
 def lengths_of(count: int, seed: int = 1) -> np.ndarray:

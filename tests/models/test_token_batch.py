@@ -17,7 +17,8 @@ from parity import assert_close
 from simtde_setting import random_tokens
 
 from configs import distilface as distilface_config
-from jdistill.data.batching.packing import Layout, deal, pack_texts
+from jdistill.data.batching.layout import Layout
+from jdistill.data.batching.packing import deal, pack_texts
 from jdistill.methods import distilface
 from jdistill.models.pma import random_pma
 from jdistill.models.pooling import POOLERS
