@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.metrics import accuracy_score, average_precision_score, precision_recall_fscore_support
 
 
 def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -23,6 +22,8 @@ def pair_scores(
 ) -> dict[str, float]:
     """accuracy, f1, precision and recall at the threshold of the training pairs, ap, and prior, the share of positives that is
     ap's floor: in percent; and the threshold. labels: bool, true for positives."""
+    from sklearn.metrics import accuracy_score, precision_recall_fscore_support  # here: its import takes a second
+
     threshold = best_threshold(train_scores, train_labels)
     called, real = scores > threshold, labels.astype(bool)
     precision, recall, f1, _ = precision_recall_fscore_support(real, called, average="binary", zero_division=0.0)
@@ -39,4 +40,6 @@ def pair_scores(
 
 def average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
     """In percent; labels: bool, true for positives."""
+    from sklearn.metrics import average_precision_score
+
     return 100 * float(average_precision_score(labels.astype(bool), scores))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
@@ -36,6 +35,8 @@ def spearman(x: np.ndarray, y: np.ndarray) -> float:
     """Spearman's rank correlation x 100, ties given their mean rank; 0 where undefined (a constant side, one pair)."""
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return 0.0
+    from scipy.stats import spearmanr  # here, since its import takes every command most of a second
+
     return 100 * float(spearmanr(x, y).statistic)
 
 

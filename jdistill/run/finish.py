@@ -19,7 +19,6 @@ from jdistill.evals.suite import evaluate
 from jdistill.export.card import write_card
 from jdistill.export.folder import export
 from jdistill.models.registry import architecture_of
-from jdistill.report.run import write_report
 from jdistill.retrieval import index
 from jdistill.run.completeness import (
     OF_INDEX,
@@ -47,6 +46,8 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
         write_index(run, trained, model, workdir / "index")
     with files.adding_to(export_dir, "export"):
         write_card(workdir, export_dir, results=results)
+    from jdistill.report.run import write_report  # here: matplotlib's import takes every start most of a second
+
     write_report(workdir, results)
     vouch(cfg, workdir, results)
     for line in headline_lines(results):

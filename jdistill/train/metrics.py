@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 from ml_collections import ConfigDict
-from tensorboardX import SummaryWriter
 
 from jdistill.core import sharding
 from jdistill.core.progress import Progress, log
@@ -21,6 +20,8 @@ class MetricsWriter:
     """metrics.jsonl and TensorBoard events of a stage, one line a log interval."""
 
     def __init__(self, folder: Path):
+        from tensorboardX import SummaryWriter  # here: it imports torch where that is installed, which takes seconds
+
         self.lines = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 - open as long as the stage runs
         self.events = SummaryWriter(str(folder / "events"))
 

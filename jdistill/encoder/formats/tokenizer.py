@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.json_files import read_settings
 from jdistill.models.registry import ModelConfig
@@ -32,6 +30,8 @@ def load_tokenizer(folder: Path, config: ModelConfig) -> Any:
             raise UserError(f"{path} is a pipe or a device, where a file of a tokenizer may be")
     for name in SETTINGS:
         read_settings(folder / name, optional=True)
+    from transformers import AutoTokenizer  # here: it imports torch where that is installed, which takes seconds
+
     try:
         # False, not None: transformers would ask on the terminal whether to run the folder's code.
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
