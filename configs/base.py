@@ -16,7 +16,7 @@ def get_config() -> ConfigDict:
     # teacher: also vectors:FILE (texts with their embeddings) and st:SOURCE (whatever sentence-transformers loads; torch extra)
     c.teacher = ""  # empty: the start itself
     c.teacher_dtype = (
-        "float32"  # in which a teacher of ours computes its answers; bfloat16: faster, kept apart in the cache
+        "auto"  # in which a teacher of ours computes its answers, each kept apart in the cache; auto: as dtype
     )
     c.teacher_pooling = ""  # in the place of the teacher's own pooler, such as cls; empty: its own
     c.start = ""  # where the student's weights start; empty: the teacher itself
@@ -57,7 +57,9 @@ def get_config() -> ConfigDict:
     c.shard_frozen = (
         False  # split what is not trained (a teacher inside the step, the base of adapters) over the devices
     )
-    c.dtype = "float32"  # compute type, float32, bfloat16 or float16 (with loss scaling); parameters are float32
+    # Compute type: float32, bfloat16, float16 (with loss scaling), or auto: bfloat16 where this machine is fast in it, else float32. Parameters
+    # are float32.
+    c.dtype = "auto"
     c.seed = 0  # below 2**32
 
     # Batches: packed, or of a handful of lengths, each compiled once.

@@ -37,7 +37,7 @@ from jdistill.run.stages import (
     stages_of,
     train_stages,
 )
-from jdistill.run.workdir import clear_temporary, only_run, settle_config
+from jdistill.run.workdir import clear_temporary, only_run, settle_config, settle_dtypes
 from jdistill.train.signals import Interrupted
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "print the plan (parameters, steps, memory, disk, time) and stop")
@@ -52,6 +52,7 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
     """One run from its config to its report; every part that is already in `workdir` is taken from there."""
     check_config(cfg)
     if dry_run:
+        settle_dtypes(cfg)
         for of_stage in plans(prepare(cfg)):
             print(of_stage)
         return

@@ -25,6 +25,8 @@ from jdistill.models.registry import ModelConfig, parameter_shapes
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Most of the suite's time is the compiler's, on programs that run for milliseconds.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+# Tests compare numbers, which are to be the same whatever the machine is fast in.
+os.environ.setdefault("JDISTILL_DTYPE", "float32")
 # Programs compiled once for all tests of this run and the processes that they start. Set in the first process, from which the
 # others have it.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:

@@ -42,9 +42,10 @@ from jdistill.models.cutting import COPIED
 from jdistill.models.decoder.architecture import ATTENTIONS
 from jdistill.models.interaction import INTERACTIONS
 from jdistill.models.pooling import POOLERS
+from jdistill.models.precision import AUTO, COMPUTE_TYPES
 from jdistill.students.pma import STARTS
 from jdistill.teachers.judge import PASSAGE, QUERY
-from jdistill.train.optimizer import DTYPES, SCHEDULES
+from jdistill.train.optimizer import SCHEDULES
 
 FEWEST_TOKENS = (
     3  # of a text: one of its own between those that a BERT puts around it; fewer, and all vectors are equal
@@ -54,7 +55,7 @@ FEWEST_TOKENS = (
 OF_ALL: dict[str, Rule] = {
     "method": one_of(METHODS),
     "teacher": text(),
-    "teacher_dtype": one_of(("float32", "bfloat16")),
+    "teacher_dtype": one_of((AUTO, "float32", "bfloat16")),
     "teacher_pooling": one_of(POOLERS, or_empty=True),
     "start": text(),
     "pooling": one_of(POOLERS, or_empty=True),
@@ -89,7 +90,7 @@ OF_ALL: dict[str, Rule] = {
     "adam_eps": above(0),
     "clip_norm": at_least(0),
     "shard_frozen": flag(),
-    "dtype": one_of(DTYPES),
+    "dtype": one_of((AUTO, *COMPUTE_TYPES)),
     "seed": whole_number(0, 2**32 - 1),
     # Batches.
     "packed": flag(),

@@ -19,7 +19,7 @@ def keep_compiled_programs() -> None:
     if os.environ.get("JAX_COMPILATION_CACHE_DIR") or getattr(jax.config, "jax_compilation_cache_dir", None):
         return
     # A program for one CPU may crash on another that shares this home folder.
-    folder = default_folder() / "compiled" / _machine()
+    folder = default_folder() / "compiled" / machine_digest()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -30,7 +30,7 @@ def keep_compiled_programs() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
-def _machine() -> str:
+def machine_digest() -> str:
     """A hash of the processor's model and instruction sets."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -104,6 +104,19 @@ def compiler_options() -> dict[str, bool]:
     return {"xla_cpu_enable_concurrency_optimized_scheduler": False} if jax.default_backend() == "cpu" else {}
 
 
+def fast_type_of_device() -> str | None:
+    """The type that this kind of device computes products fast in, where its kind tells: bfloat16 on TPUs and on GPUs from Ampere on,
+    float32 on older ones; None for a CPU, which is to be measured."""
+    device = jax.local_devices()[0]
+    if device.platform == "cpu":
+        return None
+    capability = str(
+        getattr(device, "compute_capability", "") or "8.0"
+    )  # of AMD's it is a name, and of TPUs there is none
+    major = capability.partition(".")[0]
+    return "float32" if major.isdigit() and int(major) < 8 else "bfloat16"
+
+
 def processes_of(mesh: Mesh) -> int:
     """How many processes the mesh's devices belong to."""
     return len({device.process_index for device in mesh.devices.flat})

@@ -21,6 +21,7 @@ from jdistill.feeds.judged import JudgedPairs
 from jdistill.feeds.judged_feed import JudgedFeed, judged_pairs_of
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import make_batches
+from jdistill.models.precision import settled_dtype
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
 
@@ -46,7 +47,7 @@ class TuningFeed(JudgedFeed):
         return prompt_batches(cfg, self.judged_pairs)
 
     def logits(self, cfg: ConfigDict, model: Encoder, params: Tree, branch: str, pairs: Pairs) -> np.ndarray:
-        judge = replace(self.judged_pairs.judges[branch], model=replace(model, dtype=cfg.teacher_dtype))
+        judge = replace(self.judged_pairs.judges[branch], model=replace(model, dtype=settled_dtype(cfg.teacher_dtype)))
         return judge.score(pairs.queries, pairs.passages)[0]
 
     def after(self, cfg: ConfigDict, method: Method, params: Tree, folder: Path) -> Feed:

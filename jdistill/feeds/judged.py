@@ -33,6 +33,7 @@ from jdistill.feeds.negatives import mined_negatives
 from jdistill.feeds.tokens import cache_folder
 from jdistill.models import lora
 from jdistill.models.interaction import BRANCHES
+from jdistill.models.precision import settled_dtype
 from jdistill.models.registry import architecture_of
 from jdistill.teachers.judge import Judge, judge_of
 from jdistill.teachers.judge_scores import Scores, logits_at
@@ -87,7 +88,7 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
     Raises: UserError for files that cannot be read, K larger than a collection, and what a Judge refuses.
     """
     base = judge_of(
-        replace(with_adapter(model, cfg.judge.adapter), dtype=cfg.teacher_dtype),
+        replace(with_adapter(model, cfg.judge.adapter), dtype=settled_dtype(cfg.teacher_dtype)),
         key="config.teacher",
         **_settings(cfg, BRANCHES[0]),
     )

@@ -42,6 +42,7 @@ from jdistill.models.interaction import (
     score_pairs,
 )
 from jdistill.models.pooling import pool_each
+from jdistill.models.precision import settled_dtype
 from jdistill.models.registry import hidden_states
 from jdistill.models.segments import Segments
 from jdistill.students.pma import STARTS, start_modules
@@ -133,7 +134,7 @@ def represent(
     """
     (n, R, S), T = batch["ids"].shape, batch["real"].shape[1]
     ids, segments, positions = (batch[name].reshape(n * R, S) for name in ("ids", "segments", "positions"))
-    weights, dtype = student_weights(cfg, params, frozen["base"], rng), jnp.dtype(cfg.dtype)
+    weights, dtype = student_weights(cfg, params, frozen["base"], rng), jnp.dtype(settled_dtype(cfg.dtype))
     of_rows = Segments(segments, positions)
     states = hidden_states(base.config, weights["model"], ids, segments > 0, dtype, remat=cfg.remat, segments=of_rows)
     member_nxTxRS = segments.reshape(n, 1, R * S) == jnp.arange(1, T + 1)[:, None]

@@ -12,6 +12,7 @@ from jdistill.feeds.judge_tuning import TuningFeed
 from jdistill.feeds.stage import Start
 from jdistill.models import lora
 from jdistill.models.pooling import last_token_pool
+from jdistill.models.precision import settled_dtype
 from jdistill.models.registry import hidden_states
 from jdistill.train.method import Method
 
@@ -23,11 +24,11 @@ def build_judge(cfg: ConfigDict, context: Start[TuningFeed]) -> Method:
     adapters = lora.start(model.params, cfg.lora.paths, cfg.lora.rank, np.random.default_rng([cfg.seed, 5]))
     frozen = {"base": model.params, "answers": judge.answer_rows}
 
+    dtype = jnp.dtype(settled_dtype(cfg.dtype))
+
     def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
         weights = lora.merge(frozen["base"], params["adapters"], cfg.lora.alpha, rng, cfg.student.dropout)
-        states = hidden_states(
-            model.config, weights, batch["ids"], batch["mask"], jnp.dtype(cfg.dtype), remat=cfg.remat
-        )
+        states = hidden_states(model.config, weights, batch["ids"], batch["mask"], dtype, remat=cfg.remat)
         return {"logit": judge_logits(last_token_pool(states[-1], batch["mask"]), frozen["answers"])}
 
     def merged(params: Tree) -> Tree:

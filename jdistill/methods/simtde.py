@@ -22,6 +22,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
 from jdistill.losses import embedding
+from jdistill.models.precision import settled_dtype
 from jdistill.models.registry import ModelConfig, architecture_of
 from jdistill.models.token_batch import TokenBatch
 from jdistill.students.shape import check_student
@@ -55,7 +56,7 @@ def build(cfg: ConfigDict, context: Start) -> Method:
         frozen["teacher"] = start.params
     elif cfg.loss.token != "none":
         frozen["teacher"] = {name: start.params[name] for name in ("embeddings", "project") if name in start.params}
-    parts = Parts(cfg.loss, config, start.config, start.pooling, layers, jnp.dtype(cfg.dtype))
+    parts = Parts(cfg.loss, config, start.config, start.pooling, layers, jnp.dtype(settled_dtype(cfg.dtype)))
     return Method(params, encoder, frozen, partial(represent, parts), partial(objective, parts))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -24,6 +25,7 @@ from jdistill.core.files import (
 from jdistill.core.locks import only_one
 from jdistill.core.progress import log
 from jdistill.core.run_folder import is_config
+from jdistill.models.precision import AUTO, settled_dtype
 
 # Keys that change neither the student's weights nor on which text they were trained. OF_RESULTS: of them those that a finished run's figures,
 # index or graph were made by.
@@ -33,6 +35,7 @@ OF_RESULTS = (
 MAY_CHANGE = {"cache_dir", "log_every", "keep_last", *OF_RESULTS}
 # Keys that were not always there, and what runs did before: a folder that lacks one goes on as it began.
 BEFORE = {"packed": False}
+DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 
 
 def check_may_be_run(workdir: Path) -> None:
@@ -77,24 +80,19 @@ def clear_temporary(workdir: Path) -> None:
 def settle_config(cfg: ConfigDict, workdir: Path) -> None:
     """Writes workdir/config.json, or refuses a workdir that belongs to another config and has begun, with the keys that differ.
 
-    Of a run that is older than a key of BEFORE the config takes what was done then.
+    Of a run that is older than a key of BEFORE the config takes what was done then, and where it says "auto" the type that the run began in.
     """
     path = workdir / "config.json"
+    theirs = look_into(path) if path.is_file() else None
+    if path.is_file() and not is_config(theirs):
+        raise UserError(
+            f"{path} is damaged, or no config of a run of jdistill's; bring it back, or choose another --workdir"
+        )
+    began = _settle_open_keys(cfg, flat(theirs or {}))
     mine = json.loads(cfg.to_json())
-    if path.is_file():
-        theirs = look_into(path)
-        if not is_config(theirs):
-            raise UserError(
-                f"{path} is damaged, or no config of a run of jdistill's; bring it back, or choose another --workdir"
-            )
-        began = flat(theirs)
-        older = {
-            key: BEFORE[name] for key in flat(mine).keys() - began.keys() if (name := key.rpartition(".")[2]) in BEFORE
-        }
-        cfg.update_from_flattened_dict(older)
-        mine = json.loads(cfg.to_json())
+    if theirs is not None:
         begun = _has_begun(workdir)  # else a key was wrong, and is mended now
-        differ = _difference(began | older, flat(mine)) if begun else {}
+        differ = _difference(began, flat(mine)) if begun else {}
         if fixed := {key: of for key, of in differ.items() if key not in MAY_CHANGE}:
             rows = "\n".join(f"  {key}: {there!r} there, {now!r} now" for key, (there, now) in fixed.items())
             raise UserError(
@@ -106,6 +104,36 @@ def settle_config(cfg: ConfigDict, workdir: Path) -> None:
             log.info("%s is %r now, and was %r: it does not change the student", key, now, there)
     if sharding.is_first_process():
         write_json(path, mine)
+
+
+def settle_dtypes(cfg: ConfigDict, began: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Puts the name of a compute type wherever the config says "auto". All processes of a run call it together.
+
+    Args:
+      began: dotted keys of the run that the folder belongs to, which goes on in the type that it began in; of a new one none.
+    """
+    automatic = [
+        key for key, value in flat(cfg.to_dict()).items() if key.rpartition(".")[2] in DTYPE_KEYS and value == AUTO
+    ]
+    fast = settled_dtype(AUTO) if automatic else ""
+    for key in automatic:
+        chosen = began.get(key, AUTO)
+        chosen = fast if chosen == AUTO else chosen
+        cfg.update_from_flattened_dict({key: chosen})
+        log.info("%s: %s, by auto", key, chosen)
+
+
+def _settle_open_keys(cfg: ConfigDict, began: dict[str, Any]) -> dict[str, Any]:
+    """Gives the keys that the run of a folder lacks what was done before there were any, and "auto" its type.
+
+    Returns: the dotted keys of that run, with those of BEFORE; empty where there is none.
+    """
+    lacking = flat(cfg.to_dict()).keys() - began.keys() if began else set()
+    older = {key: BEFORE[name] for key in lacking if (name := key.rpartition(".")[2]) in BEFORE}
+    cfg.update_from_flattened_dict(older)
+    settle_dtypes(cfg, began)
+    settled = flat(cfg.to_dict())
+    return {key: settled.get(key) if value == AUTO else value for key, value in (began | older).items()}
 
 
 def _has_begun(workdir: Path) -> bool:

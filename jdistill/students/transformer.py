@@ -15,6 +15,7 @@ from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
 from jdistill.models.cutting import Cut, copied_layers
 from jdistill.models.dense import apply_dense
+from jdistill.models.precision import settled_dtype
 from jdistill.models.registry import architecture_of
 from jdistill.models.token_batch import TokenBatch
 from jdistill.students.shape import check_student
@@ -63,11 +64,13 @@ def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Arr
       X); of packed texts [groups, texts of a group, D]. Of the batch it reads the tokens (models.token_batch).
     """
 
+    compute_type = jnp.dtype(settled_dtype(dtype))
+
     def represent(
         params: Tree, frozen: Tree, batch: dict[str, jax.Array], rng: jax.Array | None
     ) -> dict[str, jax.Array]:
         student, texts = params["student"], TokenBatch.of(batch)
-        states = texts.states(encoder.config, student["model"], jnp.dtype(dtype), rng)
+        states = texts.states(encoder.config, student["model"], compute_type, rng)
         sentence_BxD = texts.pool(encoder.pooling, states, student.get("pooler"))
         dense = [student["dense"][str(i)] for i in range(len(encoder.dense))]
         output = apply_dense(sentence_BxD, dense, encoder.dense_activations)

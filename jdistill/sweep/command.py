@@ -22,7 +22,7 @@ from jdistill.core.files import naming, write_json
 from jdistill.core.progress import log, setup_logging
 from jdistill.report.sweep import write_sweep_page
 from jdistill.run.stages import prepare, train_stages
-from jdistill.run.workdir import clear_temporary, only_run, settle_config
+from jdistill.run.workdir import DTYPE_KEYS, clear_temporary, only_run, settle_config
 from jdistill.sweep.space import Space, check_space, parse_space
 from jdistill.sweep.trials import (
     ended_trials,
@@ -89,7 +89,11 @@ def _sweep(
 ) -> list[dict[str, Any]]:
     """As sweep, of a folder that this process holds."""
     keep_crashes_in(workdir)
-    settle_config(_identity(cfg, space, sampler), workdir)
+    identity = _identity(cfg, space, sampler)
+    settle_config(identity, workdir)
+    cfg.update_from_flattened_dict(
+        {key: identity[key] for key in DTYPE_KEYS}
+    )  # one type for all trials, wherever they go on
     clear_temporary(workdir)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = open_study(workdir / "study.log", prune)

@@ -14,6 +14,7 @@ from jdistill.data.text.vectors import read_vectors
 from jdistill.encoder import loading, torch_backend
 from jdistill.encoder.encoder import Encoder
 from jdistill.models.pooling import resolve_pooler
+from jdistill.models.precision import AUTO, settled_dtype
 from jdistill.teachers.cache import AnswerCache, text_keys
 
 
@@ -50,7 +51,7 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") ->
     Args:
       source: `vectors:FILE`, `st:SOURCE` (torch extra) or whatever jdistill.load reads.
       max_length: tokens that it sees of a text, at most; 0: the model's own limit. What a vectors: file saw is its own affair.
-      dtype: the compute type of its answers, float32 or bfloat16; Teacher.encoder computes in float32.
+      dtype: the compute type of its answers, auto, float32 or bfloat16; Teacher.encoder computes in float32.
       pooling: taken in the place of the model's own, whose projections are then left out; "": the model's own.
 
     Raises: UserError for a source that is empty or cannot be read, another dtype, and a pooling of what gives vectors as they are.
@@ -63,14 +64,14 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") ->
         return _from_vectors(source)
     if source.startswith("st:"):
         return _from_sentence_transformers(source, max_length)
-    if dtype not in ("float32", "bfloat16"):
-        raise UserError(f"--config.teacher_dtype={dtype!r} is not one of float32, bfloat16")
+    if dtype not in (AUTO, "float32", "bfloat16"):
+        raise UserError(f"--config.teacher_dtype={dtype!r} is not one of {AUTO}, float32, bfloat16")
     model = loading.load(source, key="config.teacher")
     if max_length:
         model = replace(model, max_length=min(max_length, model.max_length))
     if pooling:
         model = replace(model, pooling=resolve_pooler(pooling), dense=(), dense_activations=())
-    bare = replace(model, normalize=False, dtype=dtype)
+    bare = replace(model, normalize=False, dtype=settled_dtype(dtype))
     return Teacher(
         source, model.dim, bare.fingerprint(), lambda texts: bare.encode(texts, batch_size=32), encoder=model
     )

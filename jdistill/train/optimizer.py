@@ -11,9 +11,9 @@ from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
 from jdistill.core.types import Tree
+from jdistill.models.precision import AUTO, COMPUTE_TYPES
 from jdistill.train.loss_scale import with_loss_scale
 
-DTYPES = ("float32", "bfloat16", "float16")
 SCHEDULES = ("cosine", "linear", "constant")
 
 
@@ -56,10 +56,10 @@ def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
       cfg: learning_rate, adam_b1, adam_b2, adam_eps, weight_decay, clip_norm (0: no clipping), dtype, and what make_schedule reads.
       steps: of the stage.
 
-    Raises: UserError for a dtype that is not one of DTYPES, and as make_schedule.
+    Raises: UserError for a dtype that there is not, and as make_schedule.
     """
-    if cfg.dtype not in DTYPES:
-        raise UserError(f"--config.dtype={cfg.dtype!r} is not one of {', '.join(DTYPES)}")
+    if cfg.dtype not in (AUTO, *COMPUTE_TYPES):
+        raise UserError(f"--config.dtype={cfg.dtype!r} is not one of {', '.join((AUTO, *COMPUTE_TYPES))}")
 
     def decays(params: Tree) -> Tree:
         return jax.tree.map(lambda x: x.ndim > 1, params)

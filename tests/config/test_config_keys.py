@@ -143,7 +143,7 @@ def test_all_keys_at_fault_are_listed():
         check_config(cfg)
     assert str(refused.value).split("; ") == [
         "--config.batch_size=0: must be a whole number, 1 or more",
-        "--config.dtype=float8: must be one of float32, bfloat16, float16",
+        "--config.dtype=float8: must be one of auto, float32, bfloat16, float16",
         "--config.student.dropout=1.0: must be a number from 0 to below 1",
     ]
 

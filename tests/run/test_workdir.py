@@ -40,3 +40,19 @@ def test_a_folder_in_which_nothing_has_begun_takes_the_mended_config(tmp_path: P
     (tmp_path / "results.json").write_text("{}")
     with pytest.raises(UserError, match="teacher: 'mended' there, 'other' now"):
         settle_config(config(teacher="other"), tmp_path)
+
+
+def test_a_run_of_dtype_auto_goes_on_in_the_type_that_it_began_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle_config(began := config(), tmp_path)
+    assert (began.dtype, began.teacher_dtype) == ("float32", "float32")
+    (tmp_path / "distil").mkdir()
+    monkeypatch.setenv("JDISTILL_DTYPE", "bfloat16")  # another machine
+    settle_config(again := config(), tmp_path)
+    assert (again.dtype, again.teacher_dtype) == ("float32", "float32")
+    with pytest.raises(UserError, match="dtype: 'float32' there, 'bfloat16' now"):
+        settle_config(config(dtype="bfloat16"), tmp_path)
+    (tmp_path / "other").mkdir()
+    settle_config(other := config(), tmp_path / "other")
+    assert json.loads((tmp_path / "other" / "config.json").read_text())["dtype"] == other.dtype == "bfloat16"

@@ -152,5 +152,5 @@ def test_overflow_without_end_stops_the_run_with_advice(tmp_path) -> None:
     with pytest.raises(UserError, match=r"stopped at step 6: float16 overflowed in 6 steps in a row, .* by 2048 now"):
         train(cfg, method, data, tmp_path / "short", lambda model: {})
     cfg.dtype = "float8"
-    with pytest.raises(UserError, match="dtype='float8' is not one of float32, bfloat16, float16"):
+    with pytest.raises(UserError, match="dtype='float8' is not one of auto, float32, bfloat16, float16"):
         make_optimizer(cfg, 10)

@@ -1,0 +1,109 @@
+"""The compute type that "auto" stands for: bfloat16 where this machine's products run fast in it, float32 elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jdistill.core import sharding
+from jdistill.core.compile_cache import machine_digest
+from jdistill.core.errors import UserError
+from jdistill.core.files import default_folder, write_json
+from jdistill.core.progress import log
+from jdistill.models.matmul import matmul
+
+AUTO, VARIABLE = "auto", "JDISTILL_DTYPE"
+COMPUTE_TYPES = ("float32", "bfloat16", "float16")
+# A step is products in its larger part only, and bfloat16 costs it conversions: what is gained on products alone must be more than this.
+ENOUGH = 1.5
+ROWS, WIDTH, INNER, MEASURED_ROUNDS = 2048, 384, 1536, 5  # the largest product of a small model's step, some 64 texts
+
+
+def settled_dtype(name: str) -> str:
+    """A compute type's name: `name` itself, or, where it is "auto", what the variable JDISTILL_DTYPE says or this machine is fast in.
+
+    All processes of a run call it together; the first one's answer counts.
+
+    Raises: UserError where the variable names no type.
+    """
+    if name != AUTO:
+        return name
+    chosen = os.environ.get(VARIABLE) or ("bfloat16" if _is_fast() else "float32")
+    if chosen not in COMPUTE_TYPES:
+        raise UserError(f"{VARIABLE}={chosen} is not one of {', '.join(COMPUTE_TYPES)}")
+    return COMPUTE_TYPES[int(sharding.broadcast(np.asarray(COMPUTE_TYPES.index(chosen))))]
+
+
+@cache
+def _is_fast() -> bool:
+    kind = sharding.fast_type_of_device()
+    if kind is not None:
+        return kind == "bfloat16"
+    times = _measured_once()
+    log.info("products in bfloat16 run %.2f times as fast as float32's on this machine", times)
+    return times > ENOUGH
+
+
+def _measured_once() -> float:
+    """How many times as fast as in float32 a product and its gradient run in bfloat16, from the file that keeps it for this machine."""
+    path = default_folder() / "measured" / f"{machine_digest()}.json"
+    about = {"jax": jax.__version__, "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0}
+    if (kept := _kept(path, about)) is not None:
+        return kept
+    times = round(measure_bfloat16(), 3)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, about | {"bfloat16_to_float32": times})
+    except (OSError, UserError):
+        pass  # a home that cannot be written to: measured anew each time
+    return times
+
+
+def _kept(path: Path, about: dict[str, Any]) -> float | None:
+    try:
+        content = json.loads(path.read_text())
+        times = float(content.pop("bfloat16_to_float32"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return times if content == about and 0 < times < 1e6 else None
+
+
+def measure_bfloat16(rows: int = ROWS, width: int = WIDTH, inner: int = INNER, rounds: int = MEASURED_ROUNDS) -> float:
+    """Float32's time over bfloat16's for the product of an encoder's feed-forward layer with its gradients, the median of several rounds.
+
+    Args:
+      rows: tokens of the step.
+      width, inner: of the layer.
+      rounds: in each both types are timed, one after the other, so that another load meets both.
+    """
+    with jax.ensure_compile_time_eval():  # it may be asked while a step is traced
+        return _measure(rows, width, inner, rounds)
+
+
+def _measure(rows: int, width: int, inner: int, rounds: int) -> float:
+    rng = np.random.default_rng(0)
+    x, kernel = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, width), (width, inner)))
+
+    def loss(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        return jnp.square(matmul(x, kernel).astype(jnp.float32)).sum()
+
+    step = jax.jit(jax.grad(loss, argnums=(0, 1)), compiler_options=sharding.compiler_options())
+    operands = {name: (jnp.asarray(x, name), jnp.asarray(kernel, name)) for name in ("float32", "bfloat16")}
+    for arguments in operands.values():
+        jax.block_until_ready(step(*arguments))
+
+    def seconds(name: str) -> float:
+        began = time.perf_counter()
+        jax.block_until_ready(step(*operands[name]))
+        return time.perf_counter() - began
+
+    return statistics.median(seconds("float32") / seconds("bfloat16") for _ in range(rounds))
