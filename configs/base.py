@@ -65,6 +65,7 @@ def get_config() -> ConfigDict:
     # Batches: packed, or of a handful of lengths, each compiled once.
     c.packed = True  # several texts stand in a row, with hardly any padding: transformers on unlabelled text
     c.length_buckets = 10  # at most so many widths, chosen for the least padding in this text; a short run gets fewer
+    c.prefetch = 2  # batches that a thread makes and puts on the devices ahead of the step; 0: none
     c.length_multiple = 4  # of which each is a multiple; 8 or more suits GPUs
 
     # The run.

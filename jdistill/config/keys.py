@@ -94,6 +94,7 @@ OF_ALL: dict[str, Rule] = {
     "seed": whole_number(0, 2**32 - 1),
     # Batches.
     "packed": flag(),
+    "prefetch": whole_number(0, 1000),
     "length_buckets": whole_number(1),
     "length_multiple": whole_number(1),
     # The run.

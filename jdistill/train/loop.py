@@ -18,20 +18,14 @@ from jdistill.core.errors import UserError
 from jdistill.core.memory import give_back_freed_memory
 from jdistill.core.progress import log
 from jdistill.core.types import Tree
+from jdistill.train.ahead import BatchesAhead
 from jdistill.train.checkpoint import Checkpoints, abstract
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
 from jdistill.train.metrics import Recorder
 from jdistill.train.optimizer import make_optimizer
 from jdistill.train.signals import Interrupted, catch_signals
-from jdistill.train.step import (
-    TrainState,
-    host_params,
-    init_state,
-    jit_step,
-    make_step,
-    place_frozen,
-)
+from jdistill.train.step import TrainState, host_params, init_state, jit_step, make_step, place_frozen
 from jdistill.train.watch import Watch
 
 # Steps that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt.
@@ -124,6 +118,9 @@ class _Training:
         # The first look asks the teacher for what its cache lacks, which is no part of training's time and rate.
         if self.done < self.steps:
             data.batch(self.done)
+        self.ahead = BatchesAhead(
+            lambda step: sharding.shard_rows(data.batch(step), self.mesh), self.done, self.steps, cfg.prefetch
+        )
         self.seconds_before, self.started = self.about["seconds"], time.monotonic()
         self.recorder.restart_clock()
         self.batch_shapes: set[tuple[tuple[int, ...], ...]] = set()
@@ -160,6 +157,7 @@ class _Training:
                 f"{self.checkpoints.on_disk()} are whole; make room and run the same command again"
             ) from error
         finally:
+            self.ahead.close()
             self.recorder.close()
 
     def is_over(self) -> bool:
@@ -174,7 +172,7 @@ class _Training:
 
     def step(self) -> None:
         """Starts the next step, and looks at the metrics of the one LAG steps before."""
-        batch = sharding.shard_rows(self.data.batch(self.done), self.mesh)
+        batch = self.ahead.take()
         if (shapes := tuple(np.shape(x) for x in jax.tree.leaves(batch))) not in self.batch_shapes:
             self.batch_shapes.add(shapes)
             self.watch.look()  # no step is under way
