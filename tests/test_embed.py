@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import HANG, ROOT, environment
+from commands import HANG, ROOT, environment, run
 from conftest import make_encoder, random_params, save_encoder, sentences
 
 from jdistill import embed, search
 from jdistill.core.files import SEAL
 from jdistill.core.locks import only_one
-from jdistill.core.progress import log
+from jdistill.core.progress import log, setup_logging
 from jdistill.encoder.loading import load
 from jdistill.teachers.embeddings import open_teacher
 
@@ -33,6 +33,13 @@ def place(tmp_path: Path) -> Path:
     save_encoder(replace(make_encoder(), prompts=PROMPTS), tmp_path / "MODEL")
     (tmp_path / "text.txt").write_text("\n".join(TEXTS) + "\n")
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def propagating(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands keep their log lines from the loggers above, where pytest listens."""
+    setup_logging()
+    monkeypatch.setattr(log, "propagate", True)
 
 
 def run_embed(place: Path, *more: str, out: str = "out", model: str = "MODEL", text: str = "text.txt") -> int:
@@ -277,6 +284,16 @@ def test_a_kill_costs_a_part_and_a_full_disk_is_one_line(place: Path) -> None:
     assert run_embed(place) == 0
     assert read_folder(place / "out").equals(read_folder(place / "whole"))
     assert sorted(os.listdir(place / "out")) == sorted(os.listdir(place / "whole"))
+
+
+def test_a_slurm_array_makes_a_shard_a_task(place: Path) -> None:
+    flags = ["--model", str(place / "MODEL"), "--text", str(place / "text.txt"), "--out", str(place / "out")]
+    slurm = {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_MAX": "2", "SLURM_SUBMIT_DIR": str(ROOT), "PYTHON": sys.executable}  # fmt: skip
+    done = run(["bash", "launch/embed_slurm.sh", *flags, "--part_size", "50"], **slurm)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "shard 1/3 has 1 parts: 1 made" in done.stderr
+    assert [path.name for path in (place / "out").glob("part-*")] == ["part-00001.parquet"]
+    assert run_embed(place) == 0 and len(read_folder(place / "out")) == 130
 
 
 def test_the_log_is_quiet_where_nothing_was_skipped(place: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,7 @@ from jdistill.core.files import read_seal
 from jdistill.data.text.vector_files import STORED_KEY, StoredFile, common_width, keys_of, read_batches, stored_files
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL
 from jdistill.data.text.vector_parts import GROUP_ROWS, text_key_bytes
-from jdistill.data.text.vectors import SAME, check_rows, decoded_texts, list_matrix
+from jdistill.data.text.vectors import SAME, check_vector_rows, decoded_texts, list_matrix
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class VectorStore:
     def rows_of(self, texts: Sequence[str]) -> np.ndarray:
         """The row of each text, int64 [N], the first of a repeated one; -1 for one that has no vector."""
         wanted = np.array(text_key_bytes(texts), STORED_KEY)
-        places = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return np.where(self.keys[places] == wanted, self.key_rows[places], -1)
+        positions = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return np.where(self.keys[positions] == wanted, self.key_rows[positions], -1)
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
         """The vectors of rows, float32 [N, width]; each row group is read once. Raises UserError for a damaged file or row."""
@@ -76,7 +76,7 @@ class VectorStore:
             start = int(file.groups[group])
             for batch in read_batches(file.path, [file.vector], [group]):
                 part = list_matrix(file.path, file.vector, batch.column(0), start, self.width)
-                check_rows(file.path, part, start)
+                check_vector_rows(file.path, part, start)
                 yield start, part
                 start += len(part)
 
@@ -131,11 +131,11 @@ def _checked_digest(store: VectorStore) -> str:
         hashed.update(np.ascontiguousarray(piece).data)
     again = np.flatnonzero(store.keys[1:] == store.keys[:-1])
     for start in range(0, len(again), GROUP_ROWS):
-        places = again[start : start + GROUP_ROWS]
-        left, right = (store.vectors(store.key_rows[at]) for at in (places, places + 1))
+        positions = again[start : start + GROUP_ROWS]
+        left, right = (store.vectors(store.key_rows[at]) for at in (positions, positions + 1))
         apart = np.linalg.norm(right - left, axis=1) > SAME * np.linalg.norm(left, axis=1)
         if apart.any():
-            one_row, other = (_place(store, int(store.key_rows[places[int(np.argmax(apart))] + i])) for i in (0, 1))
+            one_row, other = (_place(store, int(store.key_rows[positions[int(np.argmax(apart))] + i])) for i in (0, 1))
             raise UserError(f"{other}: the text of {one_row} again, with another vector")
     return hashed.hexdigest()
 

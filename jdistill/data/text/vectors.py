@@ -55,7 +55,7 @@ def _checked(path: Path, texts: list[str], vectors: np.ndarray) -> tuple[list[st
         raise UserError(f"{path} row 0: the vector is empty")
     with np.errstate(over="ignore"):
         vectors = np.ascontiguousarray(vectors, np.float32)  # float64 beyond float32 becomes inf, found below
-    check_rows(path, vectors, 0, texts)
+    check_vector_rows(path, vectors, 0, texts)
     first: dict[str, int] = {}
     for row, text in enumerate(texts):
         text = text.strip()
@@ -70,7 +70,7 @@ def _checked(path: Path, texts: list[str], vectors: np.ndarray) -> tuple[list[st
     return list(first), vectors
 
 
-def check_rows(path: Path, vectors: np.ndarray, start: int, texts: Sequence[str] = ()) -> None:
+def check_vector_rows(path: Path, vectors: np.ndarray, start: int, texts: Sequence[str] = ()) -> None:
     """Raises UserError for vectors [N, D] of which one is not finite or all zeros. start: the row of the first; texts: theirs, if known."""
     for fault, rows in (("holds NaN or inf", ~np.isfinite(vectors).all(1)), ("is all zeros", ~vectors.any(1))):
         if rows.any():
