@@ -13,7 +13,7 @@ import numpy as np
 from jdistill.core import files
 from jdistill.core.errors import UserError
 from jdistill.core.locks import only_one
-from jdistill.core.progress import log
+from jdistill.core.progress import log, progress
 from jdistill.data.text.text_stream import StreamedText
 from jdistill.data.text.vector_folder import LOCK, EmbedSettings
 from jdistill.data.text.vector_parts import (
@@ -63,18 +63,24 @@ class BulkEncoder:
 
         Raises: UserError naming the row and text whose vector is not finite.
         """
-        for start in range(0, len(part.texts), GROUP_ROWS):
-            texts = part.texts[start : start + GROUP_ROWS]
-            vectors = self.model.encode(texts, batch_size=self.batch_size, prompt=self.prompt)
-            finite = np.isfinite(vectors).all(axis=1)
-            if not finite.all():
-                row = int(np.argmin(finite))
-                raise UserError(
-                    f"{name} row {start + row}: the vector by {self.source} holds NaN or infinity, as do "
-                    f"{int((~finite).sum())} of {len(texts)}: its weights are damaged or its training diverged. "
-                    f"Text: {texts[row][:80]!r}"
-                )
-            yield vectors
+        with progress(part.name, len(part.texts), "texts") as meter:
+            for start in range(0, len(part.texts), GROUP_ROWS):
+                texts = part.texts[start : start + GROUP_ROWS]
+                vectors = self.model.encode(texts, batch_size=self.batch_size, prompt=self.prompt)
+                self._check(vectors, texts, start, name)
+                yield vectors
+                meter.advance(len(texts))
+
+    def _check(self, vectors: np.ndarray, texts: list[str], start: int, name: Path) -> None:
+        """Raises UserError for a vector that is not finite."""
+        finite = np.isfinite(vectors).all(axis=1)
+        if not finite.all():
+            row = int(np.argmin(finite))
+            raise UserError(
+                f"{name} row {start + row}: the vector by {self.source} holds NaN or infinity, as do "
+                f"{int((~finite).sum())} of {len(texts)}: its weights are damaged or its training diverged. "
+                f"Text: {texts[row][:80]!r}"
+            )
 
 
 def open_bulk_encoder(

@@ -6,11 +6,14 @@ import gzip
 import json
 from pathlib import Path
 
+import datasets
+import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from jdistill.core.errors import UserError
+from jdistill.data.text import text_stream
 from jdistill.data.text.sources import read_texts
 from jdistill.data.text.text_stream import TextStream
 from jdistill.data.text.vector_parts import split_parts, text_key_bytes
@@ -51,6 +54,21 @@ def test_a_folder_is_streamed_as_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("three\nfour\n\n")
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     assert [text for text, _ in TextStream(str(tmp_path))] == read_texts(str(tmp_path)).texts
+
+
+def test_a_dataset_is_streamed_with_its_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """load_dataset itself, on a folder laid out as a dataset repository, so that no hub is needed."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(text_stream, "local_path", lambda *_: None)
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    (repository / "train.csv").write_text("id,text,other\n1,one,x\n2, two ,y\n3,,z\n")
+    assert list(TextStream(str(repository), "text", "id")) == [("one", "1"), ("two", "2")]
+    with pytest.raises(UserError, match="no column 'nr'; set --id_column to one of: id, text, other"):
+        list(TextStream(str(repository), "text", "nr"))
+    with pytest.raises(UserError, match="2 columns hold text; set --text_column to one of: text, other"):
+        list(TextStream(str(repository)))
 
 
 def test_an_unusable_source_is_refused(tmp_path: Path) -> None:
