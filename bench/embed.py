@@ -7,8 +7,8 @@ once so that everything is compiled (JAX) or allocated (torch), and then encodes
 and checksums, and sentence-transformers writes nothing. Texts are drawn by the seed. The ratio is that of the medians.
 
 Memory is the peak of a process of jdistill.embed itself, from its start, for each number of texts (the first ones, repeated with a
-number where there are too few). --memory_model names a smaller model than --model, whose share does not matter: what grows with the
-text does. Writes bench/results/embed.json.
+number where there are too few), by the model's first --memory_layers layers, cut at 32 tokens: what grows with the text is asked, not
+how long it takes. Writes bench/results/embed.json.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from jdistill.core.memory import keep_freed_memory
+
+if __name__ == "__main__" and "sentence-transformers" not in sys.argv:
+    keep_freed_memory()  # as the command does, before numpy and JAX start threads
+
+import dataclasses
 
 from jdistill.data.text.text_stream import TextStream
 
@@ -106,16 +113,31 @@ def speed(flags: argparse.Namespace, texts: list[str], folder: Path) -> dict[str
     }
 
 
+def cut_model(source: str, layers: int, folder: Path) -> Path:
+    """The folder of a model's first layers."""
+    from jdistill.encoder.formats.st_writer import write_files, write_weights
+    from jdistill.encoder.loading import load
+
+    model = load(source)
+    kept = {f"layer_{i}" for i in range(layers)}
+    params = {name: of for name, of in model.params.items() if not name.startswith("layer_") or name in kept}
+    model = dataclasses.replace(model, config=dataclasses.replace(model.config, num_layers=layers), params=params)
+    write_files(model, folder)
+    write_weights(model, folder)
+    return folder
+
+
 def memory(flags: argparse.Namespace, texts: list[str], folder: Path) -> list[dict[str, Any]]:
     """The command's peak for each number of texts."""
     rows = []
+    model = cut_model(flags.model, flags.memory_layers, folder / "model")
     for count in flags.memory:
         text = folder / f"memory-{count}.txt"
         with text.open("w") as file:
             for i in range(count):
                 again = f" {i}" if i >= len(texts) else ""
                 file.write(f"{texts[i % len(texts)]}{again}\n")
-        rows.append({"texts": count, "peak (MB)": round(measure("peak", flags.memory_model, text)["peak_mb"])})
+        rows.append({"texts": count, "peak (MB)": round(measure("peak", str(model), text)["peak_mb"])})
         text.unlink()
     return rows
 
@@ -124,10 +146,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", required=True)
     parser.add_argument("--model", default=TEACHER)
-    parser.add_argument("--memory_model", default=TEACHER)
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", nargs="*", type=int, default=[10_000, 100_000])
+    parser.add_argument("--memory_layers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -142,10 +164,7 @@ def main() -> None:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     counts = " ".join(map(str, flags.memory))
-    command = (
-        f"python bench/embed.py --text {Path(flags.text).name} --texts {flags.texts} --rounds {flags.rounds} --memory {counts}"
-        f"{'' if flags.memory_model == flags.model else f' --memory_model {Path(flags.memory_model).name}'}"
-    )
+    command = f"python bench/embed.py --text {Path(flags.text).name} --texts {flags.texts} --rounds {flags.rounds} --memory {counts}"
     about = {
         "command": command,
         "commit": commit,
