@@ -1,17 +1,20 @@
-"""The command python -m jdistill.search --workdir DIR "question" [--k 5]: answers from a run's index by its student."""
+"""The command python -m jdistill.search --workdir DIR "question" [--k 5]: answers from an index by the model that made it."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, leave
+from jdistill.core.files import read_seal
 from jdistill.core.printable import printable
 from jdistill.core.progress import setup_logging
-from jdistill.encoder.pair_scorer import load_pair_scorer
+from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL, EmbedSettings
+from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.retrieval import index
 
 PROPOSED = 100  # texts that the index proposes for an interaction module to rank
@@ -21,26 +24,19 @@ def answer(workdir: Path, query: str, k: int) -> list[tuple[float, str]]:
     """The k texts nearest to a query, best first, each with its cosine; of a student with an interaction module (D2LLM), the k best of
     the PROPOSED nearest, or of k where k is more, each with the module's logit.
 
-    Reads workdir/export (the student) and workdir/index. Raises UserError where either is missing, where they do not
-    belong together, or where the query is blank or k < 1.
+    Reads workdir/export (the student) and workdir/index, or the model and the index of a folder of jdistill.embed. Raises
+    UserError where either is missing, where they do not belong together, or where the query is blank or k < 1.
     """
     if not query.strip():
         raise UserError("the question is empty")
     if k < 1:
         raise UserError(f"--k={k}: ask for at least 1 result")
-    for part, key in (("export", ""), ("index", ", with --config.index_texts above 0")):
-        if not (workdir / part).is_dir():
-            raise UserError(
-                f"{workdir / part} is missing; it is written at the end of a run: "
-                f"python -m jdistill.main --config FILE --workdir {workdir}{key}"
-            )
-    saved = index.load_index(workdir / "index")
-    scorer = load_pair_scorer(str(workdir / "export"), key="workdir")
-    model = scorer.encoder
+    scorer, index_dir = _load_model(workdir)
+    saved, model = index.load_index(index_dir), scorer.encoder
     if model.fingerprint() != saved.fingerprint:
         raise UserError(
-            f"{workdir / 'index'} was made by another model than {workdir / 'export'}, so their vectors do "
-            "not compare; train into a new --workdir, which makes both"
+            f"{index_dir} was made by another model than {model.source}, so their vectors do "
+            "not compare; train into a new --workdir, or embed into a new folder, which makes both"
         )
     vectors = model.encode([query], prompt=model.prompt_for("query"))
     (scores,), (rows,) = saved.index.search(vectors, k if scorer.params is None else max(k, PROPOSED))
@@ -54,14 +50,40 @@ def answer(workdir: Path, query: str, k: int) -> list[tuple[float, str]]:
     return [(float(score), saved.texts[row]) for score, row in zip(scores, rows, strict=True)]
 
 
+def _load_model(workdir: Path) -> tuple[PairScorer, Path]:
+    """The model of a folder and where the index of its vectors lies: of a run, or of jdistill.embed."""
+    seal = read_seal(workdir, EMBEDDINGS_SEAL)
+    if seal is not None:
+        if not (workdir / "index").is_dir():
+            raise UserError(
+                f"{workdir / 'index'} is missing; python -m jdistill.embed with --out {workdir} and --index=Flat makes it"
+            )
+        settings = EmbedSettings(**seal["settings"])
+        scorer = load_pair_scorer(settings.model, key="model")
+        encoder = replace(scorer.encoder, dtype=settings.dtype, max_length=settings.max_length)
+        return replace(scorer, encoder=encoder), workdir / "index"
+    for part, key in (("export", ""), ("index", ", with --config.index_texts above 0")):
+        if not (workdir / part).is_dir():
+            raise UserError(
+                f"{workdir / part} is missing; it is written at the end of a run: "
+                f"python -m jdistill.main --config FILE --workdir {workdir}{key}"
+            )
+    return load_pair_scorer(str(workdir / "export"), key="workdir"), workdir / "index"
+
+
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.search`; returns its exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m jdistill.search", description="Answers a question over a run's index."
+        prog="python -m jdistill.search", description="Answers a question over the index of a run or of jdistill.embed."
     )
     parser.add_argument("query", metavar="QUESTION")
-    parser.add_argument("--workdir", type=Path, required=True, help="the folder of a finished run")
+    parser.add_argument(
+        "--workdir",
+        type=Path,
+        required=True,
+        help="the folder of a finished run, or of jdistill.embed with its --index",
+    )
     parser.add_argument("--k", type=int, default=5, help="how many texts")
     args = parser.parse_args(argv)
     keep_compiled_programs()

@@ -25,7 +25,7 @@ import pytest
 from commands import ROOT, run_inside
 from conftest import make_encoder, save_encoder, sentences, write_senseless_pairs
 
-from jdistill import compare, evaluate, mine, search
+from jdistill import compare, embed, evaluate, mine, search
 from jdistill.core.files import flat
 from jdistill.evals.sets import SETS
 from jdistill.export import command as export
@@ -38,6 +38,7 @@ NOT_RUN = re.compile(r"<!-- not run: .{5,} -->")
 COMMANDS = {
     "jdistill.evaluate": evaluate.main,
     "jdistill.search": search.main,
+    "jdistill.embed": embed.main,
     "jdistill.mine": mine.main,
     "jdistill.compare": compare.main,
     "jdistill.export": export.main,
@@ -55,7 +56,7 @@ SMALLER: dict[str, dict[str, object]] = {
     "bilstm_sra_task": {"held_out": 0, "index_texts": 0},
 }
 # Options of other programs and of scripts, and words of a sentence.
-OTHER_FLAGS = {"fast", "no-deps", "nodes", "xla_backend_optimization_level", "option", "check"}
+OTHER_FLAGS = {"fast", "no-deps", "nodes", "xla_backend_optimization_level", "option", "check", "array"}
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,7 @@ def known_keys() -> set[str]:
 def known_flags() -> set[str]:
     """Options that a command or bench of ours defines."""
     found = {"symmetric", "asymmetric", *SETS}  # which are not written out
-    for folder in ("jdistill", "bench", "docs"):
+    for folder in ("jdistill", "bench", "docs", "launch"):
         for path in (ROOT / folder).rglob("*.py"):
             source = path.read_text()
             found |= {a or b for a, b in re.findall(r"DEFINE_\w+\(\s*\"([\w-]+)\"|\"--([\w-]+)\"", source)}

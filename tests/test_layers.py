@@ -15,7 +15,7 @@ ROOMS = (
     "core", "losses", "data", "models", "report", "encoder", "retrieval", "students", "teachers", "train", "evals", "export", "feeds",
     "methods", "config", "run", "sweep",
 )  # fmt: skip
-COMMANDS = {"main", "evaluate", "search", "compare", "mine"}
+COMMANDS = {"main", "evaluate", "search", "compare", "mine", "embed"}
 # Of a room, or of a module in it: rooms that it reaches neither itself nor through what it imports.
 NEVER = {
     "jdistill.encoder.loading": {"methods", "feeds", "train", "run"},

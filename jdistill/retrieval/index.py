@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from jdistill.core import files
 from jdistill.core.errors import UserError
 from jdistill.core.files import write_json
 from jdistill.core.folders import replacing
+from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL
 
 EXACT = "Flat"
 INDEX_SEAL = "index"  # of its folder's seal
@@ -90,7 +91,7 @@ class Index:
             )
         return self.faiss_index.search(unit_rows(queries), min(k, self.rows))
 
-    def save(self, folder: Path, texts: Sequence[str], fingerprint: str, **settings: Any) -> None:
+    def save(self, folder: Path, texts: Collection[str], fingerprint: str, **settings: Any) -> None:
         """Writes the vectors, their texts and the fingerprint of their encoder; replaces an older index whole.
 
         settings: by which it was made, which its seal keeps. Raises UserError where the folder holds anything but an index of ours.
@@ -164,15 +165,34 @@ def build_index(vectors: np.ndarray, kind: str = EXACT, effort: str = "") -> Ind
     if not len(vectors):
         raise UserError("there are no texts to index")
     rows = unit_rows(vectors)
+    return fill_index(rows, [rows], kind, effort)
+
+
+def training_rows(kind: str, width: int) -> int:
+    """As many vectors as FAISS looks at, of more, when it trains an index of this kind; of one that is not trained a few."""
+    return 256 * _fewest_to_train(faiss.index_factory(width, kind, faiss.METRIC_INNER_PRODUCT))
+
+
+def fill_index(sample: np.ndarray, pieces: Iterable[np.ndarray], kind: str = EXACT, effort: str = "") -> Index:
+    """An index over unit rows that come in pieces.
+
+    Args:
+      sample: float32 [M, D], unit rows; what has to be trained is trained on them.
+      pieces: float32 [n, D] each, unit rows, in their order.
+      kind, effort: as build_index has them.
+
+    Raises: UserError where FAISS does not take the kind, for this width or number of vectors.
+    """
     try:
-        made = faiss.index_factory(rows.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
+        made = faiss.index_factory(sample.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
         if not made.is_trained:
-            made.train(rows)
-        made.add(rows)
+            made.train(sample)
+        for piece in pieces:
+            made.add(piece)
         if effort:
             faiss.ParameterSpace().set_index_parameters(made, effort)  # type: ignore[arg-type]
     except (RuntimeError, AssertionError) as error:
-        raise _refused(kind, effort, len(rows), rows.shape[1], error) from None
+        raise _refused(kind, effort, len(sample), sample.shape[1], error) from None
     return Index(made)
 
 
@@ -201,4 +221,6 @@ def load_index(folder: Path) -> SavedIndex:
 
 
 def _remake(folder: Path) -> str:
+    if files.read_seal(folder.parent, EMBEDDINGS_SEAL):
+        return f"the command python -m jdistill.embed with --out {folder.parent} and --index makes it again"
     return f"the run's own command, python -m jdistill.main with --workdir {folder.parent}, makes it again"

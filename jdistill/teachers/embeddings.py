@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.data.text.vector_store import open_store
 from jdistill.data.text.vectors import read_vectors
 from jdistill.encoder import loading, torch_backend
 from jdistill.encoder.encoder import Encoder
@@ -28,7 +29,7 @@ class Teacher:
       fingerprint: of all that decides them.
       answer: N texts -> float32 [N, width], before any Normalize.
       encoder: the model itself where it is one of ours, else None.
-      texts: those it can answer where that is a fixed list (vectors:FILE), else None.
+      texts: those it can answer where they are a fixed list (vectors:FILE, or a folder that has the texts), else None.
     """
 
     source: str
@@ -36,7 +37,7 @@ class Teacher:
     fingerprint: str
     answer: Callable[[list[str]], np.ndarray]
     encoder: Encoder | None = None
-    texts: list[str] | None = None
+    texts: Iterable[str] | None = None
 
     def cache(self, folder: Path, writer: int = 0) -> AnswerCache:
         """Where this teacher's answers are kept under the cache folder. writer: as AnswerCache has it."""
@@ -49,7 +50,7 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") ->
     """A teacher by its source.
 
     Args:
-      source: `vectors:FILE`, `st:SOURCE` (torch extra) or whatever jdistill.load reads.
+      source: `vectors:FILE`, `vectors:FOLDER`, `st:SOURCE` (torch extra) or whatever jdistill.load reads.
       max_length: tokens that it sees of a text, at most; 0: the model's own limit. What a vectors: file saw is its own affair.
       dtype: the compute type of its answers, auto, float32 or bfloat16; Teacher.encoder computes in float32.
       pooling: taken in the place of the model's own, whose projections are then left out; "": the model's own.
@@ -78,7 +79,9 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") ->
 
 
 def _from_vectors(source: str) -> Teacher:
-    path = Path(source.removeprefix("vectors:"))
+    path = Path(source.removeprefix("vectors:")).expanduser()
+    if path.is_dir():
+        return _from_folder(source, path)
     texts, vectors = read_vectors(path)
     row_of = {key: row for row, key in enumerate(text_keys(texts).tolist())}
     digest = hashlib.blake2b(vectors.tobytes(), digest_size=16)
@@ -87,14 +90,30 @@ def _from_vectors(source: str) -> Teacher:
     def answer(asked: list[str]) -> np.ndarray:
         rows = [row_of.get(key, -1) for key in text_keys(asked).tolist()]
         if -1 in rows:
-            missing = [text for text, row in zip(asked, rows, strict=True) if row < 0]
-            raise UserError(
-                f"{path} has no vector for {len(missing)} of {len(asked)} texts asked for, such as {missing[0][:80]!r}; "
-                "leave --config.text empty to train on the file's own texts"
-            )
+            raise _without_vector(path, asked, rows)
         return vectors[rows]
 
     return Teacher(source, vectors.shape[1], digest.hexdigest(), answer, texts=texts)
+
+
+def _from_folder(source: str, folder: Path) -> Teacher:
+    store = open_store(folder)
+
+    def answer(asked: list[str]) -> np.ndarray:
+        rows = store.rows_of(asked)
+        if (rows < 0).any():
+            raise _without_vector(folder, asked, rows.tolist())
+        return store.vectors(rows)
+
+    return Teacher(source, store.width, store.fingerprint, answer, texts=store.texts)
+
+
+def _without_vector(path: Path, asked: list[str], rows: list[int]) -> UserError:
+    missing = [text for text, row in zip(asked, rows, strict=True) if row < 0]
+    return UserError(
+        f"{path} has no vector for {len(missing)} of {len(asked)} texts asked for, such as {missing[0][:80]!r}; "
+        "leave --config.text empty to train on the texts that it has"
+    )
 
 
 def _from_sentence_transformers(source: str, max_length: int) -> Teacher:

@@ -1,4 +1,7 @@
-"""vectors:FILE, texts with their embeddings, so that any model or API can teach: read and checked row by row."""
+"""vectors:FILE, texts with their embeddings, so that any model or API can teach: read and checked row by row.
+
+A folder of such files is read by vector_store, in bounded memory.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import math
 import os
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -51,13 +55,7 @@ def _checked(path: Path, texts: list[str], vectors: np.ndarray) -> tuple[list[st
         raise UserError(f"{path} row 0: the vector is empty")
     with np.errstate(over="ignore"):
         vectors = np.ascontiguousarray(vectors, np.float32)  # float64 beyond float32 becomes inf, found below
-    for fault, rows in (("holds NaN or inf", ~np.isfinite(vectors).all(1)), ("is all zeros", ~vectors.any(1))):
-        if rows.any():
-            row = int(np.argmax(rows))
-            raise UserError(
-                f"{path} row {row}: the vector {fault} ({int(rows.sum())} rows do); remove or mend it. "
-                f"Text: {texts[row][:80]!r}"
-            )
+    check_vector_rows(path, vectors, 0, texts)
     first: dict[str, int] = {}
     for row, text in enumerate(texts):
         text = text.strip()
@@ -70,6 +68,17 @@ def _checked(path: Path, texts: list[str], vectors: np.ndarray) -> tuple[list[st
         log.info("%s: %d repeated texts counted once", path, len(texts) - len(first))
         vectors = vectors[list(first.values())]
     return list(first), vectors
+
+
+def check_vector_rows(path: Path, vectors: np.ndarray, start: int, texts: Sequence[str] = ()) -> None:
+    """Raises UserError for vectors [N, D] of which one is not finite or all zeros. start: the row of the first; texts: theirs, if known."""
+    for fault, rows in (("holds NaN or inf", ~np.isfinite(vectors).all(1)), ("is all zeros", ~vectors.any(1))):
+        if rows.any():
+            row = int(np.argmax(rows))
+            text = f". Text: {texts[row][:80]!r}" if texts else ""
+            raise UserError(
+                f"{path} row {start + row}: the vector {fault} ({int(rows.sum())} rows do); remove or mend it{text}"
+            )
 
 
 def _read_npz(path: Path) -> tuple[list[str], np.ndarray]:
@@ -110,20 +119,14 @@ def _read_parquet(path: Path) -> tuple[list[str], np.ndarray]:
     try:
         file = pq.ParquetFile(path)
         schema = file.schema_arrow
-        name = next((name for name in ("embedding", "vector") if name in schema.names), None)
-        if name is None or "text" not in schema.names:
-            raise UserError(
-                f"{path} must have columns text and embedding (or vector); it has {printable(', '.join(schema.names))}"
-            )
-        if "text" not in string_columns(schema):
-            raise UserError(f"{path}: column text holds {schema.field('text').type}, not strings")
+        name = vector_column(path, schema)
         texts: list[str] = []
         parts: list[np.ndarray] = []
         width = 0
         for batch in file.iter_batches(10_000, columns=["text", name]):
             start = len(texts)
-            texts += _texts(path, batch.column("text"), start)
-            part = _matrix(path, name, batch.column(name), start, width)
+            texts += decoded_texts(path, batch.column("text"), start)
+            part = list_matrix(path, name, batch.column(name), start, width)
             width = part.shape[1]
             parts.append(part)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's name
@@ -133,7 +136,20 @@ def _read_parquet(path: Path) -> tuple[list[str], np.ndarray]:
     return texts, np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
 
 
-def _texts(path: Path, column: pa.Array, start: int) -> list[str]:
+def vector_column(path: Path, schema: pa.Schema) -> str:
+    """The name of the column of vectors. Raises UserError where it or the column of texts is missing, or the latter holds no strings."""
+    name = next((name for name in ("embedding", "vector") if name in schema.names), None)
+    if name is None or "text" not in schema.names:
+        raise UserError(
+            f"{path} must have columns text and embedding (or vector); it has {printable(', '.join(schema.names))}"
+        )
+    if "text" not in string_columns(schema):
+        raise UserError(f"{path}: column text holds {schema.field('text').type}, not strings")
+    return name
+
+
+def decoded_texts(path: Path, column: pa.Array, start: int) -> list[str]:
+    """The texts of a string column, null as empty. start: the row of the first, for the UserError of one that is not valid UTF-8."""
     texts = []
     for row, cell in cells([column]):
         try:
@@ -143,8 +159,8 @@ def _texts(path: Path, column: pa.Array, start: int) -> list[str]:
     return texts
 
 
-def _matrix(path: Path, name: str, column: pa.Array, start: int, width: int) -> np.ndarray:
-    """A list column as numbers [rows, D], D being `width` (0: that of its first row)."""
+def list_matrix(path: Path, name: str, column: pa.Array, start: int, width: int) -> np.ndarray:
+    """A list column as float32 [rows, D], D being `width` (0: that of its first row). Raises UserError that names the row, from `start`."""
     kind = column.type
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not lists or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):

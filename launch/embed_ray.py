@@ -1,0 +1,171 @@
+"""jdistill.embed over a Ray cluster: one reader, any number of workers that each hold the encoder, the same files in the same folder.
+
+    python launch/embed_ray.py --model MODEL --text SOURCE --out FOLDER --workers 16 --gpus_per_worker 1 --address auto
+
+Takes the flags of python -m jdistill.embed, but for --shard and --check. Text, model and --out must be seen from every machine under the
+same names. A worker that dies is replaced and its part made again; after anything worse the same command, or that of jdistill.embed, goes
+on. Needs the ray extra: pip install -e '.[ray]'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from jdistill.core.compile_cache import keep_compiled_programs
+from jdistill.core.errors import UserError, exits_cleanly, leave
+from jdistill.core.progress import log, setup_logging
+from jdistill.data.text.text_stream import TextStream
+from jdistill.data.text.vector_folder import EmbedSettings, claim_folder
+from jdistill.data.text.vector_parts import PartTexts, split_parts
+from jdistill.embed import check_flags_fit, finish_parts, make_parser, refuse_further_parts
+from jdistill.encoder.bulk import BulkEncoder, FolderParts, embed_part, open_bulk_encoder
+from jdistill.retrieval.folder_index import index_folder
+
+TOLD_EVERY_S = 20
+PART_SCHEMA = pa.schema(
+    [("number", pa.int64()), ("texts", pa.large_list(pa.large_string())), ("ids", pa.large_list(pa.large_string()))]
+)
+
+
+@dataclass(frozen=True)
+class PartReader:
+    """Reads the text as parts, a row each. A Ray Data function that yields."""
+
+    stream: TextStream
+    part_size: int
+
+    def __call__(self, _: Any) -> Iterator[pa.Table]:
+        for part in split_parts(self.stream, self.part_size):
+            row = {"number": part.number, "texts": part.texts, "ids": part.ids}
+            yield pa.Table.from_pylist([row], PART_SCHEMA)
+
+
+class PartEmbedder:
+    """A worker: holds the encoder, and makes the file of each part that it is given."""
+
+    def __init__(self, flags: argparse.Namespace, settings: EmbedSettings) -> None:
+        setup_logging()
+        keep_compiled_programs()
+        self.flags, self.settings = flags, settings
+        self.encoder: BulkEncoder | None = None
+
+    def __call__(self, parts: pa.Table) -> dict[str, np.ndarray]:
+        """One row a part: its number, its texts, whether it was made, and what the user must mend, which Ray would bury in its own errors."""
+        (row,) = parts.to_pylist()
+        part = PartTexts(row["number"], row["texts"], row["ids"] or [])
+        made, refusal = False, ""
+        try:
+            made = embed_part(self._encoder(), self.flags.out, part, self.settings)
+        except UserError as error:
+            refusal = str(error)
+        except OSError as error:
+            refusal = f"{error.filename or self.flags.out}: {error.strerror or error}"
+        about = {"number": part.number, "texts": len(part.texts), "made": made, "refusal": refusal}
+        return {name: np.array([value]) for name, value in about.items()}
+
+    def _encoder(self) -> BulkEncoder:
+        """Loaded with the first part. Raises UserError for another model than that of the process that started the workers."""
+        if self.encoder is None:
+            self.encoder = open_encoder(self.flags)
+            own = self.encoder.settings(self.settings.part_size, self.settings.with_text)
+            if own.made_by != self.settings.made_by:
+                raise UserError(
+                    f"--model={self.flags.model} is another model on {os.uname().nodename} than at the start"
+                )
+        return self.encoder
+
+
+def open_encoder(flags: argparse.Namespace) -> BulkEncoder:
+    """The encoder that the flags name."""
+    return open_bulk_encoder(
+        flags.model, flags.role, dtype=flags.dtype, max_length=flags.max_length, batch_size=flags.batch_size
+    )
+
+
+def make_parts(flags: argparse.Namespace, stream: TextStream, settings: EmbedSettings) -> FolderParts:
+    """Runs reader and workers, to the last part. Raises UserError of a worker's."""
+    import ray
+
+    ray.init(address=flags.address or None, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.target_max_block_size = 1  # a part a block: else a worker is given as many as make 128 MB
+    data = (
+        ray.data.from_items([{"reader": 0}])
+        .map_batches(PartReader(stream, flags.part_size), num_cpus=0)  # workers may hold all CPUs there are
+        .map_batches(
+            PartEmbedder,
+            fn_constructor_args=(flags, settings),
+            batch_size=1,
+            batch_format="pyarrow",
+            compute=ray.data.ActorPoolStrategy(size=flags.workers),
+            num_cpus=flags.cpus_per_worker,
+            num_gpus=flags.gpus_per_worker,
+        )
+    )
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.ERROR)  # of what they tell, only a failure is the user's
+    rows: list[dict[str, Any]] = []
+    start = told = time.monotonic()
+    try:
+        for row in data.iter_rows():
+            if row["refusal"]:
+                raise UserError(row["refusal"])
+            rows.append(row)
+            if time.monotonic() - told > TOLD_EVERY_S:
+                told = time.monotonic()
+                texts = sum(int(row["texts"]) for row in rows)
+                log.info("%d parts, %d texts, %.1f texts/s", len(rows), texts, texts / (told - start))
+    finally:
+        ray.shutdown()
+    rows.sort(key=lambda row: row["number"])
+    parts = FolderParts([int(row["texts"]) for row in rows])
+    for row in rows:
+        (parts.made if row["made"] else parts.whole).append(int(row["number"]))
+    return parts
+
+
+@exits_cleanly
+def main(argv: list[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    parser = make_parser()
+    parser.prog = "python launch/embed_ray.py"
+    parser.add_argument("--address", default="", help="of a cluster, or auto; empty: workers on this machine")
+    parser.add_argument("--workers", type=int, default=1, help="processes that hold the encoder")
+    parser.add_argument("--cpus_per_worker", type=float, default=1)
+    parser.add_argument("--gpus_per_worker", type=float, default=0)
+    flags = parser.parse_args(argv)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray.data  # noqa: F401
+    except ImportError:
+        raise UserError("launch/embed_ray.py needs the ray extra: pip install -e '.[ray]'") from None
+    if flags.shard or flags.check:
+        raise UserError("--shard and --check are of python -m jdistill.embed; here Ray deals the parts")
+    check_flags_fit(flags)
+    setup_logging()
+    flags.out = Path(os.path.abspath(flags.out))
+    stream = TextStream(flags.text, flags.text_column, flags.id_column)
+    next(iter(stream))
+    settings = open_encoder(flags).settings(flags.part_size, not flags.without_text)
+    claim_folder(flags.out, settings, flags.text)
+    parts = make_parts(flags, stream, settings)
+    refuse_further_parts(flags.out, parts)
+    finish_parts(flags.out, parts, settings)
+    if flags.index:
+        index_folder(flags.out, flags.index, flags.index_effort)
+    return 0
+
+
+if __name__ == "__main__":
+    leave(main())

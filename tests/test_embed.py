@@ -1,0 +1,302 @@
+"""jdistill.embed: the vectors are the model's, a kill costs a file, shards make one whole, and what does not fit is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import HANG, ROOT, environment, run
+from conftest import make_encoder, random_params, save_encoder, sentences
+
+from jdistill import embed, search
+from jdistill.core.files import SEAL
+from jdistill.core.locks import only_one
+from jdistill.core.progress import log, setup_logging
+from jdistill.encoder.loading import load
+from jdistill.teachers.embeddings import open_teacher
+
+TEXTS = sentences(130)
+PROMPTS = {"query": "ask: ", "passage": "tell: "}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with MODEL, which has prompts for both roles, and text.txt."""
+    save_encoder(replace(make_encoder(), prompts=PROMPTS), tmp_path / "MODEL")
+    (tmp_path / "text.txt").write_text("\n".join(TEXTS) + "\n")
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def propagating(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands keep their log lines from the loggers above, where pytest listens."""
+    setup_logging()
+    monkeypatch.setattr(log, "propagate", True)
+
+
+def run_embed(place: Path, *more: str, out: str = "out", model: str = "MODEL", text: str = "text.txt") -> int:
+    where = ["--model", str(place / model), "--text", str(place / text), "--out", str(place / out)]
+    return embed.main([*where, "--part_size", "50", *more])
+
+
+def read_folder(folder: Path) -> pa.Table:
+    return pa.concat_tables([pq.read_table(path) for path in sorted(folder.glob("part-*.parquet"))])
+
+
+def vectors_of(table: pa.Table) -> np.ndarray:
+    return table["vector"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
+
+
+@pytest.mark.parametrize("role", ["query", "document"])
+def test_the_vectors_are_the_models_own(place: Path, role: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="jdistill"):
+        assert run_embed(place, "--role", role) == 0
+    assert "all 3 parts are there, 130 texts, vectors of 32 numbers; 3 made now" in caplog.text
+    table, model = read_folder(place / "out"), load(str(place / "MODEL"))
+    assert table["text"].to_pylist() == TEXTS and table.schema.names == ["text", "vector"]
+    expected = model.encode(TEXTS, prompt={"query": "query", "document": "passage"}[role])
+    np.testing.assert_allclose(vectors_of(table), expected, atol=1e-6)
+    assert sorted(path.name for path in (place / "out").iterdir()) == [SEAL, *(f"part-0000{i}.parquet" for i in range(3))]  # fmt: skip
+
+
+def test_the_same_command_again_makes_what_lacks_and_says_so(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert run_embed(place) == 0
+    whole = read_folder(place / "out")
+    first, second, third = sorted((place / "out").glob("part-*"))
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-60])
+    written = third.stat().st_mtime_ns
+    with caplog.at_level("INFO", logger="jdistill"):
+        assert run_embed(place, "--check") == 2
+        assert run_embed(place) == 0
+    assert "part-00001.parquet is damaged (" in caplog.text and "and made anew" in caplog.text
+    assert "2 made now, 1 were there" in caplog.text and third.stat().st_mtime_ns == written
+    assert read_folder(place / "out").equals(whole)
+
+
+def test_check_says_what_lacks_and_makes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_embed(place, "--check") == 2 and "nothing to check" in capsys.readouterr().err
+    assert not (place / "out").exists()
+    assert run_embed(place, "--shard", "1/3") == 0
+    assert run_embed(place, "--check") == 2
+    assert "has 1 of 3 parts; it lacks 0 (missing), 2 (missing): run" in capsys.readouterr().err
+    assert len(list((place / "out").glob("part-*"))) == 1
+
+
+def test_shards_make_what_one_process_makes(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert run_embed(place, out="whole") == 0
+    with caplog.at_level("INFO", logger="jdistill"):
+        for shard in ("1/2", "0/2"):
+            assert run_embed(place, "--shard", shard) == 0
+            with pytest.raises(Exception, match="is not finished"):
+                open_teacher(f"vectors:{place / 'out'}", 0, "float32")
+    assert "shard 1/2 has 1 parts: 1 made, 0 were there; 1 of all 3 are there now" in caplog.text
+    assert "shard 0/2 has 2 parts: 2 made, 0 were there; all are there now" in caplog.text
+    assert run_embed(place, "--check") == 0
+    assert read_folder(place / "out").equals(read_folder(place / "whole"))
+    (place / "out" / SEAL).write_text("{")  # is written again, since the parts tell of themselves
+    assert run_embed(place) == 0 and json.loads((place / "out" / SEAL).read_text())["parts"] == 3
+
+
+def test_two_processes_do_not_make_one_part(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_embed(place, "--shard", "0/3") == 0
+    lock = place / "out" / ".jdistill-lock-part-00001.parquet"
+    with only_one(lock, lock, "a test"):
+        assert run_embed(place, "--shard", "2/3") == 0  # another part is free
+        assert run_embed(place, "--shard", "1/3") == 2
+    assert "part-00001.parquet is in use by the writing of another process" in capsys.readouterr().err
+
+
+def test_what_was_made_teaches_and_is_searched(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert run_embed(place, "--index", "Flat", "--dtype", "bfloat16", "--max_length", "32") == 0
+    teacher = open_teacher(f"vectors:{place / 'out'}", 0, "float32")
+    np.testing.assert_array_equal(teacher.answer(TEXTS), vectors_of(read_folder(place / "out")))
+    model = replace(load(str(place / "MODEL"), dtype="bfloat16"), max_length=32)
+    query = model.encode([TEXTS[7]], prompt="query")[0]
+    expected = np.argsort(-(vectors_of(read_folder(place / "out")) @ query), kind="stable")[:3]
+    answers = search.answer(place / "out", TEXTS[7], 3)
+    assert [text for _, text in answers] == [TEXTS[row] for row in expected]
+    with caplog.at_level("INFO", logger="jdistill"):
+        assert run_embed(place, "--index", "Flat", "--dtype", "bfloat16", "--max_length", "32") == 0
+    assert "index is there" in caplog.text
+    (place / "out" / "index" / "vectors.faiss").write_bytes(b"cut")
+    with pytest.raises(Exception, match="is damaged .*jdistill.embed with --out .* and --index makes it again"):
+        search.answer(place / "out", TEXTS[7], 3)
+    assert run_embed(place, "--index", "IVF4,Flat", "--dtype", "bfloat16", "--max_length", "32") == 0
+    assert len(search.answer(place / "out", TEXTS[7], 3)) == 3
+
+
+def test_a_search_without_index_says_what_makes_it(place: Path) -> None:
+    assert run_embed(place) == 0
+    with pytest.raises(Exception, match="index is missing; python -m jdistill.embed with --out .* and --index=Flat"):
+        search.answer(place / "out", "question", 3)
+
+
+def test_ids_are_kept_with_the_texts_or_without(place: Path) -> None:
+    rows = [{"_id": i, "title": "t", "text": text} for i, text in enumerate(TEXTS)]
+    (place / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = ["--text_column", "text", "--id_column", "_id"]
+    assert run_embed(place, *table, text="corpus.jsonl") == 0
+    assert run_embed(place, *table, "--without_text", text="corpus.jsonl", out="ids") == 0
+    both, alone = read_folder(place / "out"), read_folder(place / "ids")
+    assert both.schema.names == ["id", "text", "vector"] and alone.schema.names == ["id", "key", "vector"]
+    assert both["id"].to_pylist() == alone["id"].to_pylist() == [str(i) for i in range(130)]
+    np.testing.assert_array_equal(vectors_of(both), vectors_of(alone))
+    teacher = open_teacher(f"vectors:{place / 'ids'}", 0, "float32")
+    np.testing.assert_array_equal(teacher.answer(TEXTS[5:9]), vectors_of(both)[5:9])
+
+
+def test_a_folder_of_another_making_is_refused_with_the_difference(place: Path, capsys) -> None:
+    assert run_embed(place) == 0
+    save_encoder(make_encoder(seed=1), place / "OTHER")
+    (place / "other.txt").write_text("\n".join([*TEXTS[:60], "another", *TEXTS[61:]]) + "\n")
+    (place / "longer.txt").write_text("\n".join([*TEXTS, "another"]) + "\n")
+    (place / "shorter.txt").write_text("\n".join(TEXTS[:100]) + "\n")
+    before = {path.name: path.read_bytes() for path in (place / "out").iterdir()}
+    for arguments, said in (
+        ((["--role", "query"], {}), "role was 'document' and is now 'query', prompt was 'tell: ' and is now 'ask: '"),
+        ((["--dtype", "bfloat16"], {}), "dtype was 'float32' and is now 'bfloat16'"),
+        ((["--max_length", "16"], {}), "max_length was 64 and is now 16"),
+        (([], {"model": "OTHER"}), "/OTHER'"),
+        (([], {"text": "other.txt"}), f"part-00001.parquet was made of other texts: row 10 was {TEXTS[60][:40]!r}, and is now 'another'"),
+        (([], {"text": "longer.txt"}), "part-00002.parquet was made of other texts: it has 30 texts, and now there are 31"),
+        (([], {"text": "shorter.txt"}), "has part 2, but the text is 2 parts long"),
+    ):  # fmt: skip
+        assert run_embed(place, *arguments[0], **arguments[1]) == 2
+        error = capsys.readouterr().err
+        assert said in error and "choose another folder" in error and error.count("\n") == 1
+    model = load(str(place / "MODEL"))
+    save_encoder(model.with_weights({"model": random_params(model.config, 5)}), place / "MODEL")
+    assert run_embed(place) == 2 and "MODEL, which has changed since" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in (place / "out").iterdir()} == before
+
+
+def test_what_a_user_put_there_stays(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "out").mkdir()
+    (place / "out" / "thesis.txt").write_text("years of work")
+    assert run_embed(place) == 2 and "it holds thesis.txt" in capsys.readouterr().err
+    (place / "out" / "thesis.txt").unlink()
+    assert run_embed(place) == 0
+    pq.write_table(pa.table({"text": ["mine"]}), place / "out" / "part-00001.parquet")
+    mine = (place / "out" / "part-00001.parquet").read_bytes()
+    assert run_embed(place) == 2 and "was not written by jdistill.embed; move it" in capsys.readouterr().err
+    assert (place / "out" / "part-00001.parquet").read_bytes() == mine
+    (place / "file").write_text("mine")
+    assert run_embed(place, out="file") == 2 and "is a file; name a folder" in capsys.readouterr().err
+    assert run_embed(place, out="file/below") == 2 and "is a file; name a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--role", "poem"], "--role=poem is not one of query, document"),
+        (["--shard", "3/3"], "--shard=3/3 is out of range: shards are counted from 0, so 0/3 to 2/3"),
+        (["--shard", "0/0"], "--shard=0/0 is out of range"),
+        (["--shard", "half"], "--shard=half: write it as I/N"),
+        (["--shard", "0/2", "--check"], "--check is of the whole folder"),
+        (["--shard", "0/2", "--index", "Flat"], "--index is of the whole folder"),
+        (["--batch_size", "0"], "--batch_size=0: at least 1"),
+        (["--part_size", "0"], "--part_size=0: at least 1"),
+        (["--max_length", "65"], "--max_length=65: .*MODEL takes 3 to 64 tokens"),
+        (["--without_text"], "--without_text needs --id_column"),
+        (["--without_text", "--id_column", "id", "--index", "Flat"], "--index keeps the texts"),
+        (["--index_effort", "nprobe=4"], "--index_effort is of --index"),
+        (["--id_column", "id"], "--id_column=id: .*text.txt has no columns"),
+    ],
+)  # fmt: skip
+def test_bad_flags_are_refused_before_a_folder_is_made(place: Path, more: list[str], said: str, capsys) -> None:
+    assert run_embed(place, *more) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    with pytest.raises(AssertionError, match=said):
+        raise AssertionError(error)
+    assert not (place / "out").exists()
+
+
+def test_no_text_and_an_absent_model_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "empty.txt").write_text("\n \n")
+    assert run_embed(place, text="empty.txt") == 2 and "empty.txt holds no usable text" in capsys.readouterr().err
+    assert run_embed(place, text="absent.txt") == 2 and "there is no such file" in capsys.readouterr().err
+    assert run_embed(place, model="ABSENT") == 2 and "--model=" in capsys.readouterr().err
+    assert not (place / "out").exists()
+
+
+def test_a_role_without_prompt_is_told(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    save_encoder(replace(make_encoder(), prompts={"query": "ask: "}), place / "MODEL")
+    with caplog.at_level("WARNING", logger="jdistill"):
+        assert run_embed(place) == 0
+    assert "has no prompt for a document, only query: none is used" in caplog.text
+    expected = load(str(place / "MODEL")).encode(TEXTS)
+    np.testing.assert_allclose(vectors_of(read_folder(place / "out")), expected, atol=1e-6)
+
+
+def test_vectors_that_are_not_finite_are_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    params = random_params(make_encoder().config)
+    params["embeddings"]["norm"]["scale"][:] = np.nan
+    save_encoder(replace(make_encoder(), params=params), place / "MODEL")
+    assert run_embed(place) == 2
+    error = capsys.readouterr().err
+    assert "part-00000.parquet row 0: the vector by" in error and "holds NaN or infinity, as do 50 of 50" in error
+    assert [path.name for path in (place / "out").iterdir()] == [SEAL]
+
+
+def test_a_kill_costs_a_part_and_a_full_disk_is_one_line(place: Path) -> None:
+    """By the campaign's library, which sees every write: killed at the third rename, refused from a write on, then let go."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    faults = pytest.importorskip("campaign.faults")
+    library = faults.build(place / "lib")
+    script = (
+        "import errno, sys\n"
+        "sys.path[:0] = ['bench']\n"
+        "from pathlib import Path\n"
+        "from campaign.faults import Fault, arm, disarm\n"
+        "from jdistill import embed\n"
+        "out, action = Path(sys.argv[1]), sys.argv[2]\n"
+        "fault = Fault(3, 'kill before', 0, 'n') if action == 'kill' else Fault(4, 'fail from', errno.ENOSPC, 'w')\n"
+        "arm(fault, out)\n"
+        "status = embed.main(sys.argv[3:])\n"
+        "disarm()\n"
+        "raise SystemExit(status)\n"
+    )
+    flags = ["--model", str(place / "MODEL"), "--text", str(place / "text.txt"), "--out", str(place / "out")]
+    env = environment() | {"LD_PRELOAD": str(library)}
+
+    def start(action: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-c", script, str(place / "out"), action, *flags, "--part_size", "50"]
+        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=HANG)
+
+    assert run_embed(place, out="whole") == 0
+    killed = start("kill")  # the seal and the first part have their names
+    assert killed.returncode == -9, killed.stderr[-2000:]
+    assert [path.name for path in (place / "out").glob("part-*")] == ["part-00000.parquet"]
+    refused = start("full")
+    assert refused.returncode == 2, refused.stderr[-2000:]
+    last = refused.stderr.splitlines()[-1]
+    assert "No space left on device" in last and "make room" in last and "part-00001.parquet" in last, refused.stderr
+    assert run_embed(place) == 0
+    assert read_folder(place / "out").equals(read_folder(place / "whole"))
+    assert sorted(os.listdir(place / "out")) == sorted(os.listdir(place / "whole"))
+
+
+def test_a_slurm_array_makes_a_shard_a_task(place: Path) -> None:
+    flags = ["--model", str(place / "MODEL"), "--text", str(place / "text.txt"), "--out", str(place / "out")]
+    slurm = {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_MAX": "2", "SLURM_SUBMIT_DIR": str(ROOT), "PYTHON": sys.executable}  # fmt: skip
+    done = run(["bash", "launch/embed_slurm.sh", *flags, "--part_size", "50"], **slurm)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "shard 1/3 has 1 parts: 1 made" in done.stderr
+    assert [path.name for path in (place / "out").glob("part-*")] == ["part-00001.parquet"]
+    assert run_embed(place) == 0 and len(read_folder(place / "out")) == 130
+
+
+def test_the_log_is_quiet_where_nothing_was_skipped(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING", logger=log.name):
+        assert run_embed(place) == 0
+    assert not caplog.records
