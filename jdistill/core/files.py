@@ -23,11 +23,18 @@ HASHED_BYTES = 1 << 22
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Writes a file beside its place, to disk, then renames it: it is whole or not there, and an older one stays until then."""
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY, suffix=f"-{path.name}"[-80:])
+    with writing_beside(path) as beside:
+        beside.write_bytes(content)
+
+
+@contextmanager
+def writing_beside(path: Path) -> Iterator[Path]:
+    """Gives an empty file to write into; at the end it is brought to disk and takes the name `path`. Where the body raises it is taken away."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY, suffix=f"-{path.name}"[-80:])
+    beside = Path(name)
     try:
-        with naming(path), open(handle, "wb") as file:
-            file.write(content)
-            file.flush()
+        with naming(path), open(handle, "rb") as file:
+            yield beside
             os.fsync(file.fileno())
         os.chmod(beside, 0o666 & ~_umask())
         os.replace(beside, path)

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.core.sorted_keys import keys_of_texts, sort_keys
 from jdistill.data.text.vectors import read_vectors
 from jdistill.encoder import loading, torch_backend
 from jdistill.encoder.encoder import Encoder
 from jdistill.models.pooling import resolve_pooler
-from jdistill.teachers.cache import AnswerCache, text_keys
+from jdistill.teachers.cache import AnswerCache
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,14 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") ->
 def _from_vectors(source: str) -> Teacher:
     path = Path(source.removeprefix("vectors:"))
     texts, vectors = read_vectors(path)
-    row_of = {key: row for row, key in enumerate(text_keys(texts).tolist())}
+    keys = keys_of_texts(texts)
+    of_texts = sort_keys(keys)
     digest = hashlib.blake2b(vectors.tobytes(), digest_size=16)
-    digest.update(text_keys(texts).tobytes())
+    digest.update(keys.tobytes())
 
     def answer(asked: list[str]) -> np.ndarray:
-        rows = [row_of.get(key, -1) for key in text_keys(asked).tolist()]
-        if -1 in rows:
+        rows = of_texts.find(keys_of_texts(asked))
+        if (rows < 0).any():
             missing = [text for text, row in zip(asked, rows, strict=True) if row < 0]
             raise UserError(
                 f"{path} has no vector for {len(missing)} of {len(asked)} texts asked for, such as {missing[0][:80]!r}; "
