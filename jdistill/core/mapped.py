@@ -22,13 +22,13 @@ def map_rows(path: Path, dtype: np.dtype, rows: int, columns: int = 0) -> np.nda
     return np.memmap(path, dtype, "r", shape=shape) if rows else np.empty(shape, dtype)
 
 
-def release(*arrays: np.ndarray) -> None:
-    """Takes what was read of memory-mapped arrays out of the process's resident memory; it is read again when it is asked for.
+def release(*mapped: object) -> None:
+    """Takes what was read of memory-mapped arrays, or of a file of texts, out of resident memory; it is read again when asked for.
 
     The system would take such pages itself once it lacks memory. After a pass over a whole file they are better gone at once.
     """
-    for array in arrays:
-        mapping = getattr(array, "_mmap", None)
+    for each in mapped:
+        mapping = getattr(each, "_mmap", None)
         if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             mapping.madvise(mmap.MADV_DONTNEED)
 
@@ -44,6 +44,6 @@ def file_sum(path: Path, start: int = 0, stop: int | None = None) -> int:
     return crc
 
 
-def blocks_of(total: int, size: int) -> Iterator[slice]:
+def slices_of(total: int, size: int) -> Iterator[slice]:
     """Slices of at most `size` that follow one another up to `total`."""
     return (slice(start, min(start + size, total)) for start in range(0, total, size))

@@ -7,22 +7,38 @@ damaged, or older than the keys, may miss a key but never gives a row that has a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from jdistill.core.mapped import blocks_of, release
+from jdistill.core.mapped import release, slices_of
 
 KEY = np.dtype("V16")
 BUCKET_ROWS = 1 << 18  # keys that are sorted at once, a few MB
 HALF, ROW = np.dtype("<u8"), np.dtype("<i8")
 
 
-def keys_of_texts(texts: Iterable[str]) -> np.ndarray:
+@runtime_checkable
+class KeyedTexts(Protocol):
+    """Texts whose keys are kept beside them."""
+
+    def text_keys(self, rows: np.ndarray | None = None) -> np.ndarray:
+        """The keys of these texts, or of all, [N] of 16 bytes."""
+
+
+def keys_of_texts(texts: Iterable[str] | KeyedTexts) -> np.ndarray:
     """The key of each text, a hash of 16 bytes."""
+    if isinstance(texts, KeyedTexts):
+        return texts.text_keys()
     return np.frombuffer(b"".join([hashlib.blake2b(t.encode(), digest_size=16).digest() for t in texts]), KEY)
+
+
+def keys_at(texts: Sequence[str], rows: np.ndarray) -> np.ndarray:
+    """The keys of some texts, [len(rows)] of 16 bytes; rows: int64."""
+    return texts.text_keys(rows) if isinstance(texts, KeyedTexts) else keys_of_texts(texts[i] for i in rows.tolist())
 
 
 def halves(keys: np.ndarray) -> np.ndarray:
@@ -46,24 +62,24 @@ class SortedKeys:
 
     def find(self, wanted: np.ndarray) -> np.ndarray:
         """The last row of each key, int64 [len(wanted)]; -1 of one that is not there."""
-        found = np.full(len(wanted), -1, np.int64)
+        row_of = np.full(len(wanted), -1, np.int64)
         if len(self.first):
-            for part in blocks_of(len(wanted), BUCKET_ROWS):
-                found[part] = self._find(halves(np.ascontiguousarray(wanted[part])))
-        return found
+            for part in slices_of(len(wanted), BUCKET_ROWS):
+                row_of[part] = self._find(halves(np.ascontiguousarray(wanted[part])))
+        return row_of
 
     def _find(self, wanted: np.ndarray) -> np.ndarray:
-        found = np.full(len(wanted), -1, np.int64)
-        order = np.argsort(wanted[:, 0])  # neighbours are then found in the same pages
+        row_of = np.full(len(wanted), -1, np.int64)
+        order = np.argsort(wanted[:, 0])  # neighbours then lie in the same pages
         place = np.searchsorted(self.first, wanted[order, 0], side="right") - 1
         while len(order):  # once, but for keys that share a half, or that were struck
             there = (place >= 0) & (self.first[place] == wanted[order, 0])
             order, place = order[there], place[there]
             rows = self.rows[place]
             same = (halves(self.keys[rows]) == wanted[order]).all(1)
-            found[order[same]] = rows[same]
+            row_of[order[same]] = rows[same]
             order, place = order[~same], place[~same] - 1
-        return found
+        return row_of
 
     def repeats(self) -> np.ndarray:
         """Whether a key of an earlier row comes again, bool [n], by rows."""
@@ -115,9 +131,7 @@ def sort_keys(keys: np.ndarray, into: Path | None = None) -> SortedKeys:
         order = np.argsort(index.first[start:stop], kind="stable")
         index.first[start:stop] = index.first[start:stop][order]
         index.rows[start:stop] = index.rows[start:stop][order]
-    for array in (index.first, index.rows):
-        array.flush()
-        release(array)
+    release(index.first, index.rows)
     return index
 
 
@@ -129,11 +143,11 @@ def _deal_to_buckets(index: SortedKeys, bits: int) -> np.ndarray:
         return (first >> shift).astype(np.int64) if bits else np.zeros(len(first), np.int64)
 
     counts = np.zeros(1 << bits, np.int64)
-    for part in blocks_of(n, BUCKET_ROWS):
+    for part in slices_of(n, BUCKET_ROWS):
         counts += np.bincount(bucket_of(halves(index.keys[part])[:, 0]), minlength=len(counts))
     starts = np.concatenate([[0], np.cumsum(counts)])
     free = starts[:-1].copy()
-    for part in blocks_of(n, BUCKET_ROWS):
+    for part in slices_of(n, BUCKET_ROWS):
         first = np.array(halves(index.keys[part])[:, 0])
         bucket = bucket_of(first)
         order = np.argsort(bucket, kind="stable")

@@ -15,7 +15,7 @@ import numpy as np
 
 from jdistill.core.errors import UserError
 from jdistill.core.files import naming
-from jdistill.core.mapped import blocks_of, release
+from jdistill.core.mapped import release, slices_of
 from jdistill.core.progress import log, progress
 from jdistill.core.sorted_keys import BUCKET_ROWS, keys_of_texts
 from jdistill.teachers.cache_parts import STRUCK_KEY, RowType, open_own_part, read_parts
@@ -106,13 +106,13 @@ class AnswerCache:
         """The row of the answer to each key, [N] of 16 bytes: int64 [N]; -1 where there is none yet."""
         rows = np.full(len(keys), -1, np.int64)
         for part, start in zip(self.parts, self.starts, strict=False):  # of an answer that is there twice, the later
-            found = part.index.find(keys)
-            rows = np.where(found >= 0, found + start, rows)
+            of_part = part.index.find(keys)
+            rows = np.where(of_part >= 0, of_part + start, rows)
         return rows
 
     def lacks(self, texts: Sequence[str]) -> int:
         """How many of the texts have no answer."""
-        blocks = blocks_of(len(texts), LOOKED_UP)
+        blocks = slices_of(len(texts), LOOKED_UP)
         lacking = sum(int((self.rows(texts[block]) < 0).sum()) for block in blocks)
         self.release()
         return lacking
@@ -125,7 +125,7 @@ class AnswerCache:
     def _live_rows(self) -> Iterator[np.ndarray]:
         """The rows that are somebody's answer, int64, in blocks from the last to the first."""
         for part, start in reversed(list(zip(self.parts, self.starts, strict=False))):
-            for block in reversed(list(blocks_of(len(part), BUCKET_ROWS))):
+            for block in reversed(list(slices_of(len(part), BUCKET_ROWS))):
                 keys, rows = np.array(part.keys[block]), start + np.arange(block.start, block.stop)
                 yield rows[(keys != STRUCK_KEY) & (self.find(keys) == rows)]
 
@@ -224,7 +224,7 @@ class AnswerCache:
                 break
         rows = np.concatenate(others)[-MOST_CHECKED:]
         damaged: list[int] = []
-        for block in blocks_of(len(rows), CHUNK):
+        for block in slices_of(len(rows), CHUNK):
             try:
                 self.gather(rows[block])
             except DamagedRows as error:

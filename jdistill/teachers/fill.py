@@ -9,8 +9,9 @@ import numpy as np
 
 from jdistill.core import sharding
 from jdistill.core.errors import UserError
-from jdistill.core.mapped import blocks_of
+from jdistill.core.mapped import slices_of
 from jdistill.core.progress import log
+from jdistill.core.sorted_keys import keys_at
 from jdistill.teachers.cache import (
     CHUNK,
     AnswerCache,
@@ -46,25 +47,25 @@ class Answered:
 
         Raises: UserError where one has gone from the cache since.
         """
-        asked = self.keys if rows is None else [self.keys[i] for i in rows.tolist()]
-        cache_rows = self._cache_rows(asked)
+        rows = np.arange(len(self.keys)) if rows is None else rows
+        cache_rows = self._cache_rows(rows)
         try:
             return self.cache.gather(cache_rows, columns)
         except DamagedRows as damaged:
             log.warning(
                 "%s: %d answers in %s are damaged, and asked again", self.what, len(damaged.rows), self.cache.folder
             )
-            again = [asked[i] for i in np.flatnonzero(np.isin(cache_rows, damaged.rows)).tolist()]
+            again = [self.keys[i] for i in rows[np.isin(cache_rows, damaged.rows)].tolist()]
             self.cache.strike(damaged.rows)
-            chunks = [again[block] for block in blocks_of(len(again), CHUNK)]
+            chunks = [again[block] for block in slices_of(len(again), CHUNK)]
             self.cache.fill_by_piece(chunks, self.answer_pieces, self.what)
-            return self.cache.gather(self._cache_rows(asked), columns)
+            return self.cache.gather(self._cache_rows(rows), columns)
 
-    def _cache_rows(self, asked: Sequence[str]) -> np.ndarray:
-        rows = self.cache.rows(asked)
-        if lacking := int((rows < 0).sum()):
+    def _cache_rows(self, rows: np.ndarray) -> np.ndarray:
+        cache_rows = self.cache.find(keys_at(self.keys, rows))
+        if lacking := int((cache_rows < 0).sum()):
             raise UserError(f"{self.cache.folder} lacks {lacking} answers ({self.what}); run the command again")
-        return rows
+        return cache_rows
 
 
 def ask(
@@ -93,7 +94,7 @@ def ask(
     """
     asked = keys if order is None else [keys[i] for i in order]
     # Shared out by position, on which all processes agree: what each finds missing may differ, as others fill the same cache meanwhile.
-    chunks = [asked[block] for block in blocks_of(len(asked), chunk)]
+    chunks = [asked[block] for block in slices_of(len(asked), chunk)]
     own = chunks if alone else chunks[sharding.process_index() :: sharding.process_count()]
     found_all = not cache.fill_by_piece(own, answer_pieces, what) and len(own) == len(chunks)
     if not alone:

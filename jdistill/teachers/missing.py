@@ -48,16 +48,17 @@ def find_missing(
     wanted, masks = np.zeros(rows, bool), []
     with _GrowingKeys(folder) as missing:
         for keys, sizes in _key_groups(chunks):
-            found = find(keys)
-            wanted[found[found >= 0]] = True
-            missing.add(keys[found < 0])
-            masks += np.split(found < 0, np.cumsum(sizes)[:-1])
+            cache_rows = find(keys)
+            lacking = cache_rows < 0
+            wanted[cache_rows[~lacking]] = True
+            missing.add(keys[lacking])
+            masks += np.split(lacking, np.cumsum(sizes)[:-1])
         again = missing.repeats()
     start = 0
     for mask in masks:
-        places = np.flatnonzero(mask)
-        mask[places[again[start : start + len(places)]]] = False
-        start += len(places)
+        rows_missing = np.flatnonzero(mask)
+        mask[rows_missing[again[start : start + len(rows_missing)]]] = False
+        start += len(rows_missing)
     return Missing(masks, wanted)
 
 
