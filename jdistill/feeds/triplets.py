@@ -11,6 +11,7 @@ from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.batching.batches import TokenTable, check_rows
+from jdistill.data.batching.order import sample_rows
 from jdistill.data.sets.triplets import (
     Triplets,
     TripletTokens,
@@ -72,7 +73,7 @@ def training_triplets(shared: Shared) -> Triplets:
 
 def sample(corpus: Corpus, count: int) -> list[str]:
     """At most so many of the training texts, the same for the same texts."""
-    rows = np.random.default_rng(0).permutation(len(corpus.train))[:count]
+    rows = sample_rows(np.random.default_rng(0), len(corpus.train), count)
     return take_texts(corpus.train, np.sort(rows))
 
 
