@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from jdistill.core.errors import number_of
 
@@ -21,15 +21,20 @@ TEMPORARY = ".jdistill-"  # begins the name of whatever is being written or take
 HASHED_BYTES = 1 << 22
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file beside its place, to disk, then renames it: it is whole or not there, and an older one stays until then."""
+    with writing_beside(path) as beside:
+        beside.write_bytes(content)
+
+
 @contextmanager
-def written_beside(path: Path) -> Iterator[IO[bytes]]:
-    """Gives an open file beside `path`; at the end it is brought to disk and renamed: it is whole or not there, and an older one stays
-    until then. Where the body raises, nothing is left of it."""
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY, suffix=f"-{path.name}"[-80:])
+def writing_beside(path: Path) -> Iterator[Path]:
+    """Gives an empty file to write into; at the end it is brought to disk and takes the name `path`. Where the body raises it is taken away."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY, suffix=f"-{path.name}"[-80:])
+    beside = Path(name)
     try:
-        with naming(path), open(handle, "wb") as file:
-            yield file
-            file.flush()
+        with naming(path), open(handle, "rb") as file:
+            yield beside
             os.fsync(file.fileno())
         os.chmod(beside, 0o666 & ~_umask())
         os.replace(beside, path)
@@ -37,12 +42,6 @@ def written_beside(path: Path) -> Iterator[IO[bytes]]:
         with suppress(OSError):
             os.unlink(beside)
         raise
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file of this content, as written_beside does."""
-    with written_beside(path) as file:
-        file.write(content)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.core.progress import progress
 from jdistill.data.batching.padding import batches_by_length
+from jdistill.encoder.batch_ids import batch_ids
 from jdistill.encoder.text_encoder import prompt_named
 from jdistill.losses import embedding
 from jdistill.models.dense import apply_dense
@@ -110,13 +111,7 @@ class Encoder:
                     raise UserError(f"text {row} holds a lone surrogate (broken Unicode): {text[:60]!r}") from None
         if not len(texts):
             return []
-        return self.tokenizer(
-            [prefix + text for text in texts],
-            truncation=True,
-            max_length=self.max_length,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-        )["input_ids"]
+        return batch_ids(self.tokenizer, [prefix + text for text in texts], self.max_length)
 
     def encode(
         self,

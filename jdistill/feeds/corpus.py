@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,23 +15,33 @@ from jdistill.data.sets.collections import query_texts
 from jdistill.data.sets.sts import read_scored_pairs, sts_sentences
 from jdistill.data.text.augment import text_variants
 from jdistill.data.text.holdout import remove_evaluation_texts, split_held_out
+from jdistill.data.text.kept_split import split_kept
+from jdistill.data.text.kept_texts import keep_sentences, keep_source
 from jdistill.data.text.sentences import split_sentences
-from jdistill.data.text.sources import read_texts
+from jdistill.data.text.stored_texts import StoredTexts, put_together
+from jdistill.feeds.tokens import cache_folder
 from jdistill.teachers.embeddings import Teacher
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The texts of a run. train, held_out: distinct texts. removed: how many were dropped because an evaluation set holds them."""
+    """The texts of a run.
 
-    train: list[str]
+    Args:
+      train: distinct texts; read from a source, they stay on disk, and a slice is a view.
+      held_out: distinct texts.
+      removed: how many were dropped because an evaluation set holds them.
+    """
+
+    train: Sequence[str]
     held_out: list[str]
     removed: int
 
     @property
     def fingerprint(self) -> str:
         """A hash of the training texts and their order, 32 hexadecimal digits."""
-        return digest(self.train)
+        kept = self.train.fingerprint if isinstance(self.train, StoredTexts) else None
+        return kept or digest(self.train)
 
 
 def evaluation_texts(cfg: ConfigDict) -> Iterator[str]:
@@ -47,33 +57,52 @@ def evaluation_texts(cfg: ConfigDict) -> Iterator[str]:
 
 
 def read_corpus(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) -> Corpus:
-    """Reads cfg.text (or a vectors: teacher's own texts), removes evaluation sentences, holds out cfg.held_out texts."""
+    """Reads cfg.text (or a vectors: teacher's own texts), removes evaluation sentences, holds out cfg.held_out texts.
+
+    Held out first, so that a smaller budget (cfg.max_texts) is judged on the same held-out texts as a larger one.
+    """
+    train: Sequence[str]
     if cfg.text:
-        rows = read_texts(cfg.text, cfg.text_column, key="config.text")
-        texts = rows.texts
-        skipped = ", ".join(f"{count} {reason}" for reason, count in rows.skipped.items() if count)
-        log.info("text: %d sentences from %s%s", len(texts), cfg.text, f"; skipped {skipped}" if skipped else "")
+        train, held_out, removed = _from_source(cfg, evaluation)
     elif teacher.texts is not None:
-        texts = list(dict.fromkeys(teacher.texts))
-        log.info("text: the %d texts of %s", len(texts), teacher.source)
+        train, held_out, removed = _from_teacher(cfg, teacher.texts, teacher.source, evaluation)
     else:
         raise UserError("--config.text is empty: name a file, a folder, a datasets id or python-docs")
+    if cfg.senteval or cfg.beir or cfg.dev_pairs:
+        log.info("removed %d texts that the evaluation sets hold", removed)
+    if cfg.augment:
+        train = put_together(train, augmented_texts(cfg, train, [*held_out, *evaluation]))
+    return Corpus(train, held_out, removed)
+
+
+def _from_source(cfg: ConfigDict, evaluation: Sequence[str]) -> tuple[Sequence[str], list[str], int]:
+    """Training texts, held-out texts, and how many were removed, of cfg.text: kept as files, none of them in memory."""
+    kept = keep_source(cfg.text, cfg.text_column, "config.text", cache_folder(cfg) / "texts")
+    skipped = ", ".join(f"{count} {reason}" for reason, count in kept.skipped.counts.items() if count)
+    log.info("text: %d sentences from %s%s", len(kept.texts), cfg.text, f"; skipped {skipped}" if skipped else "")
+    if cfg.split_sentences:
+        kept = keep_sentences(kept)
+        log.info("of which the sentences are %d", len(kept.texts))
+    return split_kept(kept, evaluation, cfg.held_out, cfg.max_texts, seed=0)
+
+
+def _from_teacher(
+    cfg: ConfigDict, own: Iterable[str], source: str, evaluation: Sequence[str]
+) -> tuple[list[str], list[str], int]:
+    """The same of the texts that a teacher brings, which are in memory as its vectors are."""
+    texts = list(dict.fromkeys(own))
+    log.info("text: the %d texts of %s", len(texts), source)
     if cfg.split_sentences:
         texts = split_sentences(texts)
         log.info("of which the sentences are %d", len(texts))
     texts, removed = remove_evaluation_texts(texts, evaluation)
-    if cfg.senteval or cfg.beir or cfg.dev_pairs:
-        log.info("removed %d texts that the evaluation sets hold", removed)
-    # Held out first, so that a smaller budget is judged on the same held-out texts as a larger one.
     train, held_out = split_held_out(texts, min(cfg.held_out, len(texts) // 10), seed=0)
-    train = train[: cfg.max_texts] if cfg.max_texts else train
-    if cfg.augment:
-        train += augmented_texts(cfg, train, [*held_out, *evaluation])
-    return Corpus(train, held_out, removed)
+    return train[: cfg.max_texts] if cfg.max_texts else train, held_out, removed
 
 
-def augmented_texts(cfg: ConfigDict, train: list[str], apart: list[str]) -> list[str]:
-    """Variants of the training texts (data.text.augment) that equal none of those kept apart, held out or of an evaluation set."""
+def augmented_texts(cfg: ConfigDict, train: Sequence[str], apart: list[str]) -> list[str]:
+    """Variants of the training texts (data.text.augment) that equal none of those kept apart, held out or of an evaluation set. They are
+    in memory."""
     further, _ = remove_evaluation_texts(text_variants(train, cfg.augment, cfg.text, cfg.text_column), apart)
     log.info("augmented: %d further texts by %s", len(further), cfg.augment)
     return further

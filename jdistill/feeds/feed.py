@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from jdistill.core.types import Tree
 from jdistill.data.batching.batches import TokenTable
+from jdistill.data.text.stored_texts import put_together
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.feeds.dev_score import encoder_score
@@ -100,9 +101,9 @@ class Feed:
     def ask_for_results(self, cfg: ConfigDict) -> None:
         """Asks for what `results` reads; all processes of a run call it together."""
 
-    def index_texts(self) -> list[str]:
+    def index_texts(self) -> Sequence[str]:
         """The texts of the run's search index."""
-        return self.shared.corpus.train + self.shared.corpus.held_out
+        return put_together(self.shared.corpus.train, self.shared.corpus.held_out)
 
     def pair_scorer(self, cfg: ConfigDict, student: Encoder, params: Tree) -> PairScorer | None:
         """What scores pairs by more than the student's vectors; None where nothing does.

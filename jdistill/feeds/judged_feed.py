@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ class JudgedFeed(Feed):
     def ask_for_results(self, cfg: ConfigDict) -> None:
         self.judged_pairs.ask_for_evaluation(cfg)
 
-    def index_texts(self) -> list[str]:
+    def index_texts(self) -> Sequence[str]:
         """The run's text, or without any the passages of all files, those that answer questions first."""
         files = sorted(self.judged_pairs.sets, key=lambda file: file.branch == BRANCHES[0])
         return super().index_texts() or list(dict.fromkeys(text for file in files for text in file.passages))

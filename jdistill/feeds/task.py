@@ -25,8 +25,9 @@ from jdistill.evals.task import task_results, task_scores
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import cache_folder, make_batches, tokens_of
-from jdistill.teachers.cache import AnswerCache, in_one_piece, pair_keys, pairs_of_keys
+from jdistill.teachers.cache import AnswerCache, in_one_piece
 from jdistill.teachers.fill import ask
+from jdistill.teachers.pair_keys import pair_keys, pairs_of_keys
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
 

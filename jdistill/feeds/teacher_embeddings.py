@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -21,11 +23,11 @@ class TeacherEmbeddings:
         self._train: Answered | None = None
         self._held_out: np.ndarray | None = None
 
-    def _ask(self, texts: list[str]) -> Answered:
+    def _ask(self, texts: Sequence[str]) -> Answered:
         cache = self._teacher.cache(self._folder, writer=sharding.process_index())
         return ask(cache, texts, in_one_piece(self._teacher.answer), "teacher answers")
 
-    def of(self, texts: list[str]) -> np.ndarray:
+    def of(self, texts: Sequence[str]) -> np.ndarray:
         """The vectors of some texts, float32 [N, D]. All processes of a run must call it together."""
         return self._ask(texts).read()
 

@@ -87,14 +87,14 @@ def text_batches(
       [n, num_extra, D], and which texts those are: "row" int32 [n], "other_rows" int32 [n, num_extra]. Packed, the tokens are as
       data.batching.packing has them, and [groups, texts of a group] takes the place of n.
     """
-    check_rows(texts=len(corpus.train), tokens=len(tokens.lengths))
+    check_rows(texts=len(corpus.train), tokens=len(tokens))
 
     def of_teacher(step: int, rows: np.ndarray) -> dict[str, np.ndarray]:
         if embeddings is None:
             return {}
         batch = {"teacher": embeddings(rows)}
         if num_extra:
-            drawn = other_rows(rows, step, cfg.seed, num_extra, len(tokens.lengths))
+            drawn = other_rows(rows, step, cfg.seed, num_extra, len(tokens))
             batch["others"] = embeddings(drawn.ravel()).reshape(*drawn.shape, -1)
             batch |= {"row": rows.astype(np.int32), "other_rows": drawn.astype(np.int32)}
         return batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ USUAL_GROUPS, TEXTS_OF_A_GROUP = 8, 32
 MOST_TEXTS = 256  # of a group, whose places are found one text after another
 
 
-def tokens_of(cfg: ConfigDict, student: Encoder, texts: list[str]) -> TokenTable:
+def tokens_of(cfg: ConfigDict, student: Encoder, texts: Sequence[str]) -> TokenTable:
     """The texts as the student reads them, tokenised once and kept."""
     fingerprint = repr((student.tokenizer_fingerprint(), student.max_length, student.default_prompt, student.prompts))
     return tokenize_once(texts, student.tokenize, fingerprint, cache_folder(cfg) / "tokens")

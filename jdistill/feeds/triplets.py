@@ -11,6 +11,7 @@ from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.batching.batches import TokenTable, check_rows
+from jdistill.data.batching.order import sample_rows
 from jdistill.data.sets.triplets import (
     Triplets,
     TripletTokens,
@@ -19,6 +20,7 @@ from jdistill.data.sets.triplets import (
     remove_evaluation_rows,
     same_texts,
 )
+from jdistill.data.text.stored_texts import take_texts
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.feed import Feed
@@ -71,8 +73,8 @@ def training_triplets(shared: Shared) -> Triplets:
 
 def sample(corpus: Corpus, count: int) -> list[str]:
     """At most so many of the training texts, the same for the same texts."""
-    rows = np.random.default_rng(0).permutation(len(corpus.train))[:count]
-    return [corpus.train[i] for i in np.sort(rows)]
+    rows = sample_rows(np.random.default_rng(0), len(corpus.train), count)
+    return take_texts(corpus.train, np.sort(rows))
 
 
 def triplet_batches(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tuple[TripletTokens, Data]:

@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
+from jdistill.data.batching.order import sample_rows
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.triplets import LabelledTriplets
@@ -129,7 +130,7 @@ def with_projection(cfg: ConfigDict, student: Encoder, context: Start) -> Encode
     kernel = rng.normal(0, D**-0.5, (D, d))
     if cfg.projection_start == "pca":
         tokens = context.tokens
-        rows = rng.permutation(len(tokens.lengths))[:STUDENT_PCA_TEXTS]
+        rows = sample_rows(rng, len(tokens), STUDENT_PCA_TEXTS)
         x_NxD = student.encode_ids(tokens.lists(rows))
         # About zero, not about the mean: cosines are of the vectors themselves.
         kernel = np.linalg.svd(x_NxD, full_matrices=False)[2][:d].T

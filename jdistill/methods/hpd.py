@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
+from jdistill.data.batching.order import sample_rows
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
@@ -49,7 +50,7 @@ def build(cfg: ConfigDict, context: Start) -> Method:
     d, T = cfg.output_dim, context.teacher_width
     _check_width(d, T)
     rng = np.random.default_rng([cfg.seed, 2])
-    rows = np.sort(rng.permutation(len(context.tokens.lengths))[:TEACHER_PCA_TEXTS])
+    rows = np.sort(sample_rows(rng, len(context.tokens), TEACHER_PCA_TEXTS))
     t_NxT = context.embeddings(rows).astype(np.float64)
     # About zero, not about the mean: the student has no bias to put a mean back, and cosines are of the vectors.
     axes_dxT = np.linalg.svd(t_NxT.T @ t_NxT)[2][:d]

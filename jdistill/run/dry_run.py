@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -38,8 +39,8 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
     steps = total_steps(cfg, batches.steps_per_epoch)
     per_token, memory = _measure(cfg, method, data)
     step_tokens = float(batches.real_tokens.mean()) * cfg.batch_size / (1.0 - batches.padding)
-    asked = (corpus.train if feed.learns_from_teacher else []) + corpus.held_out
-    missing = int((teacher.cache(cache_folder(cfg)).rows(asked) < 0).sum())
+    asked = [corpus.train, corpus.held_out] if feed.learns_from_teacher else [corpus.held_out]
+    missing = sum(map(teacher.cache(cache_folder(cfg)).lacks, asked))
     checkpoint_bytes = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
     answer_bytes = missing * (4 * teacher.width + 16)
     free_bytes = shutil.disk_usage(cache_folder(cfg) if cache_folder(cfg).exists() else ".").free
@@ -108,9 +109,9 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
     return seconds / tokens, memory
 
 
-def _of_teacher(teacher: Teacher, texts: list[str], missing: int) -> tuple[str, str]:
+def _of_teacher(teacher: Teacher, texts: Sequence[str], missing: int) -> tuple[str, str]:
     about = ""
     if missing and teacher.encoder is not None:
-        some = texts[:TIMED_TEXTS]
+        some = list(texts[:TIMED_TEXTS])
         about = f", about {clock(missing / per_second(lambda: teacher.answer(some), len(some)))}"
     return "teacher", f"{missing:,} texts to answer{about}"

@@ -123,7 +123,7 @@ def write_index(run: Run, trained: Trained, model: Encoder, folder: Path) -> Non
     """The FAISS index of the run's texts, that jdistill.search answers from."""
     cfg = run.cfg
     whole = trained.feed.index_texts()
-    texts = whole[: cfg.index_texts]
+    texts = list(whole[: cfg.index_texts])
     if len(texts) < len(whole):
         log.info("the index holds the first %d of %d texts (--config.index_texts)", len(texts), len(whole))
     vectors = model.encode(texts, prompt=model.prompt_for("document"), show_progress=True)

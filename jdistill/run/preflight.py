@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -28,7 +29,7 @@ def check_index(cfg: ConfigDict, width: int, texts: int) -> None:
         raise UserError(f"--config.index={cfg.index} --config.index_effort={cfg.index_effort}: {error}") from None
 
 
-def check_teacher(teacher: Teacher, student: Encoder, texts: list[str], vectors: np.ndarray) -> None:
+def check_teacher(teacher: Teacher, student: Encoder, texts: Sequence[str], vectors: np.ndarray) -> None:
     """Looks at a teacher's answers to some of the texts, and at how much of them the vocabularies lack. Raises UserError where either says
     that nothing can be learnt."""
     if teacher.encoder is not None:

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from jdistill.core.types import Tree
 from jdistill.data.batching.batches import TokenTable
+from jdistill.data.batching.order import sample_rows
 from jdistill.encoder.encoder import Encoder
 from jdistill.models.cutting import Cut, copied_layers
 from jdistill.models.dense import apply_dense
@@ -88,8 +89,9 @@ def to_teacher(student_width: int, teacher_width: int, rng: np.random.Generator)
 
 def _sample_tokens(tokens: TokenTable, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Token ids and their positions, int [N] each, of texts drawn at random until SAMPLE_TOKENS are there."""
-    lengths = tokens.lengths
-    order = rng.permutation(len(lengths))
-    texts = order[: int(np.searchsorted(np.cumsum(lengths[order]), SAMPLE_TOKENS)) + 1]
+    drawn = sample_rows(rng, len(tokens), SAMPLE_TOKENS)
+    lengths = tokens.lengths_of(drawn)
+    count = int(np.searchsorted(np.cumsum(lengths), SAMPLE_TOKENS)) + 1
+    texts, lengths = drawn[:count], lengths[:count]
     ids = np.concatenate(tokens.lists(texts)).astype(np.int64)
-    return ids, np.concatenate([np.arange(lengths[i]) for i in texts])
+    return ids, np.concatenate([np.arange(length) for length in lengths])

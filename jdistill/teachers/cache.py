@@ -7,40 +7,24 @@ about.json, which says what the answers are (readable, never needed to find them
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from jdistill.core.errors import UserError
 from jdistill.core.files import naming
+from jdistill.core.mapped import release, slices_of
 from jdistill.core.progress import log, progress
-from jdistill.teachers.cache_parts import KEY, STRUCK, RowType, open_own_part, read_parts
+from jdistill.core.sorted_keys import BUCKET_ROWS, keys_of_texts
+from jdistill.teachers.cache_parts import STRUCK_KEY, RowType, open_own_part, read_parts
+from jdistill.teachers.missing import LOOKED_UP, find_missing
 
 CHUNK = 2048  # texts that are asked for at once; what a killed fill loses at most
-SEPARATOR = "\x1f"  # between the two texts of a pair
 MOST_CHECKED = 1_000_000  # answers that a fill does not ask for and yet looks at, a few seconds
 # texts -> (rows int64 [m] among them, their answers [m, width]), in pieces and in an order of its own, each row once
 Pieces = Callable[[list[str]], Iterable[tuple[np.ndarray, np.ndarray]]]
-
-
-def text_keys(texts: Sequence[str]) -> np.ndarray:
-    """The key of each text, [N] of 16 bytes."""
-    return np.frombuffer(b"".join(hashlib.blake2b(t.encode(), digest_size=16).digest() for t in texts), KEY)
-
-
-def pair_keys(first: Sequence[str], second: Sequence[str]) -> list[str]:
-    """Pairs of texts, one from each list, as the texts that a cache keeps answers of."""
-    # A first text that held the separator would be answered as another pair.
-    return [a.replace(SEPARATOR, " ") + SEPARATOR + b for a, b in zip(first, second, strict=True)]
-
-
-def pairs_of_keys(keys: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The first and the second text of each pair; the inverse of pair_keys."""
-    pairs = [key.split(SEPARATOR, 1) for key in keys]
-    return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 def in_one_piece(answer: Callable[[list[str]], np.ndarray]) -> Pieces:
@@ -107,19 +91,43 @@ class AnswerCache:
             )
 
     def reload(self) -> None:
-        """Reads the keys of all parts afresh; values stay on disk, memory-mapped."""
+        """Opens all parts afresh; their keys and values stay on disk, memory-mapped."""
         self.parts = read_parts(self.folder, self.row_type)
         self.starts = np.cumsum([0] + [len(part) for part in self.parts])
-        all_keys = np.concatenate([part.keys for part in self.parts]) if self.parts else np.empty(0, KEY)
-        self.row_of = {key: row for row, key in enumerate(all_keys.tolist())}
-        self.row_of.pop(STRUCK, None)
 
     def __len__(self) -> int:
-        return len(self.row_of)
+        return sum(len(rows) for rows in self._live_rows())
 
     def rows(self, texts: Sequence[str]) -> np.ndarray:
         """The row of each text's answer, int64 [N]; -1 where there is none yet."""
-        return np.fromiter((self.row_of.get(key, -1) for key in text_keys(texts).tolist()), np.int64, len(texts))
+        return self.find(keys_of_texts(texts))
+
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        """The row of the answer to each key, [N] of 16 bytes: int64 [N]; -1 where there is none yet."""
+        rows = np.full(len(keys), -1, np.int64)
+        for part, start in zip(self.parts, self.starts, strict=False):  # of an answer that is there twice, the later
+            of_part = part.index.find(keys)
+            rows = np.where(of_part >= 0, of_part + start, rows)
+        return rows
+
+    def lacks(self, texts: Sequence[str]) -> int:
+        """How many of the texts have no answer."""
+        blocks = slices_of(len(texts), LOOKED_UP)
+        lacking = sum(int((self.rows(texts[block]) < 0).sum()) for block in blocks)
+        self.release()
+        return lacking
+
+    def release(self) -> None:
+        """Takes what was read of the parts out of resident memory."""
+        for part in self.parts:
+            release(part.keys, part.sums, part.values, part.index.kept.first, part.index.kept.rows)
+
+    def _live_rows(self) -> Iterator[np.ndarray]:
+        """The rows that are somebody's answer, int64, in blocks from the last to the first."""
+        for part, start in reversed(list(zip(self.parts, self.starts, strict=False))):
+            for block in reversed(list(slices_of(len(part), BUCKET_ROWS))):
+                keys, rows = np.array(part.keys[block]), start + np.arange(block.start, block.stop)
+                yield rows[(keys != STRUCK_KEY) & (self.find(keys) == rows)]
 
     def gather(self, rows: np.ndarray, columns: slice = slice(None)) -> np.ndarray:
         """The answers in these rows.
@@ -184,51 +192,50 @@ class AnswerCache:
 
         Returns: how many texts were asked for.
         """
-        missing = self._missing(chunks)
-        total = sum(map(len, missing))
+        missing = find_missing(self.find, int(self.starts[-1]), chunks, self.folder)
+        self.release()
+        total = missing.count
         if not total:
             return 0
-        self._strike_damaged_keys(chunks)
+        self._strike_damaged_keys(missing.wanted)
         own_part = open_own_part(self.folder, self.row_type, self.writer)
         with naming(self.folder), own_part as append, progress(what, total, "texts") as meter:
-            for batch in filter(None, missing):
-                for rows, answer in answer_pieces(batch):
+            for texts, mask in zip(chunks, missing.masks, strict=True):
+                batch = [text for text, asks in zip(texts, mask.tolist(), strict=True) if asks]
+                for rows, answer in answer_pieces(batch) if batch else ():
                     asked = [batch[i] for i in rows]
-                    append(text_keys(asked), self._checked(asked, answer))
+                    append(keys_of_texts(asked), self._checked(asked, answer))
                     meter.advance(len(asked))
         self.reload()
         log.info("%s: %d asked, %d found in %s", what, total, sum(map(len, chunks)) - total, self.folder)
         return total
 
-    def _strike_damaged_keys(self, chunks: Sequence[Sequence[str]]) -> None:
+    def _strike_damaged_keys(self, wanted: np.ndarray) -> None:
         """Looks whether a text is missing because a byte of its key has changed: the row is then there under a key that nobody asks for.
-        Of more than MOST_CHECKED such rows, the answers to other corpora, the last ones are looked at."""
-        if not self.row_of:
-            return
-        wanted = {key for texts in chunks for key in text_keys(texts).tolist()}
-        others = np.fromiter((row for key, row in self.row_of.items() if key not in wanted), np.int64)[-MOST_CHECKED:]
+        Of more than MOST_CHECKED such rows, the answers to other corpora, the last ones are looked at.
+
+        Args:
+          wanted: bool [rows], of the answers that are asked for.
+        """
+        others = [np.empty(0, np.int64)]
+        for live in self._live_rows():
+            others.insert(0, live[~wanted[live]])
+            if sum(map(len, others)) >= MOST_CHECKED:
+                break
+        rows = np.concatenate(others)[-MOST_CHECKED:]
         damaged: list[int] = []
-        for start in range(0, len(others), CHUNK):
+        for block in slices_of(len(rows), CHUNK):
             try:
-                self.gather(others[start : start + CHUNK])
+                self.gather(rows[block])
             except DamagedRows as error:
                 damaged += error.rows.tolist()
+        self.release()
         if damaged:
             log.warning(
                 "%d answers in %s are damaged, their keys too; whose they were cannot be known, and they are asked again",
                 len(damaged), self.folder,
             )  # fmt: skip
             self.strike(np.array(damaged))
-
-    def _missing(self, chunks: Sequence[Sequence[str]]) -> list[list[str]]:
-        """The texts of each chunk that have no row yet, each text once."""
-        seen = set(self.row_of)
-        missing: list[list[str]] = []
-        for texts in chunks:
-            fresh = {key: text for key, text in zip(text_keys(texts).tolist(), texts, strict=True) if key not in seen}
-            seen |= fresh.keys()
-            missing.append(list(fresh.values()))
-        return missing
 
     def _checked(self, asked: list[str], answer: np.ndarray) -> np.ndarray:
         """Answers as rows of the cache's type. Raises UserError where one is not finite."""

@@ -3,6 +3,8 @@
 part-00000.values     rows, raw little-endian, appended (one part per writing process)
 part-00000.sums       4 bytes a row: CRC-32 of its key and values, checked whenever a row is read
 part-00000.keys       16 bytes a row, appended after the others are on disk: a row counts once its key is there
+
+All three are memory-mapped; beside the keys of a large part lies their order (key_index).
 """
 
 from __future__ import annotations
@@ -18,10 +20,14 @@ import numpy as np
 
 from jdistill.core.errors import UserError
 from jdistill.core.locks import try_lock
+from jdistill.core.mapped import map_rows
 from jdistill.core.progress import log
+from jdistill.core.sorted_keys import KEY
+from jdistill.teachers.key_index import PartIndex, open_index
 
-KEY, SUM = np.dtype("V16"), np.dtype("<u4")
+SUM = np.dtype("<u4")
 STRUCK = bytes(KEY.itemsize)  # the key of a row that was damaged: nobody's
+STRUCK_KEY = np.frombuffer(STRUCK, KEY)[0]
 MOST_PARTS = 10_000
 
 
@@ -44,15 +50,17 @@ class Part:
 
     Args:
       values_path: of the file with the values; the other two lie beside it.
-      keys: [n] of 16 bytes.
+      keys: [n] of 16 bytes, memory-mapped, as the next two.
       sums: uint32 [n].
-      values: [n, width], memory-mapped.
+      values: [n, width].
+      index: finds a key among them.
     """
 
     values_path: Path
     keys: np.ndarray
     sums: np.ndarray
     values: np.ndarray
+    index: PartIndex
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -87,11 +95,9 @@ def _read_part(values_path: Path, row_type: RowType) -> Part:
     if n and not sums_path.exists():
         _add_checksums(values_path, row_type, n)
     n = min(n, _count_rows(sums_path, SUM.itemsize))
-    if not n:
-        nothing = np.empty((0, row_type.width), row_type.dtype)
-        return Part(values_path, np.empty(0, KEY), np.empty(0, SUM), nothing)
-    values = np.memmap(values_path, row_type.dtype, "r", shape=(n, row_type.width))
-    return Part(values_path, np.fromfile(keys_path, KEY, n), np.fromfile(sums_path, SUM, n), values)
+    keys = map_rows(keys_path, KEY, n)
+    values = map_rows(values_path, row_type.dtype, n, row_type.width)
+    return Part(values_path, keys, map_rows(sums_path, SUM, n), values, open_index(keys_path, keys))
 
 
 def _add_checksums(values_path: Path, row_type: RowType, n: int) -> None:

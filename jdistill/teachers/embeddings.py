@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.core.sorted_keys import keys_of_texts, sort_keys
 from jdistill.data.text.vector_store import open_store
 from jdistill.data.text.vectors import read_vectors
 from jdistill.encoder import loading, torch_backend
 from jdistill.encoder.encoder import Encoder
 from jdistill.models.pooling import resolve_pooler
 from jdistill.models.precision import AUTO, settled_dtype
-from jdistill.teachers.cache import AnswerCache, text_keys
+from jdistill.teachers.cache import AnswerCache
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,15 @@ def _from_vectors(source: str) -> Teacher:
     if path.is_dir():
         return _from_folder(source, path)
     texts, vectors = read_vectors(path)
-    row_of = {key: row for row, key in enumerate(text_keys(texts).tolist())}
+    keys = keys_of_texts(texts)
+    of_texts = sort_keys(keys)
     digest = hashlib.blake2b(vectors.tobytes(), digest_size=16)
-    digest.update(text_keys(texts).tobytes())
+    digest.update(keys.tobytes())
 
     def answer(asked: list[str]) -> np.ndarray:
-        rows = [row_of.get(key, -1) for key in text_keys(asked).tolist()]
-        if -1 in rows:
-            raise _without_vector(path, asked, rows)
+        rows = of_texts.find(keys_of_texts(asked))
+        if (rows < 0).any():
+            raise _without_vector(path, asked, rows.tolist())
         return vectors[rows]
 
     return Teacher(source, vectors.shape[1], digest.hexdigest(), answer, texts=texts)

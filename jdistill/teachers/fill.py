@@ -9,7 +9,9 @@ import numpy as np
 
 from jdistill.core import sharding
 from jdistill.core.errors import UserError
+from jdistill.core.mapped import slices_of
 from jdistill.core.progress import log
+from jdistill.core.sorted_keys import keys_at
 from jdistill.teachers.cache import (
     CHUNK,
     AnswerCache,
@@ -18,21 +20,19 @@ from jdistill.teachers.cache import (
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Answered:
     """The answers to a list of keys, which stay on disk. What turns out damaged as it is read is asked again, by this process.
 
     Args:
       cache: where they are kept.
-      keys: N texts, or keys of pairs (cache.pair_keys).
-      cache_rows: int64 [N], the row of each key's answer in the cache.
+      keys: N texts, or keys of pairs (pair_keys). Where the answer to one stands is looked up as it is read.
       answer_pieces: gives answers that are asked for again.
       what: the answers, for messages.
     """
 
     cache: AnswerCache
     keys: Sequence[str]
-    cache_rows: np.ndarray
     answer_pieces: Pieces
     what: str
 
@@ -44,24 +44,28 @@ class Answered:
           columns: of the answers.
 
         Returns: [n, width], or as many columns, of the cache's type.
+
+        Raises: UserError where one has gone from the cache since.
         """
         rows = np.arange(len(self.keys)) if rows is None else rows
+        cache_rows = self._cache_rows(rows)
         try:
-            return self.cache.gather(self.cache_rows[rows], columns)
+            return self.cache.gather(cache_rows, columns)
         except DamagedRows as damaged:
             log.warning(
                 "%s: %d answers in %s are damaged, and asked again", self.what, len(damaged.rows), self.cache.folder
             )
-            self._ask_again(damaged.rows)
-            return self.cache.gather(self.cache_rows[rows], columns)
+            again = [self.keys[i] for i in rows[np.isin(cache_rows, damaged.rows)].tolist()]
+            self.cache.strike(damaged.rows)
+            chunks = [again[block] for block in slices_of(len(again), CHUNK)]
+            self.cache.fill_by_piece(chunks, self.answer_pieces, self.what)
+            return self.cache.gather(self._cache_rows(rows), columns)
 
-    def _ask_again(self, damaged: np.ndarray) -> None:
-        again = [self.keys[i] for i in np.flatnonzero(np.isin(self.cache_rows, damaged)).tolist()]
-        self.cache.strike(damaged)
-        self.cache.fill_by_piece(
-            [again[start : start + CHUNK] for start in range(0, len(again), CHUNK)], self.answer_pieces, self.what
-        )
-        self.cache_rows = self.cache.rows(self.keys)  # all of them: a part that grew moves those behind it
+    def _cache_rows(self, rows: np.ndarray) -> np.ndarray:
+        cache_rows = self.cache.find(keys_at(self.keys, rows))
+        if lacking := int((cache_rows < 0).sum()):
+            raise UserError(f"{self.cache.folder} lacks {lacking} answers ({self.what}); run the command again")
+        return cache_rows
 
 
 def ask(
@@ -79,7 +83,7 @@ def ask(
 
     Args:
       cache: of this process (sharding.process_index()).
-      keys: N texts, or keys of pairs (cache.pair_keys).
+      keys: N texts, or keys of pairs (pair_keys).
       answer_pieces: gives the answers of a chunk of keys.
       what: the answers, for messages.
       chunk: keys asked for at a time.
@@ -90,15 +94,12 @@ def ask(
     """
     asked = keys if order is None else [keys[i] for i in order]
     # Shared out by position, on which all processes agree: what each finds missing may differ, as others fill the same cache meanwhile.
-    chunks = [asked[start : start + chunk] for start in range(0, len(asked), chunk)]
+    chunks = [asked[block] for block in slices_of(len(asked), chunk)]
     own = chunks if alone else chunks[sharding.process_index() :: sharding.process_count()]
-    cache.fill_by_piece(own, answer_pieces, what)
+    found_all = not cache.fill_by_piece(own, answer_pieces, what) and len(own) == len(chunks)
     if not alone:
         sharding.barrier(what)
         cache.reload()
-    cache_rows = cache.rows(keys)
-    if (cache_rows < 0).any():
-        raise UserError(
-            f"{cache.folder} lacks {(cache_rows < 0).sum()} answers after filling ({what}); run the command again"
-        )
-    return Answered(cache, keys, cache_rows, answer_pieces, what)
+    if not found_all and (lacking := cache.lacks(keys)):
+        raise UserError(f"{cache.folder} lacks {lacking} answers after filling ({what}); run the command again")
+    return Answered(cache, keys, answer_pieces, what)

@@ -9,9 +9,10 @@ import numpy as np
 
 from jdistill.core import sharding
 from jdistill.core.progress import log
-from jdistill.teachers.cache import AnswerCache, pair_keys, pairs_of_keys
+from jdistill.teachers.cache import AnswerCache
 from jdistill.teachers.fill import Answered, ask
 from jdistill.teachers.judge import Judge
+from jdistill.teachers.pair_keys import pair_keys, pairs_of_keys
 
 PAIRS_PER_CHUNK = 256  # pairs that are sorted by length together; what a killed scoring run loses is one batch of them
 

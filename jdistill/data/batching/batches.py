@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.core.mapped import slices_of
+from jdistill.data.batching.order import WINDOW, EpochOrder
 
 
 @dataclass(frozen=True)
@@ -16,15 +19,24 @@ class TokenTable:
     Args:
       ids: uint16 or int32 [sum of lengths], memory-mapped.
       offsets: int64 [N + 1].
+      kept_lengths: int32 [N], memory-mapped, of a table whose lengths are not to be computed.
     """
 
     ids: np.ndarray  # uint16 or int32 [sum of lengths], memory-mapped
     offsets: np.ndarray  # int64 [N + 1]
+    kept_lengths: np.ndarray | None = None
 
-    @property
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @cached_property
     def lengths(self) -> np.ndarray:
-        """Tokens of each text, int64 [N]."""
-        return np.diff(self.offsets)
+        """Tokens of each text, int64 or int32 [N]."""
+        return np.diff(self.offsets) if self.kept_lengths is None else self.kept_lengths
+
+    def lengths_of(self, rows: np.ndarray) -> np.ndarray:
+        """Tokens of these texts, int64, of the shape of their rows."""
+        return self.offsets[rows + 1] - self.offsets[rows]
 
     def lists(self, rows: np.ndarray) -> list[list[int]]:
         """The token ids of these texts."""
@@ -32,9 +44,8 @@ class TokenTable:
 
     def some(self, count: int) -> TokenTable:
         """`count` of these texts, evenly spaced, in memory; all of them where there are no more."""
-        rows = np.unique(np.linspace(0, len(self.lengths) - 1, min(count, len(self.lengths))).astype(np.int64))
-        chosen = self.lists(rows)
-        lengths = self.lengths[rows]
+        rows = np.unique(np.linspace(0, len(self) - 1, min(count, len(self))).astype(np.int64))
+        chosen, lengths = self.lists(rows), self.lengths_of(rows)
         ids = np.fromiter((token for ids in chosen for token in ids), self.ids.dtype, int(lengths.sum()))
         return TokenTable(ids, np.concatenate([[0], np.cumsum(lengths)]))
 
@@ -55,7 +66,7 @@ class TokenTable:
         Returns: token ids int32 [n, width], and their mask, bool of the same shape, true for tokens.
         """
         columns = np.arange(width)
-        mask = columns < (self.offsets[rows + 1] - self.offsets[rows])[:, None]
+        mask = columns < self.lengths_of(rows)[:, None]
         positions = np.where(mask, self.offsets[rows][:, None] + columns, 0)
         return np.where(mask, self.ids[positions], pad_id).astype(np.int32), mask
 
@@ -76,8 +87,9 @@ def choose_buckets(lengths: np.ndarray, count: int, multiple: int) -> tuple[int,
 
     Returns: widths in tokens, rising.
     """
-    units = -(-lengths // multiple)
-    texts = np.bincount(units)
+    texts = np.zeros(-(-int(lengths.max(initial=0)) // multiple) + 1, np.int64)
+    for block in slices_of(len(lengths), WINDOW):
+        texts += np.bincount(-(-lengths[block] // multiple), minlength=len(texts))
     n = len(texts) - 1
     count = min(count, n)
     total = np.concatenate([[0], np.cumsum(texts)])  # total[j + 1] - total[i + 1]: texts of i < units <= j
@@ -103,7 +115,8 @@ class Batches:
     """An endless, seeded, random-access sequence of batches: the step number is the whole position.
 
     Every epoch shuffles anew and cuts full batches of one width each. Texts that do not fill a batch of their width
-    move up to the next; the last fewer than batch_size texts of an epoch sit it out (others the next time).
+    move up to the next; the last fewer than batch_size texts of an epoch sit it out (others the next time). Of more than order.LARGE
+    rows without groups, batches are cut from a window of the order at a time.
 
     Args:
       lengths: int [N], of each row, in tokens.
@@ -130,19 +143,30 @@ class Batches:
                 f"{fullest} training texts do not fill one batch of batch_size={self.batch_size}; "
                 "lower --config.batch_size or bring more text"
             )
-        self.bucket_of = np.searchsorted(np.asarray(self.widths), self.lengths)
-        self.group_of = np.zeros(len(self.lengths), int) if self.groups is None else self.groups
-        self._epoch = -1
+        self._order = EpochOrder(len(self.lengths), self.batch_size, self.seed, whole=self.groups is not None)
+        counts = np.array([len(self.lengths)]) if self.groups is None else np.bincount(self.groups)
+        self._steps_per_epoch = int((counts // self.batch_size).sum())
+        self._window = (-1, 0)
+
+    @property
+    def group_of(self) -> np.ndarray:
+        """The group of each row, int [N]."""
+        return np.zeros(len(self.lengths), int) if self.groups is None else self.groups
+
+    @property
+    def bucket_of(self) -> np.ndarray:
+        """The number of the narrowest width that holds each row, int [N]."""
+        return np.searchsorted(np.asarray(self.widths), self.lengths)
 
     @property
     def steps_per_epoch(self) -> int:
         """Full batches of an epoch."""
-        return int((np.bincount(self.group_of) // self.batch_size).sum())
+        return self._steps_per_epoch
 
     @property
     def padding(self) -> float:
-        """The share of a batch's places that hold padding, over an epoch."""
-        plan = self._plan_of(0)
+        """The share of a batch's places that hold padding, over an epoch, or its first window."""
+        plan = self._plan_of(0, 0)
         capacity = sum(width * len(rows) for width, rows in plan)
         return 1.0 - sum(int(self.real_tokens[rows].sum()) for _, rows in plan) / capacity
 
@@ -153,19 +177,21 @@ class Batches:
 
     def at(self, step: int) -> tuple[int, np.ndarray]:
         """The batch of step 0, 1, …: its width in tokens and the rows of its texts, int64 [batch_size]."""
-        epoch, index = divmod(step, self.steps_per_epoch)
-        if epoch != self._epoch:
-            self._plan, self._epoch = self._plan_of(epoch), epoch
+        epoch, batch = divmod(step, self.steps_per_epoch)
+        window, index = self._order.window_of(batch)
+        if (epoch, window) != self._window:
+            self._plan, self._window = self._plan_of(epoch, window), (epoch, window)
         return self._plan[index]
 
-    def _plan_of(self, epoch: int) -> list[tuple[int, np.ndarray]]:
-        rng = np.random.default_rng([self.seed, epoch])
-        order = rng.permutation(len(self.lengths))
+    def _plan_of(self, epoch: int, window: int) -> list[tuple[int, np.ndarray]]:
+        order, rng = self._order.rows_of(epoch, window)
+        group_of = np.zeros(len(order), int) if self.groups is None else self.groups[order]
+        bucket_of = np.searchsorted(np.asarray(self.widths), self.lengths[order])
         batches: list[tuple[int, np.ndarray]] = []
-        for group in np.unique(self.group_of):
-            members, left = order[self.group_of[order] == group], np.empty(0, np.int64)
+        for group in np.unique(group_of):
+            left = np.empty(0, np.int64)
             for bucket, width in enumerate(self.widths):
-                rows = np.concatenate([members[self.bucket_of[members] == bucket], left])
+                rows = np.concatenate([order[(group_of == group) & (bucket_of == bucket)], left])
                 full = len(rows) // self.batch_size * self.batch_size
                 batches += [(width, part) for part in rows[:full].reshape(-1, self.batch_size)]
                 left = rows[full:]
@@ -176,8 +202,8 @@ class Batches:
         return width * self.batch_size
 
     def shapes_used(self) -> list[int]:
-        """The widths that some batch of the first epoch has, the commonest first: each is one compilation."""
+        """The widths that some batch of the first epoch, or window, has, the commonest first: each is one compilation."""
         counts: dict[int, int] = {}
-        for width, _ in self._plan_of(0):
+        for width, _ in self._plan_of(0, 0):
             counts[width] = counts.get(width, 0) + 1
         return sorted(counts, key=lambda width: -counts[width])

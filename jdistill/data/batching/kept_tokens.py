@@ -1,20 +1,26 @@
-"""Texts tokenised once: their tokens are kept on disk by content, with checksums."""
+"""Texts tokenised once: their tokens are kept on disk by content, with checksums, and what a killed process had done is taken up."""
 
 from __future__ import annotations
 
-import io
 import json
-import zlib
+import shutil
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from jdistill.core.digest import digest
-from jdistill.core.files import TEMPORARY, write_bytes, write_json
+from jdistill.core.files import TEMPORARY
 from jdistill.core.locks import only_one
+from jdistill.core.mapped import file_sum
 from jdistill.core.progress import log, progress
 from jdistill.data.batching.batches import TokenTable
+from jdistill.data.batching.order import LARGE
+from jdistill.data.batching.token_shards import TokenShards, write_table
+from jdistill.data.text.stored_texts import StoredTexts
+
+AHEAD = 2  # shards that are tokenised while another is written
 
 
 def tokenize_once(
@@ -24,15 +30,15 @@ def tokenize_once(
     folder: Path,
     chunk: int = 20_000,
 ) -> TokenTable:
-    """The texts' token ids, from `folder` if the same texts were tokenised before.
+    """The texts' token ids, memory-mapped, from `folder` if the same texts were tokenised before.
 
     Args:
       tokenize: n texts -> n lists of token ids.
       fingerprint: names the tokenizer, prompt and maximum length. The files' name is a hash of it and of the texts.
       folder: where they are kept.
-      chunk: texts tokenised at a time.
+      chunk: texts tokenised at a time; what a killed process loses at most.
     """
-    name = digest(fingerprint, texts)
+    name = table_name(texts, fingerprint)
     kept = _KeptTokens(folder / name)
     if (table := kept.read(len(texts))) is not None:
         return table
@@ -42,57 +48,80 @@ def tokenize_once(
             left_over.unlink()
         if (table := kept.read(len(texts), quiet=True)) is not None:  # another process made it meanwhile
             return table
-        parts: list[np.ndarray] = [np.empty(0, np.int32)]
-        lengths: list[int] = []
-        with progress("tokenising", len(texts), "texts") as meter:
-            for start in range(0, len(texts), chunk):
-                rows = tokenize(list(texts[start : start + chunk]))
-                parts.append(np.fromiter((token for row in rows for token in row), np.int32))
-                lengths += [len(row) for row in rows]
+        shards = TokenShards(folder / f"{TEMPORARY}shards-{name}", len(texts), chunk)
+        _tokenize_shards(texts, tokenize, shards)
+        write_table(shards, kept.stem, with_lengths=len(texts) > LARGE)
+        shutil.rmtree(shards.folder, ignore_errors=True)
+        table = kept.read(len(texts))
+        if table is None:
+            raise OSError(f"{kept.about}: the tokens just written cannot be read back; is the disk sound?")
+        log.info("tokenised %d texts: %.1f tokens a text", len(texts), len(table.ids) / max(len(texts), 1))
+        return table
+
+
+def table_name(texts: Sequence[str], fingerprint: str) -> str:
+    """The name of a token table: a hash of its texts and of what tokenises them. Of many texts whose own hash is kept it is made of
+    that one, so that they need not be read."""
+    own = texts.fingerprint if isinstance(texts, StoredTexts) and len(texts) > LARGE else None
+    return digest(fingerprint, own or texts)
+
+
+def _tokenize_shards(
+    texts: Sequence[str], tokenize: Callable[[list[str]], list[list[int]]], shards: TokenShards
+) -> None:
+    """Makes the shards that are not there, in their order; the next is tokenised while one is written."""
+
+    def tokenized(part: slice) -> list[list[int]]:
+        rows = tokenize(list(texts[part]))
+        if len(rows) != part.stop - part.start:
+            raise ValueError(f"the tokenizer gave {len(rows)} rows for {part.stop - part.start} texts")
+        return rows
+
+    missing = shards.missing()
+    done = len(texts) - sum(part.stop - part.start for part in missing)
+    if done:
+        log.info("tokenising: %d texts were done before", done)
+    with ThreadPoolExecutor(1) as worker, progress("tokenising", len(texts), "texts", initial=done) as meter:
+        coming = [worker.submit(tokenized, part) for part in missing[:AHEAD]]
+        try:
+            for number, part in enumerate(missing):
+                rows = coming.pop(0).result()
+                if number + AHEAD < len(missing):
+                    coming.append(worker.submit(tokenized, missing[number + AHEAD]))
+                shards.write(part, rows)
                 meter.advance(len(rows))
-        if len(lengths) != len(texts):
-            raise ValueError(f"the tokenizer gave {len(lengths)} rows for {len(texts)} texts")
-        ids = np.concatenate(parts)
-        ids = ids.astype(np.uint16) if ids.max(initial=0) < 2**16 else ids
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        kept.write(ids, offsets)
-        log.info("tokenised %d texts: %.1f tokens a text", len(texts), len(ids) / max(len(texts), 1))
-        return kept.read(len(texts)) or TokenTable(ids, offsets)
+        finally:
+            for future in coming:
+                future.cancel()
 
 
 class _KeptTokens:
-    """A token table on disk: STEM.ids.npy, STEM.offsets.npy and, written last, STEM.json with the checksums of both."""
+    """A token table on disk: STEM.ids.npy, STEM.offsets.npy, of many texts STEM.lengths.npy, and, written last, STEM.json with the checksums
+    of all."""
 
     def __init__(self, stem: Path):
-        self.ids, self.offsets, self.about = (
-            stem.with_name(stem.name + end) for end in (".ids.npy", ".offsets.npy", ".json")
-        )
+        self.stem, self.about = stem, stem.with_name(stem.name + ".json")
+
+    def _path(self, array: str) -> Path:
+        return self.stem.with_name(f"{self.stem.name}.{array}.npy")
 
     def read(self, rows: int, quiet: bool = False) -> TokenTable | None:
-        """The table, ids memory-mapped; None where it is not there or damaged, of which is warned unless `quiet`."""
+        """The table, memory-mapped; None where it is not there or damaged, of which is warned unless `quiet`."""
         if not self.about.exists():
             return None
         try:
             sums = json.loads(self.about.read_text())
-            table = TokenTable(np.load(self.ids, mmap_mode="r"), np.load(self.offsets))
-            whole = sums == _checksums(table) and len(table.offsets) == rows + 1 and table.offsets[-1] == len(table.ids)
-        except (OSError, ValueError, EOFError, TypeError) as error:
+            names = ["ids", "offsets", *(["lengths"] if "lengths" in sums else [])]
+            arrays = [np.load(self._path(name), mmap_mode="r") for name in names]
+            table = TokenTable(*arrays)
+            whole = sums == {
+                name: file_sum(self._path(name), of.offset) for name, of in zip(names, arrays, strict=True)
+            }
+            whole = whole and len(table) == rows and table.offsets[-1] == len(table.ids)
+        except (OSError, ValueError, EOFError, TypeError, AttributeError) as error:
             if not quiet:
                 log.warning("%s: the kept tokens cannot be read (%s); tokenised again", self.about, error)
             return None
         if not whole and not quiet:
             log.warning("%s: the kept tokens are damaged; tokenised again", self.about)
         return table if whole else None
-
-    def write(self, ids: np.ndarray, offsets: np.ndarray) -> None:
-        """Processes that write the same at once write the same bytes, each file whole."""
-        for path, array in ((self.ids, ids), (self.offsets, offsets)):
-            buffer = io.BytesIO()
-            np.save(buffer, array)
-            write_bytes(path, buffer.getvalue())
-        write_json(self.about, _checksums(TokenTable(ids, offsets)))
-
-
-def _checksums(table: TokenTable) -> dict[str, int]:
-    arrays = {"ids": table.ids, "offsets": table.offsets}
-    return {name: zlib.crc32(np.ascontiguousarray(array).data) for name, array in arrays.items()}

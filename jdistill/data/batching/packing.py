@@ -12,6 +12,7 @@ import numpy as np
 from jdistill.core.errors import UserError
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.batching.layout import Layout, choose_layout, find_places
+from jdistill.data.batching.order import EpochOrder
 
 LAYOUT_GROUPS = 256  # of texts, by which the layout is chosen
 
@@ -41,8 +42,8 @@ class PackedBatches:
     """An endless, seeded, random-access sequence of batches, as Batches is, of texts that are packed.
 
     Every epoch shuffles anew and deals its texts to batches of the same number of texts and about as many tokens; the last fewer
-    than batch_size texts of an epoch sit it out (others the next time). Nearly all batches have one layout; one that it cannot
-    hold has a row more.
+    than batch_size texts of an epoch sit it out (others the next time). Of more than order.LARGE texts a window of the order is dealt at a
+    time. Nearly all batches have one layout; one that it cannot hold has a row more.
 
     Args:
       lengths: int [N], of each text, in tokens.
@@ -66,7 +67,7 @@ class PackedBatches:
                 f"{len(self.lengths)} training texts do not fill one batch of batch_size={self.batch_size}; "
                 "lower --config.batch_size or bring more text"
             )
-        self._epoch = -1
+        self._order, self._window = EpochOrder(len(self.lengths), self.batch_size, self.seed), (-1, 0)
         sample = range(min(self.steps_per_epoch, -(-LAYOUT_GROUPS // self.count)))
         grouped = np.concatenate([self._rows_of(step).reshape(self.count, -1) for step in sample])
         self.layout = choose_layout(self.lengths[grouped], int(self.lengths.max()), self.multiple)
@@ -113,12 +114,14 @@ class PackedBatches:
         return [self.layout]
 
     def _rows_of(self, step: int) -> np.ndarray:
-        epoch, index = divmod(step, self.steps_per_epoch)
-        if epoch != self._epoch:
-            rng = np.random.default_rng([self.seed, epoch])
-            taken = rng.permutation(len(self.lengths))[: self.steps_per_epoch * self.batch_size]
-            dealt = taken[deal(self.lengths[taken], self.steps_per_epoch)]
-            self._batches, self._epoch = dealt[rng.permutation(len(dealt))], epoch
+        epoch, batch = divmod(step, self.steps_per_epoch)
+        window, index = self._order.window_of(batch)
+        if (epoch, window) != self._window:
+            order, rng = self._order.rows_of(epoch, window)
+            batches = len(order) // self.batch_size
+            taken = order[: batches * self.batch_size]
+            dealt = taken[deal(self.lengths[taken], batches)]
+            self._batches, self._window = dealt[rng.permutation(batches)], (epoch, window)
         rows = self._batches[index]
         return rows[deal(self.lengths[rows], self.count)].ravel()
 
@@ -132,7 +135,7 @@ def pack_texts(tokens: TokenTable, rows_nxg: np.ndarray, layout: Layout, pad_id:
     Returns: for each block of the layout "ids_0", "ids_1", … int32 [n, R, W], and "lengths_0", "lengths_1", … int32 [n, R, K], of the
       texts that stand in a row one after another; and "place" int32 [n, g], a text's number among the K texts of all rows.
     """
-    lengths_nxg = tokens.lengths[rows_nxg]
+    lengths_nxg = tokens.lengths_of(rows_nxg)
     row, number, fits = find_places(lengths_nxg, layout)
     if not fits.all():
         raise ValueError(f"{layout} does not hold {lengths_nxg.sum(1).max()} tokens of a group")

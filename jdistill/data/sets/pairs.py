@@ -12,7 +12,7 @@ import numpy as np
 from jdistill.core.errors import UserError
 from jdistill.data.text.holdout import comparable, split_held_out
 from jdistill.data.text.records import records_of
-from jdistill.data.text.sources import flaw_of
+from jdistill.data.text.usable import flaw_of
 
 QUERY_COLUMNS, PASSAGE_COLUMNS = (
     ("sentence1", "question", "query", "sent1"),

@@ -13,7 +13,7 @@ from jdistill.core.errors import UserError
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.text.holdout import comparable
 from jdistill.data.text.records import records_of
-from jdistill.data.text.sources import flaw_of
+from jdistill.data.text.usable import flaw_of
 
 ANCHORS = ("anchor", "query")
 NEGATIVES = ("negative", "negatives")

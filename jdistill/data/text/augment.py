@@ -6,7 +6,7 @@ import hashlib
 import os
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jdistill.core.errors import UserError
@@ -22,7 +22,7 @@ FUNCTION_WORDS |= {"then", "there", "this", "unto", "very", "will"}
 PARTS = ("noun", "verb", "adj", "adv")
 
 
-def text_variants(texts: list[str], augment: str, source: str, column: str) -> list[str]:
+def text_variants(texts: Sequence[str], augment: str, source: str, column: str) -> list[str]:
     """Further texts, one for each of `texts` at most, none of which is among them.
 
     augment: "wordnet" (an installed one), "wordnet:FOLDER" (one with index.noun, data.noun, …), or "column:NAME", the column of

@@ -44,8 +44,12 @@ def split_held_out(texts: list[str], count: int, seed: int) -> tuple[list[str], 
     """
     if count <= 0:
         return list(texts), []
-    salt = seed.to_bytes(8, "little", signed=True)
-    hashes = [hashlib.blake2b(text.encode(), digest_size=16, key=salt).digest() for text in texts]
+    hashes = [split_hash(text, seed) for text in texts]
     chosen = set(sorted(set(hashes))[:count])
     train = [text for text, digest in zip(texts, hashes, strict=True) if digest not in chosen]
     return train, [text for text, digest in zip(texts, hashes, strict=True) if digest in chosen]
+
+
+def split_hash(text: str, seed: int) -> bytes:
+    """What decides which texts are held out: 16 bytes, those of the lowest."""
+    return hashlib.blake2b(text.encode(), digest_size=16, key=seed.to_bytes(8, "little", signed=True)).digest()

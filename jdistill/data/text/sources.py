@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jdistill.core.errors import UserError
-from jdistill.core.progress import log
 from jdistill.data.text.hub import dataset_table
 from jdistill.data.text.locations import files_of, local_path
 from jdistill.data.text.readers import (
-    MAX_CHARS,
     TEXT_SUFFIXES,
+    NumberedText,
     cells,
     file_rows,
-    has_surrogate,
     kind,
     pick_column,
+    regular,
     string_columns,
 )
 from jdistill.data.text.schemes import reader_of
+from jdistill.data.text.usable import Skipped, flaw_of, usable
 
 
 @dataclass(frozen=True)
@@ -41,22 +43,54 @@ def read_texts(source: str, column: str = "", key: str = "config.text") -> TextR
     over-long (MAX_CHARS) and repeated ones are skipped and counted, the first place of each reason is logged. Raises
     UserError for a damaged file, a missing column, or no usable text at all.
     """
-    gathered, reader = _Gathered(), reader_of(source, key)
-    path = None if reader else local_path(source, key)
-    if reader is not None:
-        gathered.add_all(f"{source} row", reader(source.partition(":")[2], column, key))
-    elif path is None:
-        gathered.add_all(f"{source} row", _dataset_rows(source, column, key))
-    else:
-        for file in files_of(path, TEXT_SUFFIXES, key):
-            gathered.add_all(f"{file} {'row' if kind(file) == '.parquet' else 'line'}", file_rows(file, column, key))
-    first = gathered.first
-    skipped = ", ".join(f"{count} {reason} (first: {first[reason]})" for reason, count in gathered.skipped.items())
-    if not gathered.texts:
-        raise UserError(f"--{key}={source} holds no usable text: {f'skipped {skipped}' if skipped else 'it is empty'}")
-    if skipped:
-        log.warning("%s: skipped %s", source, skipped)
+    gathered = _Gathered()
+    for where, rows in open_source(source, column, key).row_groups():
+        gathered.add_all(where, rows)
+    gathered.skips.tell(source, key, len(gathered.texts))
     return TextRows(list(gathered.texts), gathered.skipped, source)
+
+
+@dataclass(frozen=True)
+class OpenSource:
+    """A source before its rows are read.
+
+    Args:
+      name: of a local one its absolute path, else as given.
+      identity: another where its rows may have changed; None: nothing tells without reading them.
+      row_groups: () -> where its rows come from ("FILE line"), and the rows, piece by piece.
+    """
+
+    name: str
+    identity: list[Any] | None
+    row_groups: Callable[[], Iterator[tuple[str, Iterator[NumberedText]]]]
+
+
+def open_source(source: str, column: str, key: str) -> OpenSource:
+    """Finds a source. Raises UserError where there is none. Arguments as in read_texts.
+
+    Files are told by path, size and the times of their last change (content and inode), a dataset by its fingerprint.
+    """
+    reader = reader_of(source, key)
+    if reader is not None:
+        rest = source.partition(":")[2]
+        return OpenSource(source, None, lambda: iter([(f"{source} row", reader(rest, column, key))]))
+    path = local_path(source, key)
+    if path is None:
+        table = dataset_table(source, key)
+        identity = [str(getattr(table, "_fingerprint", "")), len(table)]
+        return OpenSource(source, identity, lambda: iter([(f"{source} row", _table_rows(table, source, column, key))]))
+    files = files_of(path, TEXT_SUFFIXES, key)
+
+    def row_groups() -> Iterator[tuple[str, Iterator[NumberedText]]]:
+        for file in files:
+            yield f"{file} {'row' if kind(file) == '.parquet' else 'line'}", file_rows(file, column, key)
+
+    return OpenSource(os.path.abspath(path), [_file_identity(file) for file in files], row_groups)
+
+
+def _file_identity(path: Path) -> list[Any]:
+    about = regular(path).stat()
+    return [os.path.abspath(path), about.st_size, about.st_mtime_ns, about.st_ctime_ns]
 
 
 def read_columns(source: str, column: str, other: str, key: str) -> Iterator[tuple[str, str]]:
@@ -84,51 +118,31 @@ def read_columns(source: str, column: str, other: str, key: str) -> Iterator[tup
 
 
 def _dataset_rows(source: str, column: str, key: str) -> Iterator[tuple[int, bytes | None]]:
-    table = dataset_table(source, key)
+    return _table_rows(dataset_table(source, key), source, column, key)
+
+
+def _table_rows(table: Any, source: str, column: str, key: str) -> Iterator[tuple[int, bytes | None]]:
     chosen = pick_column(column, string_columns(table.features.arrow_schema), table.column_names, source, key)
     return cells(batch[chosen] for batch in table.select_columns([chosen]).with_format("arrow").iter(10_000))
 
 
-def flaw_of(text: str) -> str:
-    """Why a stripped text cannot be used, in a word or two; empty for one that can."""
-    if not text:
-        return "blank"
-    if len(text) > MAX_CHARS:
-        return "too long"
-    if "\0" in text:
-        return "with NUL"
-    return "with a lone surrogate" if has_surrogate(text) else ""
-
-
 class _Gathered:
-    """Distinct usable texts, and what was skipped: how often, and where first."""
+    """Distinct usable texts in memory, and what was skipped."""
 
     def __init__(self) -> None:
         self.texts: dict[str, None] = {}
-        self.skipped: dict[str, int] = {}
-        self.first: dict[str, str] = {}
+        self.skips = Skipped()
 
-    def add_all(self, where: str, rows: Iterator[tuple[int, str | bytes | None]]) -> None:
-        for row, text in rows:
-            if reason := self._add(text):
-                self.skipped[reason] = self.skipped.get(reason, 0) + 1
-                self.first.setdefault(reason, f"{where} {row}")
+    @property
+    def skipped(self) -> dict[str, int]:
+        return self.skips.counts
 
-    def _add(self, text: str | bytes | None) -> str:
-        """Takes a text in, or says why not. text: a string, bytes to be decoded, or None: too long for the reader."""
-        if text is None or len(text) > 4 * MAX_CHARS:
-            return "too long"
-        if not text:
-            return "empty"
-        if isinstance(text, bytes):
-            try:
-                text = text.decode()
-            except UnicodeDecodeError:
-                return "with invalid UTF-8"
-        text = text.strip()
-        flaw = flaw_of(text)
-        if not flaw and text in self.texts:
-            return "repeated"
-        if not flaw:
-            self.texts[text] = None
-        return flaw
+    def add_all(self, where: str, rows: Iterator[NumberedText]) -> None:
+        for number, row in rows:
+            text, flaw = usable(row)
+            if not flaw and text in self.texts:
+                flaw = "repeated"
+            if flaw:
+                self.skips.add(flaw, f"{where} {number}", 0)
+            else:
+                self.texts[text] = None

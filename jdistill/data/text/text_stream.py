@@ -16,11 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jdistill.core.errors import UserError, first_line
-from jdistill.core.progress import log
 from jdistill.data.text.hub import dataset_table
 from jdistill.data.text.locations import files_of, local_path
 from jdistill.data.text.readers import (
-    MAX_CHARS,
     TEXT_SUFFIXES,
     NumberedText,
     cells,
@@ -31,7 +29,7 @@ from jdistill.data.text.readers import (
     string_columns,
 )
 from jdistill.data.text.schemes import reader_of
-from jdistill.data.text.sources import flaw_of
+from jdistill.data.text.usable import Skipped, usable
 
 READ_ROWS = 10_000  # of a table at a time
 
@@ -52,43 +50,34 @@ class TextStream:
       column: of the text, of a table; "": the only one of strings.
       id_column: of the ids, strings or whole numbers, of a table; "": the texts have none.
       key: the flag that names the source, for messages.
-      skipped: how many rows the last pass left out, by reason; log_skipped says it.
+      skipped: the rows that the last pass left out.
     """
 
     source: str
     column: str = ""
     id_column: str = ""
     key: str = "text"
-    skipped: dict[str, int] = field(default_factory=dict)
-    first: dict[str, str] = field(default_factory=dict)
+    skipped: Skipped = field(default_factory=Skipped)
 
     def __iter__(self) -> Iterator[StreamedText]:
         """The usable texts in their order. Raises UserError as read_texts does, for a row without id, and where there is no text."""
-        self.skipped.clear()
-        self.first.clear()
+        self.skipped = Skipped()
         count = 0
         for where, rows, ids in self._tables():
             for (row, cell), number in zip(rows, ids, strict=False):
-                text, flaw = _usable(cell)
+                text, flaw = usable(cell)
                 if flaw:
-                    self.skipped[flaw] = self.skipped.get(flaw, 0) + 1
-                    self.first.setdefault(flaw, f"{where} {row}")
+                    self.skipped.add(flaw, f"{where} {row}", count)
                     continue
                 if self.id_column and not number:
                     raise UserError(f"{where} {row}: column {self.id_column!r} holds no id; give every text one")
                 count += 1
                 yield StreamedText(text, number)
-        if not count:
-            skipped = f"skipped {self._skipped()}" if self.skipped else "it is empty"
-            raise UserError(f"--{self.key}={self.source} holds no usable text: {skipped}")
+        self.skipped.refuse_none(self.source, self.key, count)
 
     def log_skipped(self) -> None:
         """Says what the last pass left out, and where each reason was met first."""
-        if self.skipped:
-            log.warning("%s: skipped %s", self.source, self._skipped())
-
-    def _skipped(self) -> str:
-        return ", ".join(f"{count} {reason} (first: {self.first[reason]})" for reason, count in self.skipped.items())
+        self.skipped.warn(self.source)
 
     def _tables(self) -> Iterator[tuple[str, Iterable[NumberedText], Iterable[str]]]:
         """(what a row is called, its text cells, its ids) of each file of the source, or of all of it."""
@@ -118,21 +107,6 @@ class TextStream:
     def _refuse_ids(self, where: str) -> None:
         if self.id_column:
             raise UserError(f"--id_column={self.id_column}: {where} has no columns; leave --id_column out")
-
-
-def _usable(cell: str | bytes | None) -> tuple[str, str]:
-    """A cell as a stripped text, and why it cannot be used, "" where it can."""
-    if cell is None or len(cell) > 4 * MAX_CHARS:
-        return "", "too long"
-    if not cell:
-        return "", "empty"
-    if isinstance(cell, bytes):
-        try:
-            cell = cell.decode()
-        except UnicodeDecodeError:
-            return "", "with invalid UTF-8"
-    text = cell.strip()
-    return text, flaw_of(text)
 
 
 def _hub_batches(table: object, name: str) -> Iterator[pa.Array | pa.ChunkedArray]:

@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 
 from jdistill.core import files
 from jdistill.core.errors import UserError, first_line
+from jdistill.core.sorted_keys import keys_of_texts
 from jdistill.data.text.locations import files_of
 from jdistill.data.text.readers import regular
-from jdistill.data.text.sources import flaw_of
+from jdistill.data.text.usable import flaw_of
 from jdistill.data.text.vector_folder import EmbedSettings
-from jdistill.data.text.vector_parts import GROUP_ROWS, about_part, part_name, text_key_bytes
+from jdistill.data.text.vector_parts import GROUP_ROWS, about_part, part_name
 from jdistill.data.text.vectors import decoded_texts, list_matrix, vector_column
 
 STORED_KEY = np.dtype("S16")  # which sorts, as V16 does not; all are as long, so that trailing zeros do no harm
@@ -131,7 +132,7 @@ def keys_of(file: StoredFile) -> np.ndarray:
         for row, text in enumerate(texts, start):
             if flaw := flaw_of(text):
                 raise UserError(f"{file.path} row {row}: the text is {flaw}; remove it")
-        keys.append(np.array(text_key_bytes(texts), STORED_KEY))
+        keys.append(np.array(keys_of_texts(texts).tolist(), STORED_KEY))
         start += len(texts)
     return np.concatenate(keys)
 

@@ -6,9 +6,8 @@ Columns: `id` (string) where the texts have ids, `text` (string) or `key` (16 by
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,7 +18,8 @@ import pyarrow.parquet as pq
 
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError, first_line
-from jdistill.core.files import written_beside
+from jdistill.core.files import writing_beside
+from jdistill.core.sorted_keys import keys_of_texts
 from jdistill.data.text.text_stream import StreamedText
 
 PART_TEXTS = 50_000
@@ -69,11 +69,6 @@ def split_parts(stream: Iterable[StreamedText], size: int = PART_TEXTS) -> Itera
         yield PartTexts(number, texts, ids)
 
 
-def text_key_bytes(texts: Sequence[str]) -> list[bytes]:
-    """The key of each text, 16 bytes, by which teachers find their answers."""
-    return [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
-
-
 def part_schema(width: int, with_text: bool, with_ids: bool) -> pa.Schema:
     """The columns of a part."""
     text = pa.field("text", pa.string()) if with_text else pa.field("key", pa.binary(16))
@@ -94,7 +89,8 @@ def write_part(
     about = {"made_by": made_by, "texts": part.texts_digest, "rows": len(part.texts)}
     path = folder / part.name
     with (
-        written_beside(path) as file,
+        writing_beside(path) as beside,
+        open(beside, "wb") as file,
         pq.ParquetWriter(
             file,
             schema.with_metadata({ABOUT_KEY: json.dumps(about)}),
@@ -113,7 +109,7 @@ def write_part(
 
 def _table(part: PartTexts, start: int, stop: int, vectors: np.ndarray, schema: pa.Schema) -> pa.Table:
     texts = part.texts[start:stop]
-    columns: dict[str, Any] = {"text": texts, "key": text_key_bytes(texts) if "key" in schema.names else None}
+    columns: dict[str, Any] = {"text": texts, "key": keys_of_texts(texts).tolist() if "key" in schema.names else None}
     columns["id"] = part.ids[start:stop]
     flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
     columns["vector"] = pa.FixedSizeListArray.from_arrays(flat, type=schema.field("vector").type)
@@ -142,7 +138,7 @@ def part_fault(folder: Path, part: PartTexts, width: int, with_text: bool, made_
             rows = 0
             for batch in file.iter_batches(GROUP_ROWS):
                 wanted = part.texts[rows : rows + len(batch)]
-                if _texts_of(batch) != (wanted if with_text else text_key_bytes(wanted)):
+                if _texts_of(batch) != (wanted if with_text else keys_of_texts(wanted).tolist()):
                     return f"its texts from row {rows} have changed"
                 rows += len(batch)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -169,7 +165,7 @@ def _refuse_other_texts(path: Path, part: PartTexts, file: pq.ParquetFile) -> No
     row = 0
     for batch in file.iter_batches(GROUP_ROWS):
         here = part.texts[row : row + len(batch)]
-        wanted: list[Any] = here if "text" in batch.schema.names else text_key_bytes(here)
+        wanted: list[Any] = here if "text" in batch.schema.names else keys_of_texts(here).tolist()
         for there, now in zip(_texts_of(batch), wanted, strict=False):
             if there != now:
                 was = f"was {there[:40]!r}" if isinstance(there, str) else "was another"

@@ -15,9 +15,10 @@ import numpy as np
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.files import read_seal
+from jdistill.core.sorted_keys import keys_of_texts
 from jdistill.data.text.vector_files import STORED_KEY, StoredFile, common_width, keys_of, read_batches, stored_files
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL
-from jdistill.data.text.vector_parts import GROUP_ROWS, text_key_bytes
+from jdistill.data.text.vector_parts import GROUP_ROWS
 from jdistill.data.text.vectors import SAME, check_vector_rows, decoded_texts, list_matrix
 
 
@@ -46,7 +47,7 @@ class VectorStore:
 
     def rows_of(self, texts: Sequence[str]) -> np.ndarray:
         """The row of each text, int64 [N], the first of a repeated one; -1 for one that has no vector."""
-        wanted = np.array(text_key_bytes(texts), STORED_KEY)
+        wanted = np.array(keys_of_texts(texts).tolist(), STORED_KEY)
         positions = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
         return np.where(self.keys[positions] == wanted, self.key_rows[positions], -1)
 
@@ -81,13 +82,13 @@ class VectorStore:
                 start += len(part)
 
     @property
-    def texts(self) -> StoredTexts | None:
+    def texts(self) -> TextsOfVectors | None:
         """Its texts; None where a file has their keys alone."""
-        return StoredTexts(self) if all(file.with_text for file in self.files) else None
+        return TextsOfVectors(self) if all(file.with_text for file in self.files) else None
 
 
 @dataclass(frozen=True)
-class StoredTexts(Collection[str]):
+class TextsOfVectors(Collection[str]):
     """The texts of a store, stripped, in the order of their rows, read from disk whenever they are gone through."""
 
     store: VectorStore

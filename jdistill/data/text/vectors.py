@@ -21,7 +21,7 @@ from jdistill.core.errors import UserError, first_line
 from jdistill.core.printable import printable
 from jdistill.core.progress import log
 from jdistill.data.text.readers import cells, regular, string_columns
-from jdistill.data.text.sources import flaw_of
+from jdistill.data.text.usable import flaw_of
 
 READ_FAULTS = (ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, RuntimeError, NotImplementedError)
 SAME = 1e-3  # relative difference up to which two vectors of a text are the same: APIs do not repeat every last bit

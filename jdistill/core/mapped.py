@@ -1,0 +1,49 @@
+"""Arrays that lie in files: opened without being read, read in blocks, and given back by the process once they were."""
+
+from __future__ import annotations
+
+import mmap
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+READ_BYTES = 1 << 22
+
+
+def map_rows(path: Path, dtype: np.dtype, rows: int, columns: int = 0) -> np.ndarray:
+    """The first rows of a raw file, memory-mapped for reading; an ordinary empty array where there are none.
+
+    Args:
+      columns: numbers of a row; 0: the array has one axis.
+    """
+    shape = (rows, columns) if columns else (rows,)
+    return np.memmap(path, dtype, "r", shape=shape) if rows else np.empty(shape, dtype)
+
+
+def release(*mapped: object) -> None:
+    """Takes what was read of memory-mapped arrays, or of a file of texts, out of resident memory; it is read again when asked for.
+
+    The system would take such pages itself once it lacks memory. After a pass over a whole file they are better gone at once.
+    """
+    for each in mapped:
+        mapping = getattr(each, "_mmap", None)
+        if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def file_sum(path: Path, start: int = 0, stop: int | None = None) -> int:
+    """The CRC-32 of a file's bytes from `start` to `stop`, read in blocks."""
+    crc = 0
+    with open(path, "rb") as file:
+        file.seek(start)
+        left = (path.stat().st_size if stop is None else stop) - start
+        while left > 0 and (block := file.read(min(READ_BYTES, left))):
+            crc, left = zlib.crc32(block, crc), left - len(block)
+    return crc
+
+
+def slices_of(total: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` that follow one another up to `total`."""
+    return (slice(start, min(start + size, total)) for start in range(0, total, size))

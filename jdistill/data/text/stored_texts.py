@@ -1,0 +1,168 @@
+"""A corpus as a sequence of strings that does not live in memory: rows of a file of texts, and sequences of it end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import overload
+
+import numpy as np
+
+from jdistill.core.mapped import release, slices_of
+from jdistill.core.sorted_keys import KEY, keys_at, keys_of_texts
+from jdistill.data.text.text_file import TextFile
+
+BLOCK = 1 << 13  # texts that a pass holds at once
+
+
+class LongTexts(Sequence[str]):
+    """A sequence of texts of which few are ever in memory. Slices are views; `+` puts sequences end to end."""
+
+    def take(self, rows: np.ndarray) -> list[str]:
+        """The texts of these rows, int64 [n], in their order."""
+        raise NotImplementedError
+
+    def text_keys(self, rows: np.ndarray | None = None) -> np.ndarray:
+        """The keys of these texts, or of all, [N] of 16 bytes (core.sorted_keys)."""
+        raise NotImplementedError
+
+    def part(self, start: int, stop: int) -> LongTexts:
+        """The texts from `start` to `stop`, 0 <= start <= stop <= N."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        if isinstance(at, slice):
+            start, stop, step = at.indices(len(self))
+            return self.part(start, max(start, stop)) if step == 1 else self.take(np.arange(start, stop, step))
+        row = at + len(self) if at < 0 else at
+        if not 0 <= row < len(self):
+            raise IndexError(f"text {at} of {len(self)}")
+        return self.take(np.array([row]))[0]
+
+    def __iter__(self) -> Iterator[str]:
+        for block in slices_of(len(self), BLOCK):
+            yield from self.take(np.arange(block.start, block.stop))
+
+    def __add__(self, other: Sequence[str]) -> LongTexts:
+        return JoinedTexts([self, other])
+
+    def __radd__(self, other: Sequence[str]) -> LongTexts:
+        return JoinedTexts([other, self])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LongTexts | list | tuple) or len(self) != len(other):
+            return False
+        return all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} texts: {', '.join(map(repr, self[:3]))}{', …' if len(self) > 3 else ''}>"
+
+
+class StoredTexts(LongTexts):
+    """Texts of a file in its order, but for some.
+
+    Args:
+      file: where they lie.
+      keys: of the file's texts, [N] of 16 bytes, memory-mapped.
+      left_out: rows of the file that are no part of it, int64, rising.
+      start, stop: which of the rest are; None: to the end.
+      fingerprint: digest(texts), where it is known.
+    """
+
+    def __init__(
+        self,
+        file: TextFile,
+        keys: np.ndarray,
+        left_out: np.ndarray | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        fingerprint: str | None = None,
+    ):
+        self._file, self._keys, self._start, self.fingerprint = file, keys, start, fingerprint
+        self._left_out = np.empty(0, np.int64) if left_out is None else left_out
+        self._stop = len(file) - len(self._left_out) if stop is None else stop
+        # How many of the rest come before each that is left out.
+        self._before = self._left_out - np.arange(len(self._left_out))
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def file_rows(self, rows: np.ndarray) -> np.ndarray:
+        """Where these texts stand in the file, int64 [n]."""
+        of_rest = rows + self._start
+        return of_rest + np.searchsorted(self._before, of_rest, side="right")
+
+    def take(self, rows: np.ndarray) -> list[str]:
+        return self._file.take(self.file_rows(np.asarray(rows, np.int64)))
+
+    def text_keys(self, rows: np.ndarray | None = None) -> np.ndarray:
+        return self._keys[self.file_rows(np.arange(len(self)) if rows is None else rows)]
+
+    def without(self, left_out: np.ndarray, count: int, fingerprint: str | None) -> StoredTexts:
+        """The first `count` of a whole file's texts without some; left_out: their rows, int64, rising."""
+        return StoredTexts(self._file, self._keys, left_out, 0, count, fingerprint)
+
+    def part(self, start: int, stop: int) -> StoredTexts:
+        if (start, stop) == (0, len(self)):
+            return self
+        return StoredTexts(self._file, self._keys, self._left_out, self._start + start, self._start + stop)
+
+    def __iter__(self) -> Iterator[str]:
+        for block in slices_of(len(self), BLOCK):
+            yield from self.take(np.arange(block.start, block.stop))
+            if len(self) > BLOCK:
+                release(self._file)
+
+
+class JoinedTexts(LongTexts):
+    """Sequences of texts, one after another."""
+
+    def __init__(self, parts: Sequence[Sequence[str]]):
+        self._parts: list[Sequence[str]] = list(
+            chain.from_iterable(p._parts if isinstance(p, JoinedTexts) else [p] for p in parts)
+        )
+        self._starts = np.cumsum([0] + [len(part) for part in self._parts])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self._parts)
+
+    def take(self, rows: np.ndarray) -> list[str]:
+        rows = np.asarray(rows, np.int64)
+        texts = [""] * len(rows)
+        for part, start in zip(self._parts, self._starts.tolist(), strict=False):
+            here = np.flatnonzero((rows >= start) & (rows < start + len(part)))
+            for place, text in zip(here.tolist(), take_texts(part, rows[here] - start), strict=True):
+                texts[place] = text
+        return texts
+
+    def text_keys(self, rows: np.ndarray | None = None) -> np.ndarray:
+        if rows is None:
+            return np.concatenate([np.empty(0, KEY), *map(keys_of_texts, self._parts)])
+        keys = np.empty(len(rows), KEY)
+        for part, start in zip(self._parts, self._starts.tolist(), strict=False):
+            here = np.flatnonzero((rows >= start) & (rows < start + len(part)))
+            keys[here] = keys_at(part, rows[here] - start)
+        return keys
+
+    def part(self, start: int, stop: int) -> JoinedTexts:
+        pairs = zip(self._parts, self._starts.tolist(), strict=False)
+        return JoinedTexts([part[max(start - at, 0) : max(stop - at, 0)] for part, at in pairs])
+
+
+def take_texts(texts: Sequence[str], rows: np.ndarray) -> list[str]:
+    """Some texts of a sequence of any kind, in the order of their rows, int64."""
+    return texts.take(rows) if isinstance(texts, LongTexts) else [texts[i] for i in rows.tolist()]
+
+
+def put_together(first: Sequence[str], second: Sequence[str]) -> Sequence[str]:
+    """Two sequences of texts as one, of any kind; neither is copied where one is long."""
+    return [*first, *second] if isinstance(first, list) and isinstance(second, list) else JoinedTexts([first, second])
