@@ -170,6 +170,7 @@ def main() -> None:
         "commit": commit,
         "machine": f"{cpu}, {len(os.sched_getaffinity(0))} cores",
         "seed": flags.seed,
+        "load": f"{os.getloadavg()[2]:.1f} processes on average in the last 15 minutes, its own among them",
     }
     out = Path(__file__).parent / "results" / "embed.json"
     out.write_text(json.dumps(about | results, indent=2) + "\n")
