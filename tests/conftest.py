@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
+from compiled import share_compiled_programs
 from flax.traverse_util import unflatten_dict
 from skips import pytest_sessionfinish  # noqa: F401  # a hook of pytest's
 from transformers import AutoTokenizer
@@ -27,17 +24,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 # Tests compare numbers, which are to be the same whatever the machine is fast in.
 os.environ.setdefault("JDISTILL_DTYPE", "float32")
-# Programs compiled once for all tests of this run and the processes that they start. Set in the first process, from which the
-# others have it.
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="jdistill-tests-")
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = os.environ[
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"
-    ] = "0"
-    jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])  # JAX is imported by now
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
-    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+share_compiled_programs()
 # Files of long runs, which begin first so that no worker is left with one at the end.
 LONGEST = ("test_train.py", "test_sharding.py", "test_stages.py", "test_simtde.py")
 
