@@ -102,7 +102,9 @@ class StoredTexts(LongTexts):
         return self._file.take(self.file_rows(np.asarray(rows, np.int64)))
 
     def text_keys(self, rows: np.ndarray | None = None) -> np.ndarray:
-        return self._keys[self.file_rows(np.arange(len(self)) if rows is None else rows)]
+        keys = self._keys[self.file_rows(np.arange(len(self)) if rows is None else rows)]
+        release(self._keys)
+        return keys
 
     def without(self, left_out: np.ndarray, count: int, fingerprint: str | None) -> StoredTexts:
         """The first `count` of a whole file's texts without some; left_out: their rows, int64, rising."""
