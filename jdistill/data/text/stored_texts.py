@@ -43,10 +43,6 @@ class LongTexts(Sequence[str]):
             raise IndexError(f"text {at} of {len(self)}")
         return self.take(np.array([row]))[0]
 
-    def __iter__(self) -> Iterator[str]:
-        for block in slices_of(len(self), BLOCK):
-            yield from self.take(np.arange(block.start, block.stop))
-
     def __add__(self, other: Sequence[str]) -> LongTexts:
         return JoinedTexts([self, other])
 
@@ -118,8 +114,6 @@ class StoredTexts(LongTexts):
     def __iter__(self) -> Iterator[str]:
         for block in slices_of(len(self), BLOCK):
             yield from self.take(np.arange(block.start, block.stop))
-            if len(self) > BLOCK:
-                release(self._file)
 
 
 class JoinedTexts(LongTexts):
