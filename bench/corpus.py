@@ -175,30 +175,54 @@ def bench(count: int, flags: argparse.Namespace, scratch: Path) -> dict[str, Any
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         row[phase] = json.loads(done.stdout.splitlines()[-1])
         print(json.dumps({"sentences": count, phase: row[phase]}), flush=True)
-    parts = row["make"]["parts"]
-    for name, part in (("sentences/s, read", "reading"), ("sentences/s, tokenised", "tokenising")):
-        row[name] = round(count / parts[part]["seconds"])
-        row[f"{name}, a processor second"] = round(count / parts[part]["processor seconds"])
     row["tokens"] = "made up" if flags.made_up_tokens else "of the tokenizer"
-    row["load of the machine"] = [round(load, 1) for load in os.getloadavg()]
+    row["load of the machine"] = round(os.getloadavg()[0], 1)
     row["MB kept on disk"] = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()) >> 20
     return row
 
 
+def flattened(row: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What `bench` gives as a row of figures, and a row for each part of each process."""
+    of_all = {name: value for name, value in row.items() if not isinstance(value, dict)}
+    made = row["make"]["parts"]
+    for name, part in (("sentences/s, read", "reading"), ("sentences/s, tokenised", "tokenising")):
+        of_all[name] = round(row["sentences"] / made[part]["seconds"])
+        of_all[f"{name}, a processor second"] = round(row["sentences"] / made[part]["processor seconds"])
+    of_all |= {name: value for name, value in row["begin"].items() if name != "parts"}
+    of_all["anon, at most (MB)"] = max(
+        part["anon, at most (MB)"] for phase in ("make", "fill", "begin") for part in row[phase]["parts"].values()
+    )
+    parts = [
+        {"sentences": row["sentences"], "process": phase, "part": name, **figures}
+        for phase in ("make", "fill", "begin")
+        for name, figures in row[phase]["parts"].items()
+    ]
+    return of_all, parts
+
+
 def write_results(row: dict[str, Any], flags: argparse.Namespace) -> None:
-    """Puts a row in the place of that of as many sentences."""
-    earlier = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-    rows = sorted([*(of for of in earlier if of["sentences"] != row["sentences"]), row], key=lambda of: of["sentences"])
+    """Puts the figures of a size in the place of those of the same size."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    of_all, parts = flattened(row)
+    earlier = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": [], "parts": []}
+    rows = [*(of for of in earlier["rows"] if of["sentences"] != row["sentences"]), of_all | {"at commit": commit}]
+    parts += [of for of in earlier["parts"] if of["sentences"] != row["sentences"]]
+    rows.sort(key=lambda of: of["sentences"])
+    parts.sort(key=lambda of: of["sentences"])
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     about = {
-        "command": f"python bench/corpus.py --texts {' '.join(str(of['sentences']) for of in rows)} --width {flags.width}",
+        "command": "\n".join(
+            f"python bench/corpus.py --texts {' '.join(sizes)}{flag}"
+            for kind, flag in (("of the tokenizer", ""), ("made up", " --made_up_tokens"))
+            if (sizes := [str(of["sentences"]) for of in rows if of["tokens"] == kind])
+        ),
         "commit": commit,
         "machine": f"{cpu}, {len(os.sched_getaffinity(0))} cores",
         "seed": flags.seed,
+        "width of the answers": flags.width,
     }
-    RESULTS.write_text(json.dumps(about | {"rows": rows}, indent=2) + "\n")
+    RESULTS.write_text(json.dumps(about | {"rows": rows, "parts": parts}, indent=2) + "\n")
 
 
 def main() -> None:
