@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 READ_BYTES = 1 << 22
+SMALL_BYTES = 1 << 23
 
 
 def map_rows(path: Path, dtype: np.dtype, rows: int, columns: int = 0) -> np.ndarray:
@@ -25,11 +26,12 @@ def map_rows(path: Path, dtype: np.dtype, rows: int, columns: int = 0) -> np.nda
 def release(*mapped: object) -> None:
     """Takes what was read of memory-mapped arrays, or of a file of texts, out of resident memory; it is read again when asked for.
 
-    The system would take such pages itself once it lacks memory. After a pass over a whole file they are better gone at once.
+    The system would take such pages itself once it lacks memory, but counts them until then: a row here and there brings in 16 pages each
+    time. Files below SMALL_BYTES are left as they are.
     """
     for each in mapped:
         mapping = getattr(each, "_mmap", None)
-        if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        if isinstance(mapping, mmap.mmap) and len(mapping) > SMALL_BYTES and hasattr(mmap, "MADV_DONTNEED"):
             mapping.madvise(mmap.MADV_DONTNEED)
 
 

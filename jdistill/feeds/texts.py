@@ -101,12 +101,15 @@ def text_batches(
 
     def padded_rows(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
         ids, mask = tokens.padded(rows, width, pad_id)
+        tokens.release()
         return {"ids": ids, "mask": mask} | of_teacher(step, rows)
 
     def packed_rows(step: int, layout: Layout, rows: np.ndarray) -> dict[str, np.ndarray]:
         rows_nxg = rows.reshape(-1, cfg.batch_size // batches.count)
         by_group = {name: x.reshape(*rows_nxg.shape, *x.shape[1:]) for name, x in of_teacher(step, rows).items()}
-        return pack_texts(tokens, rows_nxg, layout, pad_id) | by_group
+        arrays = pack_texts(tokens, rows_nxg, layout, pad_id) | by_group
+        tokens.release()
+        return arrays
 
     if packed:
         batches = make_packed_batches(cfg, tokens.lengths)

@@ -108,14 +108,12 @@ class AnswerCache:
         for part, start in zip(self.parts, self.starts, strict=False):  # of an answer that is there twice, the later
             of_part = part.index.find(keys)
             rows = np.where(of_part >= 0, of_part + start, rows)
+        self.release()
         return rows
 
     def lacks(self, texts: Sequence[str]) -> int:
         """How many of the texts have no answer."""
-        blocks = slices_of(len(texts), LOOKED_UP)
-        lacking = sum(int((self.rows(texts[block]) < 0).sum()) for block in blocks)
-        self.release()
-        return lacking
+        return sum(int((self.rows(texts[block]) < 0).sum()) for block in slices_of(len(texts), LOOKED_UP))
 
     def release(self) -> None:
         """Takes what was read of the parts out of resident memory."""
@@ -147,6 +145,7 @@ class AnswerCache:
             values, bad = part.gather(rows[here] - start)
             damaged.append(rows[here[bad]])
             out[here] = values[:, columns]
+        self.release()
         if len(wrong := np.unique(np.concatenate(damaged))):
             raise DamagedRows(self.folder, wrong)
         return out
@@ -193,7 +192,6 @@ class AnswerCache:
         Returns: how many texts were asked for.
         """
         missing = find_missing(self.find, int(self.starts[-1]), chunks, self.folder)
-        self.release()
         total = missing.count
         if not total:
             return 0
@@ -229,7 +227,6 @@ class AnswerCache:
                 self.gather(rows[block])
             except DamagedRows as error:
                 damaged += error.rows.tolist()
-        self.release()
         if damaged:
             log.warning(
                 "%d answers in %s are damaged, their keys too; whose they were cannot be known, and they are asked again",

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from jdistill.core.errors import UserError
-from jdistill.core.mapped import slices_of
+from jdistill.core.mapped import release, slices_of
 from jdistill.data.batching.order import WINDOW, EpochOrder
 
 
@@ -33,6 +33,10 @@ class TokenTable:
     def lengths(self) -> np.ndarray:
         """Tokens of each text, int64 or int32 [N]."""
         return np.diff(self.offsets) if self.kept_lengths is None else self.kept_lengths
+
+    def release(self) -> None:
+        """Takes what was read of the files out of resident memory."""
+        release(self.ids, self.offsets, self.kept_lengths)
 
     def lengths_of(self, rows: np.ndarray) -> np.ndarray:
         """Tokens of these texts, int64, of the shape of their rows."""

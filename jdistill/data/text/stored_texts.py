@@ -43,10 +43,6 @@ class LongTexts(Sequence[str]):
             raise IndexError(f"text {at} of {len(self)}")
         return self.take(np.array([row]))[0]
 
-    def __iter__(self) -> Iterator[str]:
-        for block in slices_of(len(self), BLOCK):
-            yield from self.take(np.arange(block.start, block.stop))
-
     def __add__(self, other: Sequence[str]) -> LongTexts:
         return JoinedTexts([self, other])
 
@@ -102,7 +98,9 @@ class StoredTexts(LongTexts):
         return self._file.take(self.file_rows(np.asarray(rows, np.int64)))
 
     def text_keys(self, rows: np.ndarray | None = None) -> np.ndarray:
-        return self._keys[self.file_rows(np.arange(len(self)) if rows is None else rows)]
+        keys = self._keys[self.file_rows(np.arange(len(self)) if rows is None else rows)]
+        release(self._keys)
+        return keys
 
     def without(self, left_out: np.ndarray, count: int, fingerprint: str | None) -> StoredTexts:
         """The first `count` of a whole file's texts without some; left_out: their rows, int64, rising."""
@@ -116,8 +114,6 @@ class StoredTexts(LongTexts):
     def __iter__(self) -> Iterator[str]:
         for block in slices_of(len(self), BLOCK):
             yield from self.take(np.arange(block.start, block.stop))
-            if len(self) > BLOCK:
-                release(self._file)
 
 
 class JoinedTexts(LongTexts):

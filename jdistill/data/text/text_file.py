@@ -66,6 +66,7 @@ class TextFile:
         table = pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(self._mmap))).read_all()
         self.batches: list[pa.Array] = table.column(0).chunks
         self._starts = np.cumsum([0] + [len(batch) for batch in self.batches])
+        release(self)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -84,6 +85,7 @@ class TextFile:
             else:
                 texts += batch.take(pa.array(within)).to_pylist()
             start = end
+        release(self)
         return texts
 
     def without(self, dropped: np.ndarray) -> Iterator[pa.Array]:

@@ -1,0 +1,95 @@
+"""A corpus does not live in memory: what is allocated from its file to its batches is bounded by blocks, whatever its length."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from ml_collections import ConfigDict
+
+from jdistill.core import sorted_keys
+from jdistill.data.batching import kept_tokens, order
+from jdistill.data.batching.kept_tokens import tokenize_once
+from jdistill.data.text import distinct, kept_split, stored_texts, text_file
+from jdistill.data.text.readers import BLOCK_BYTES
+from jdistill.feeds.corpus import Corpus, read_corpus
+from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
+from jdistill.feeds.texts import text_batches
+from jdistill.feeds.tokens import cache_folder
+from jdistill.teachers import cache as caches
+from jdistill.teachers import key_index, missing
+from jdistill.teachers.cache import CHUNK
+from jdistill.teachers.embeddings import Teacher
+from jdistill.train.dataset import Data
+
+COUNT, CHARACTERS = 60_000, 400
+BLOCK, BUCKET, SHARD = 1 << 11, 1 << 12, 2000
+HELD = CHARACTERS + 60  # bytes of a text as a string
+# What is held at once: the reader's block and its lines, texts on their way to the file and from it, a fill's chunk, shards on their way with their
+# tokens as lists, buckets of keys with their copies.
+BLOCKS = (
+    3 * BLOCK_BYTES
+    + 6 * BLOCK * HELD
+    + 2 * CHUNK * HELD
+    + 3 * SHARD * (HELD + 56 + 8 * CHARACTERS // 50)
+    + 10 * BUCKET * 16
+)
+BOUND = BLOCKS + 2 * COUNT  # a byte a text for what comes again, and one for what is asked
+
+
+def test_what_is_allocated_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strings = COUNT * (CHARACTERS + 49)  # bytes of the texts, were they in memory
+    assert strings > 1.5 * BOUND
+    for module, names, value in (
+        (text_file, ["BATCH_TEXTS"], BLOCK),
+        (stored_texts, ["BLOCK"], BLOCK),
+        (kept_split, ["BLOCK_TEXTS"], BLOCK),
+        (distinct, ["HELD"], BLOCK),
+        (sorted_keys, ["BUCKET_ROWS"], BUCKET),
+        (distinct, ["BUCKET_ROWS"], BUCKET),
+        (key_index, ["KEPT_ABOVE"], BUCKET),
+        (caches, ["BUCKET_ROWS", "LOOKED_UP"], BUCKET),
+        (missing, ["BUCKET_ROWS", "LOOKED_UP"], BUCKET),
+        (order, ["LARGE", "WINDOW"], BUCKET),
+        (kept_tokens, ["LARGE"], BUCKET),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, value)
+    (tmp_path / "warm.txt").write_text("".join(f"{i}\n" for i in range(2000)))
+    first_batches(tmp_path, "warm.txt", 10)  # modules are loaded
+    with open(tmp_path / "text.txt", "w") as file:
+        file.writelines(f"{i % (COUNT - 1000)} ".ljust(CHARACTERS, "a") + "\n" for i in range(COUNT))
+    tracemalloc.start()
+    try:
+        for _ in range(2):  # as it is made, and as it is found again
+            tracemalloc.reset_peak()
+            before, arrow = tracemalloc.get_traced_memory()[0], pa.total_allocated_bytes()
+            corpus, data = first_batches(tmp_path, "text.txt", CHARACTERS // 50)
+            assert tracemalloc.get_traced_memory()[1] - before < BOUND
+            assert pa.total_allocated_bytes() - arrow < BOUND
+    finally:
+        tracemalloc.stop()
+    last = data.batches.steps_per_epoch - 1
+    expected = [[CHARACTERS, float(corpus.train[i].split()[0])] for i in data.batches.at(last)[1].tolist()]
+    assert len(corpus.train) == COUNT - 1000 - 50
+    np.testing.assert_array_equal(data.batch(last)["teacher"].reshape(-1, 2), np.array(expected, np.float32))
+
+
+def first_batches(folder: Path, name: str, tokens_each: int) -> tuple[Corpus, Data]:
+    """A corpus and its packed batches, the last of an epoch made."""
+    cfg = ConfigDict(
+        {"text": str(folder / name), "text_column": "", "cache_dir": str(folder / "cache"), "split_sentences": False,
+         "held_out": 50, "max_texts": 0, "augment": "", "senteval": "", "beir": "", "dev_pairs": "", "batch_size": 64, "seed": 0,
+         "chunk_size": 0, "length_multiple": 1, "student": {"dropout": 0.0}}
+    )  # fmt: skip
+    teacher = Teacher("t", 2, "t", lambda texts: np.array([[len(text), float(text.split()[0])] for text in texts]))
+    corpus = read_corpus(cfg, teacher, ["never"])
+    tokens = tokenize_once(
+        corpus.train, lambda texts: [[7] * tokens_each for _ in texts], "t", cache_folder(cfg) / "tokens", chunk=SHARD
+    )
+    data = text_batches(cfg, corpus, tokens, TeacherEmbeddings(cfg, corpus, teacher).train, 0, packed=True)
+    data.batch(data.batches.steps_per_epoch - 1)
+    return corpus, data
