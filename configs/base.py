@@ -57,6 +57,9 @@ def get_config() -> ConfigDict:
     c.shard_frozen = (
         False  # split what is not trained (a teacher inside the step, the base of adapters) over the devices
     )
+    c.shard_params = (
+        False  # split what is trained and its optimiser over the devices; gathered where a step uses it, same numbers
+    )
     c.dtype = "float32"  # compute type, float32, bfloat16 or float16 (with loss scaling); parameters are float32
     c.seed = 0  # below 2**32
 

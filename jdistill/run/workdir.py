@@ -32,7 +32,7 @@ OF_RESULTS = (
 )  # fmt: skip
 MAY_CHANGE = {"cache_dir", "log_every", "keep_last", *OF_RESULTS}
 # Keys that were not always there, and what runs did before: a folder that lacks one goes on as it began.
-BEFORE = {"packed": False}
+BEFORE = {"packed": False, "shard_params": False}
 
 
 def check_may_be_run(workdir: Path) -> None:
