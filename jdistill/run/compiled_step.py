@@ -19,6 +19,10 @@ from jdistill.train.method import Method
 from jdistill.train.optimizer import make_optimizer
 from jdistill.train.step import configured_step, frozen_layout, jit_step, state_layout
 
+# Which of a product's two ways is the faster is found on the device. Without one XLA takes Triton for all, with tiles that nobody chose:
+# scratch that a run would not have, minutes of compiling, and for some shapes of a 7B no tiles at all.
+PRODUCTS_BY_CUBLAS = {"xla_gpu_enable_triton_gemm": False}
+
 
 @dataclass(frozen=True)
 class CompiledStep:
@@ -55,7 +59,8 @@ def compile_step(
         state = state_layout(method, optimizer, mesh, cfg.shard_params)
         frozen, rows = frozen_layout(cfg, method, mesh), sharding.rows_layout(batch, mesh)
         step: Any = jit_step(configured_step(cfg, method, optimizer, mesh), mesh, state)
-        compiled = step.trace(state, frozen, rows).lower(lowering_platforms=("cuda",)).compile()
+        lowered = step.trace(state, frozen, rows).lower(lowering_platforms=("cuda",))
+        compiled = lowered.compile(compiler_options=PRODUCTS_BY_CUBLAS)
     usage, program = compiled.memory_analysis(), read_program(compiled.as_text())
     beside = usage.temp_size_in_bytes + usage.output_size_in_bytes - usage.alias_size_in_bytes
     memory = {name: device_bytes(tree) for name, tree in (("state", state), ("frozen", frozen), ("batch", rows))}
