@@ -57,6 +57,9 @@ def get_config() -> ConfigDict:
     c.shard_frozen = (
         False  # split what is not trained (a teacher inside the step, the base of adapters) over the devices
     )
+    c.shard_params = (
+        False  # split what is trained and its optimiser over the devices; gathered where a step uses it, same numbers
+    )
     # Compute type: float32, bfloat16, float16 (with loss scaling), or auto: bfloat16 where this machine is fast in it, else float32. Parameters
     # are float32.
     c.dtype = "auto"

@@ -1,6 +1,7 @@
 """The command: python -m jdistill.main --config configs/simtde.py --workdir runs/simtde [--config.key=value …]
 
-Trains, exports, evaluates, reports; the same command again resumes where it stopped. --dry_run prints the plan instead.
+Trains, exports, evaluates, reports; the same command again resumes where it stopped. --dry_run prints the plan instead, with
+--machine=h200x8 that for GPUs that are not here.
 """
 
 from __future__ import annotations
@@ -28,19 +29,25 @@ from jdistill.core.errors import (
     keep_crashes_in,
 )
 from jdistill.core.files import naming
+from jdistill.core.machines import GRAMMAR, known_gpus
 from jdistill.core.progress import log, setup_logging
 from jdistill.run.completeness import lacking
 from jdistill.run.finish import finish
 from jdistill.run.stages import (
+    planned_machine,
     plans,
+    plans_on,
     prepare,
     stages_of,
     train_stages,
 )
-from jdistill.run.workdir import clear_temporary, only_run, settle_config, settle_dtypes
+from jdistill.run.workdir import DTYPE_KEYS, clear_temporary, only_run, settle_config, settle_dtypes
 from jdistill.train.signals import Interrupted
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "print the plan (parameters, steps, memory, disk, time) and stop")
+MACHINE = flags.DEFINE_string(
+    "machine", "", f"with --dry_run: plan for GPUs that need not be here: {GRAMMAR}; {', '.join(known_gpus())}"
+)
 COORDINATOR = flags.DEFINE_string(
     "coordinator", "", "HOST:PORT of process 0 where a run has several processes; auto: from Slurm, Kubernetes or MPI"
 )
@@ -48,13 +55,21 @@ NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "how many processes the
 PROCESS_ID = flags.DEFINE_integer("process_id", 0, "which of them this one is, from 0")
 
 
-def run(cfg: ConfigDict, workdir: Path, dry_run: bool) -> None:
-    """One run from its config to its report; every part that is already in `workdir` is taken from there."""
+def run(cfg: ConfigDict, workdir: Path, dry_run: bool, machine: str = "") -> None:
+    """One run from its config to its report; every part that is already in `workdir` is taken from there.
+
+    Args:
+      dry_run: print the plan instead.
+      machine: that it is for, in core.machines.GRAMMAR; empty: this one.
+    """
     check_config(cfg)
+    if machine and not dry_run:
+        raise UserError(f"--machine={machine} is for plans: add --dry_run; a run takes the devices that are there")
     if dry_run:
-        settle_dtypes(cfg)
-        for of_stage in plans(prepare(cfg)):
-            print(of_stage)
+        planned = planned_machine(machine) if machine else None
+        settle_dtypes(cfg, dict.fromkeys(DTYPE_KEYS, planned[0].fast_type) if planned else {})
+        for lines in plans_on(prepare(cfg), *planned) if planned else plans(prepare(cfg)):
+            print(lines, flush=True)
         return
     stages_of(cfg)  # before the folder belongs to this config
     with only_run(workdir):
@@ -99,7 +114,7 @@ def train_command(_: list[str]) -> int:
         raise UserError("--workdir is missing: the folder for this run's checkpoints and results")
     sharding.connect(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
     try:
-        run(CONFIG.value, Path(WORKDIR.value or "."), DRY_RUN.value)
+        run(CONFIG.value, Path(WORKDIR.value or "."), DRY_RUN.value, MACHINE.value)
     except Interrupted as stop:
         log.info(
             "stopped by %s at step %d, which is saved; resume with: %s",

@@ -75,6 +75,7 @@ def run_inside(arguments: list[str], folder: Path = ROOT) -> subprocess.Complete
     config = define_config(given)
     workdir = flags.DEFINE_string("workdir", None, "", flag_values=given)
     dry_run = flags.DEFINE_bool("dry_run", False, "", flag_values=given)
+    machine = flags.DEFINE_string("machine", "", "", flag_values=given)
     printed, logged, code = io.StringIO(), io.StringIO(), 0
     handler, level = logging.StreamHandler(logged), log.level
     log.addHandler(handler)
@@ -83,7 +84,7 @@ def run_inside(arguments: list[str], folder: Path = ROOT) -> subprocess.Complete
         given(sys.argv)
     try:
         with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
-            main.run(config.value, Path(workdir.value), dry_run.value)
+            main.run(config.value, Path(workdir.value), dry_run.value, machine.value)
     except UserError as error:
         logged.write(f"error: {error}\n")
         code = 2

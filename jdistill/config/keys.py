@@ -90,6 +90,7 @@ OF_ALL: dict[str, Rule] = {
     "adam_eps": above(0),
     "clip_norm": at_least(0),
     "shard_frozen": flag(),
+    "shard_params": flag(),
     "dtype": one_of((AUTO, *COMPUTE_TYPES)),
     "seed": whole_number(0, 2**32 - 1),
     # Batches.

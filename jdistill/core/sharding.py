@@ -1,13 +1,15 @@
-"""The mesh: the only file that names devices, axes and processes.
+"""The mesh: with core.absent the only file that names devices, axes and processes.
 
 Data parallelism is global-view: one jitted program over one axis, "data". Arrays whose rows are texts are split over
-it by rows, parameters are replicated, and the compiler inserts the collectives, so that a gradient is that of the
-global batch.
+it by rows, parameters are replicated or split, and the compiler inserts the collectives, so that a gradient is that of
+the global batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -18,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jdistill.core.errors import UserError
 
 AXIS = "data"
+_planned: ContextVar[Mesh | None] = ContextVar("planned mesh", default=None)
 
 
 def connect(coordinator: str, num_processes: int, process_id: int) -> None:
@@ -41,8 +44,35 @@ def connect(coordinator: str, num_processes: int, process_id: int) -> None:
 
 
 def global_mesh() -> Mesh:
-    """All devices of all processes, as one axis."""
-    return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+    """All devices of all processes, as one axis; within `planning`, those that are planned for."""
+    return _planned.get() or mesh_of(jax.devices())
+
+
+def mesh_of(devices: Iterable[jax.Device]) -> Mesh:
+    """These devices as one axis."""
+    return Mesh(np.asarray([*devices]), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+
+
+@contextmanager
+def planning(mesh: Mesh) -> Iterator[None]:
+    """Within it global_mesh() is this one, whose devices need not be there: programs are traced for them, and none is run."""
+    token = _planned.set(mesh)
+    try:
+        yield
+    finally:
+        _planned.reset(token)
+
+
+def platform() -> str:
+    """What programs are traced for: "cpu" or "gpu"."""
+    mesh = _planned.get()
+    return jax.default_backend() if mesh is None else _platform_of(mesh)
+
+
+def _platform_of(mesh: Mesh) -> str:
+    """A topology's devices are of the platform "cuda", which JAX calls "gpu" elsewhere."""
+    name = mesh.devices.flat[0].platform
+    return "gpu" if name == "cuda" else name
 
 
 def local_mesh() -> Mesh:
@@ -66,20 +96,69 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, np.asarray(x), np.shape(x)), tree)
 
 
-def shard_params(tree: Any, mesh: Mesh) -> Any:
-    """A tree of the same host arrays in every process, each split over the devices by its longest axis that they divide.
+def split_longest(shape: tuple[int, ...], mesh: Mesh) -> NamedSharding:
+    """The sharding of an array that is split over the devices by its longest axis that they divide, or else is whole on each."""
+    axes = [axis for axis in range(len(shape)) if shape[axis] % mesh.size == 0]
+    longest = max(axes, key=lambda axis: shape[axis], default=None)
+    return replicated(mesh) if longest is None else NamedSharding(mesh, PartitionSpec(*[None] * longest, AXIS))
 
-    So a model which no device can hold whole is gathered where it is used. What does not divide, every device holds whole.
+
+def layout(tree: Any, mesh: Mesh, split: bool) -> Any:
+    """A tree of arrays as jax.ShapeDtypeStruct: how it is to lie on the devices; nothing is moved.
+
+    Args:
+      tree: of arrays, of the host or abstract.
+      split: by split_longest; else whole on each.
+    """
+
+    def place(x: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(
+            np.shape(x), x.dtype, sharding=split_longest(np.shape(x), mesh) if split else replicated(mesh)
+        )
+
+    return jax.tree.map(place, tree)
+
+
+def rows_layout(tree: Any, mesh: Mesh) -> Any:
+    """The host arrays [n, ...] of a whole global batch as jax.ShapeDtypeStruct, split by rows."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype, sharding=by_rows(mesh)), tree)
+
+
+def shardings_of(tree: Any) -> Any:
+    """The sharding of each array, of the devices or abstract."""
+    return jax.tree.map(lambda x: x.sharding, tree)
+
+
+def shard_params(tree: Any, mesh: Mesh) -> Any:
+    """A tree of the same host arrays in every process, each split over the devices by split_longest.
+
+    So a model which no device can hold whole is gathered where it is used.
     """
 
     def place(x: Any) -> jax.Array:
         host = np.asarray(x)
-        axes = [axis for axis in range(host.ndim) if host.shape[axis] % mesh.size == 0]
-        longest = max(axes, key=lambda axis: host.shape[axis], default=None)
-        spec = PartitionSpec() if longest is None else PartitionSpec(*[None] * longest, AXIS)
-        return jax.make_array_from_callback(host.shape, NamedSharding(mesh, spec), lambda index: host[index])
+        return jax.make_array_from_callback(host.shape, split_longest(host.shape, mesh), lambda index: host[index])
 
     return jax.tree.map(place, tree)
+
+
+def gathered(tree: Any, mesh: Mesh) -> Any:
+    """Within a jitted function: the arrays whole on each device from here on."""
+    return jax.lax.with_sharding_constraint(tree, replicated(mesh))
+
+
+def split(tree: Any, mesh: Mesh) -> Any:
+    """Within a jitted function: each array split over the devices by split_longest from here on."""
+    return jax.lax.with_sharding_constraint(tree, jax.tree.map(lambda x: split_longest(x.shape, mesh), tree))
+
+
+def to_host(x: Any) -> np.ndarray:
+    """An array whole on the host, wherever its parts are; all processes call it together for one that is split over several."""
+    if not isinstance(x, jax.Array) or x.is_fully_addressable:
+        return np.asarray(x)
+    if x.is_fully_replicated:
+        return np.asarray(x.addressable_data(0))
+    return np.asarray(multihost_utils.process_allgather(x, tiled=True))
 
 
 def shard_rows(tree: Any, mesh: Mesh) -> Any:
@@ -96,12 +175,12 @@ def shard_rows(tree: Any, mesh: Mesh) -> Any:
     return jax.tree.map(put, tree)
 
 
-def compiler_options() -> dict[str, bool]:
-    """What jit is told on this kind of device: on CPU, run operations one after another, each on all cores.
+def compiler_options(mesh: Mesh) -> dict[str, bool]:
+    """What jit is told for devices of this kind: on CPU, run operations one after another, each on all cores.
 
     Two matrix products at once, XLA's default, fight for the same cache, which costs a tenth of the step.
     """
-    return {"xla_cpu_enable_concurrency_optimized_scheduler": False} if jax.default_backend() == "cpu" else {}
+    return {"xla_cpu_enable_concurrency_optimized_scheduler": False} if _platform_of(mesh) == "cpu" else {}
 
 
 def fast_type_of_device() -> str | None:

@@ -6,12 +6,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jdistill.core import sharding
 from jdistill.core.types import Array
 
 
 def product(a: Array, b: Array) -> Array:
     """a @ b. In bfloat16 XLA's CPU runs it at twice float32's rate if the sum is float32, and slower than that otherwise."""
-    if a.dtype == b.dtype == jnp.bfloat16 and jax.default_backend() == "cpu":
+    if a.dtype == b.dtype == jnp.bfloat16 and sharding.platform() == "cpu":
         return jnp.matmul(a, b, preferred_element_type=jnp.float32).astype(a.dtype)
     return a @ b
 
@@ -38,6 +39,23 @@ def _backward(saved: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
     narrow_x = x_NxD.shape[1] <= dy_NxF.shape[1]
     dkernel = product(_turned(x_NxD), dy_NxF) if narrow_x else product(_turned(dy_NxF), x_NxD).T
     return dx, dkernel.astype(kernel.dtype)
+
+
+def over_leading(x: Array, dy: Array) -> Array:
+    """x [L, B, D] and dy [L, B, F] contracted over L and B: [D, F], the gradient of a kernel.
+
+    As one product of merged axes it would be the same numbers, but a batch that is split over devices by B, the minor of
+    the two, would be gathered before it; so the axes stay apart.
+    """
+    L, B, D = x.shape
+    if x.dtype == jnp.bfloat16 and D % 2 == 0:  # as _turned
+        turned_DxLxB = jax.lax.optimization_barrier(x.reshape(L, B, D // 2, 2).transpose(2, 3, 0, 1)).reshape(D, L, B)
+    else:
+        turned_DxLxB = jax.lax.optimization_barrier(x.transpose(2, 0, 1))
+    sums = jnp.float32 if x.dtype == jnp.bfloat16 and sharding.platform() == "cpu" else None  # as product
+    return jax.lax.dot_general(
+        turned_DxLxB, jax.lax.optimization_barrier(dy), (((1, 2), (0, 1)), ((), ())), preferred_element_type=sums
+    ).astype(x.dtype)
 
 
 def _turned(x_NxD: Array) -> Array:

@@ -22,9 +22,9 @@ from jdistill.train.loop import total_steps
 from jdistill.train.method import Method
 from jdistill.train.optimizer import make_optimizer
 from jdistill.train.step import (
+    configured_step,
     init_state,
     jit_step,
-    make_step,
     place_frozen,
 )
 
@@ -83,8 +83,8 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
     """(seconds a token of a batch, bytes a device) of the real step, from the two commonest widths after compiling."""
     mesh = sharding.global_mesh()
     optimizer = make_optimizer(cfg, 1000)
-    step: Any = jit_step(make_step(method, optimizer, cfg.seed, cfg.student.dropout > 0, cfg.chunk_size), mesh)
-    state = init_state(method, optimizer, mesh)
+    state = init_state(method, optimizer, mesh, cfg.shard_params)
+    step: Any = jit_step(configured_step(cfg, method, optimizer, mesh), mesh, state)
     frozen = place_frozen(cfg, method, mesh)
     steps = range(data.batches.steps_per_epoch)
     seconds, tokens, memory = 0.0, 0, 0

@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from jdistill.core import sharding
+from jdistill.core.absent import absent_mesh
 from jdistill.core.errors import UserError
 from jdistill.core.folders import replacing
+from jdistill.core.machines import Machine, machine_named
 from jdistill.core.memory import give_back_freed_memory
 from jdistill.core.progress import log
 from jdistill.core.types import Tree
@@ -27,7 +30,7 @@ from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.tokens import configured_prompts
 from jdistill.methods import METHODS
 from jdistill.models.pooling import resolve_pooler
-from jdistill.run import dry_run, preflight
+from jdistill.run import dry_run, machine_plan, preflight
 from jdistill.teachers.embeddings import Teacher, open_teacher
 from jdistill.train.dataset import Data
 from jdistill.train.loop import train
@@ -107,11 +110,34 @@ def open_start(cfg: ConfigDict, first: Stage, teacher: Teacher) -> tuple[Encoder
 
 
 def plans(run: Run) -> Iterator[str]:
-    """What each stage would take, for --dry_run; writes nothing."""
+    """What each stage would take here, for --dry_run; writes nothing."""
+    for stage, feed, method, data in untrained_stages(run):
+        yield dry_run.describe_stage(stage, feed, method, data)
+
+
+def planned_machine(name: str) -> tuple[Machine, Mesh]:
+    """A machine by its name, and its devices: before a text is read. Raises UserError for a name that there is not, and where JAX's
+    plugin for GPUs is missing."""
+    machine = machine_named(name)
+    return machine, absent_mesh(machine)
+
+
+def plans_on(run: Run, machine: Machine, mesh: Mesh) -> Iterator[str]:
+    """What each stage's step would take on a machine that need not be there; writes nothing, trains nothing, asks nobody.
+
+    Raises: UserError for a batch that its devices cannot share evenly.
+    """
+    with sharding.planning(mesh):  # for which texts are packed too
+        for stage, _, method, data in untrained_stages(run):
+            yield from machine_plan.describe_on(machine, mesh, stage.name, stage.cfg, method, data)
+
+
+def untrained_stages(run: Run) -> Iterator[tuple[Stage, Feed, Method, Data]]:
+    """The stages with their methods and made-up data, each from the start of the one before."""
     student, is_teacher = run.shared.start, run.is_teacher
     for stage, feed in zip(run.stages, run.feeds, strict=True):
         method, data = open_stage(stage, feed, student, is_teacher, made_up=True)
-        yield dry_run.describe_stage(stage, feed, method, data)
+        yield stage, feed, method, data
         if stage.trains == "student":
             student, is_teacher = method.student, False
 

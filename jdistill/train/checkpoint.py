@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from jdistill.core import sharding
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.files import look_into, write_json
@@ -124,9 +125,9 @@ class Checkpoints:
         ) from damaged
 
     def _on_one_device(self, step: int) -> Tree:
-        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         tree = self.manager.item_metadata(step)["state"].tree
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device), tree)
 
     def drop_after(self, step: int) -> None:
         """Deletes the checkpoints after `step`: damaged ones that training is about to write again."""
@@ -188,10 +189,10 @@ def abstract(state: Tree) -> Tree:
 
 def state_digest(state: Tree) -> str:
     """A hash of a tree of arrays, 32 hexadecimal digits: names, types, shapes and bytes; the same whether its nodes are tuples, as they are
-    saved, or dicts.
+    saved, or dicts. All processes call it together.
     """
     leaves = jax.tree_util.tree_leaves_with_path(state)
-    named = {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+    named = {jax.tree_util.keystr(path, simple=True, separator="/"): sharding.to_host(leaf) for path, leaf in leaves}
     return digest(*(part for name in sorted(named) for part in (name, named[name])))
 
 

@@ -25,7 +25,7 @@ from jdistill.train.method import Method
 from jdistill.train.metrics import Recorder
 from jdistill.train.optimizer import make_optimizer
 from jdistill.train.signals import Interrupted, catch_signals
-from jdistill.train.step import TrainState, host_params, init_state, jit_step, make_step, place_frozen
+from jdistill.train.step import TrainState, configured_step, host_params, init_state, jit_step, place_frozen
 from jdistill.train.watch import Watch
 
 # Steps that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt.
@@ -95,12 +95,10 @@ class _Training:
         self.cfg, self.data, self.folder, self.score, self.give_up = cfg, data, folder, score, give_up
         self.steps, self.done, self.given_up = total_steps(cfg, data.batches.steps_per_epoch), 0, False
         self.mesh = sharding.global_mesh()
-        if cfg.batch_size % self.mesh.size:
-            raise UserError(f"--config.batch_size={cfg.batch_size} does not divide by the {self.mesh.size} devices")
         optimizer = make_optimizer(cfg, self.steps)
-        step = make_step(method, optimizer, cfg.seed, cfg.student.dropout > 0, cfg.chunk_size)
-        self.run_step = jit_step(step, self.mesh)
-        self.state, self.frozen = init_state(method, optimizer, self.mesh), place_frozen(cfg, method, self.mesh)
+        step = configured_step(cfg, method, optimizer, self.mesh)
+        self.state = init_state(method, optimizer, self.mesh, cfg.shard_params)
+        self.run_step, self.frozen = jit_step(step, self.mesh, self.state), place_frozen(cfg, method, self.mesh)
         self.checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last, cfg.checkpoint_every)
         # What a checkpoint says of the run that it belongs to.
         self.about: dict[str, Any] = {

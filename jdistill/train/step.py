@@ -12,6 +12,7 @@ import optax
 from ml_collections import ConfigDict
 
 from jdistill.core import sharding
+from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.losses.embedding import from_blocks, number_of_blocks, to_blocks
 from jdistill.models.token_batch import by_text, rows_and_texts
@@ -98,13 +99,19 @@ def make_gradient(
 
 
 def make_step(
-    method: Method, optimizer: optax.GradientTransformation, seed: int, dropout: bool, chunk_size: int = 0
+    method: Method,
+    optimizer: optax.GradientTransformation,
+    seed: int,
+    dropout: bool,
+    chunk_size: int = 0,
+    over: jax.sharding.Mesh | None = None,
 ) -> Callable[..., Any]:
     """The training step, a pure function that `jit_step` compiles.
 
     Args:
       method, seed, dropout, chunk_size: as make_gradient has them.
       optimizer: applied to the gradient.
+      over: the devices that parameters and optimiser are split over; None: each device holds all of them.
 
     Returns: (TrainState, frozen, batch) -> (TrainState, metrics: scalars by name, "grad_norm" and, with loss scaling, "loss_scale" and
       "skipped" among them).
@@ -113,7 +120,11 @@ def make_step(
 
     def step(state: TrainState, frozen: Tree, batch: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
         scale = scale_of(state.opt_state)
-        grads, metrics = gradient(state.params, frozen, batch, state.step, scale)
+        # Split ones are gathered as a whole, or the compiler might send activations about in their place, and of their gradient each
+        # device takes its part of the sum.
+        params = state.params if over is None else sharding.gathered(state.params, over)
+        grads, metrics = gradient(params, frozen, batch, state.step, scale)
+        grads = grads if over is None else sharding.split(grads, over)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         metrics |= {"grad_norm": optax.global_norm(grads)}
@@ -128,17 +139,34 @@ def make_step(
     return step
 
 
-def jit_step(step: Callable[..., Any], mesh: jax.sharding.Mesh) -> Callable[..., Any]:
-    """The step compiled for a mesh: the batch is split by rows, the state replicated and its buffers used again. What is frozen stays as it
-    was placed.
+def configured_step(
+    cfg: ConfigDict, method: Method, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh
+) -> Callable[..., Any]:
+    """make_step with what a stage's config says of it: seed, dropout, chunk_size, shard_params.
+
+    Raises: UserError for a batch whose rows cannot be split evenly over the devices.
+    """
+    if cfg.batch_size % mesh.size:
+        raise UserError(f"--config.batch_size={cfg.batch_size} does not divide by the {mesh.size} devices")
+    over = mesh if cfg.shard_params else None
+    return make_step(method, optimizer, cfg.seed, cfg.student.dropout > 0, cfg.chunk_size, over)
+
+
+def jit_step(step: Callable[..., Any], mesh: jax.sharding.Mesh, state: TrainState | None = None) -> Callable[..., Any]:
+    """The step compiled for a mesh: the batch is split by rows, the state stays as it lies and its buffers are used again. What is frozen
+    stays as it was placed.
+
+    Args:
+      state: of arrays or abstract ones, which lie as the step is to find them and leave them; None: whole on each device.
     """
     whole, rows = sharding.replicated(mesh), sharding.by_rows(mesh)
+    lies = whole if state is None else sharding.shardings_of(state)
     return jax.jit(
         step,
-        in_shardings=(whole, None, rows),
-        out_shardings=(whole, whole),
+        in_shardings=(lies, None, rows),
+        out_shardings=(lies, whole),
         donate_argnums=0,
-        compiler_options=sharding.compiler_options(),
+        compiler_options=sharding.compiler_options(mesh),
     )
 
 
@@ -147,13 +175,35 @@ def place_frozen(cfg: ConfigDict, method: Method, mesh: jax.sharding.Mesh) -> Tr
     return (sharding.shard_params if cfg.shard_frozen else sharding.replicate)(method.frozen, mesh)
 
 
-def init_state(method: Method, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> TrainState:
-    """The state before the first step, on every device of the mesh; of several processes the first one's parameters count."""
-    params = sharding.replicate(sharding.broadcast(method.params), mesh)
-    opt_state = jax.jit(optimizer.init, out_shardings=sharding.replicated(mesh))(params)
+def frozen_layout(cfg: ConfigDict, method: Method, mesh: jax.sharding.Mesh) -> Tree:
+    """place_frozen's arrays, abstract: nothing is moved."""
+    return sharding.layout(method.frozen, mesh, cfg.shard_frozen)
+
+
+def state_layout(
+    method: Method, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh, split: bool = False
+) -> TrainState:
+    """The state before the first step, abstract: shapes, types and how they lie on the devices.
+
+    Args:
+      split: parameters and optimiser are split over the devices (sharding.split_longest); else each device holds all.
+    """
+    params = sharding.layout(method.params, mesh, split)
+    opt_state = sharding.layout(jax.eval_shape(optimizer.init, params), mesh, split)
+    return TrainState(sharding.layout(np.zeros((), np.int32), mesh, False), params, opt_state)
+
+
+def init_state(
+    method: Method, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh, split: bool = False
+) -> TrainState:
+    """The state before the first step, on the devices of the mesh; of several processes the first one's parameters count. split: as of
+    state_layout."""
+    like = state_layout(method, optimizer, mesh, split)
+    params = (sharding.shard_params if split else sharding.replicate)(sharding.broadcast(method.params), mesh)
+    opt_state = jax.jit(optimizer.init, out_shardings=sharding.shardings_of(like.opt_state))(params)
     return TrainState(sharding.replicate(np.zeros((), np.int32), mesh), params, opt_state)
 
 
 def host_params(state: TrainState) -> Tree:
-    """The parameters as numpy arrays on the host."""
-    return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), state.params)
+    """The parameters as numpy arrays on the host. All processes of a run call it together."""
+    return jax.tree.map(sharding.to_host, state.params)

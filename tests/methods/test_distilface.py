@@ -11,31 +11,18 @@ import jax
 import numpy as np
 import pytest
 from conftest import make_decoder, save_encoder, sentences, write_senseless_pairs
+from distilface_setting import setting
 from naive import naive_info_nce
-from simtde_setting import random_tokens, small_teacher, start
+from simtde_setting import random_tokens
 
 import jdistill
 from configs import distilface as config_file
 from jdistill.core.errors import UserError
 from jdistill.export import command as exporter
 from jdistill.export.onnx import runtime
-from jdistill.methods.distilface import stages
 from jdistill.retrieval.index import unit_rows
 from jdistill.students.transformer import make_student
-from jdistill.train.method import Method
 from jdistill.train.step import make_gradient
-
-
-def setting(rows: int = 6, **changes: object) -> tuple[Method, dict[str, np.ndarray]]:
-    cfg = config_file.get_config()
-    cfg.student.layers, cfg.batch_size, cfg.pooling = 2, rows, ""
-    cfg.teacher = "small" if "loss.distil" in changes else ""
-    cfg.update_from_flattened_dict(changes)
-    tokens = random_tokens(300)
-    given = start(small_teacher(), tokens)
-    ids, mask = tokens.padded(np.arange(rows), 20, 0)
-    (stage,) = stages(cfg)
-    return stage.build(cfg, given), {"ids": ids, "mask": mask, "teacher": given.embeddings(np.arange(rows))}
 
 
 def test_the_loss_against_loops() -> None:

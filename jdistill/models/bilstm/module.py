@@ -6,7 +6,6 @@ cell, output. torch's two biases are one here, their sum.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, cast
 
 import flax.linen as nn
@@ -16,7 +15,7 @@ from jax.experimental import rnn
 
 from jdistill.core.types import Array
 from jdistill.models.bilstm.config import DIRECTIONS, BilstmConfig
-from jdistill.models.matmul import matmul, product
+from jdistill.models.matmul import matmul, over_leading, product
 
 
 class Bilstm(nn.Module):
@@ -39,6 +38,7 @@ class Bilstm(nn.Module):
         normal = nn.initializers.normal(0.02)
         x_BxLxE = dropout(nn.Embed(c.vocab_size, c.embedding_size, embedding_init=normal, name="word")(ids_BxL))
         weights = {name: _direction(self, name) for name in DIRECTIONS}
+        # cuDNN must be there to say what memory it takes: a plan for GPUs that are not here (core.absent) is of the scan.
         run = _by_cudnn if jax.default_backend() == "gpu" and self.dtype == jnp.float32 else _by_scan
         states_BxLxD = run(c, x_BxLxE, mask_BxL, weights, self.dtype)
         # A channel is dropped at all tokens of a text or at none: a maximum over time would pass over single zeros, and see more of
@@ -102,8 +102,7 @@ def _recurrence_backward(saved: Any, d_states: Pair) -> tuple[Pair, Pair, None]:
     d_kernels = []
     for states_LxBxH, kernel, d_LxBx4H in zip(states, kernels, d_gates, strict=True):
         before_LxBxH = jnp.concatenate([jnp.zeros_like(states_LxBxH[:1]), states_LxBxH[:-1]])
-        _, by_kernel = jax.vjp(partial(matmul, before_LxBxH.astype(kernel.dtype)), kernel)
-        d_kernels += by_kernel(d_LxBx4H.astype(kernel.dtype))
+        d_kernels.append(over_leading(before_LxBxH.astype(kernel.dtype), d_LxBx4H.astype(kernel.dtype)))
     return d_gates, (d_kernels[0], d_kernels[1]), None
 
 
