@@ -96,7 +96,7 @@ def _measure(rows: int, width: int, inner: int, rounds: int) -> float:
     def loss(x: jax.Array, kernel: jax.Array) -> jax.Array:
         return jnp.square(matmul(x, kernel).astype(jnp.float32)).sum()
 
-    step = jax.jit(jax.grad(loss, argnums=(0, 1)), compiler_options=sharding.compiler_options())
+    step = jax.jit(jax.grad(loss, argnums=(0, 1)), compiler_options=sharding.compiler_options(sharding.local_mesh()))
     operands = {name: (jnp.asarray(x, name), jnp.asarray(kernel, name)) for name in ("float32", "bfloat16")}
     for arguments in operands.values():
         jax.block_until_ready(step(*arguments))
