@@ -30,6 +30,7 @@ def get_config() -> ConfigDict:
     c.max_length = 128  # tokens of a text, for teacher and student, 3 or more; 0: the model's own limit
     c.query_prompt = ""  # put before a search query by the student, which keeps it at export; empty: its start's own
     c.document_prompt = ""  # likewise before a document (triplets: the positives and negatives)
+    c.answers_ahead = 0  # texts that the teacher answers at a time, ahead of the steps that read them; 0: all that they read, before the first
     c.cache_dir = ""  # teacher answers and tokens; empty: $XDG_CACHE_HOME/jdistill or ~/.cache/jdistill
 
     # Evaluation.

@@ -32,7 +32,11 @@ from conftest import sentences  # noqa: E402
 
 STEPS = 50
 NAMES = [name for name, setting in SETTINGS.items() if setting.devices == setting.processes == 1]
-LATER = ("prefetch", "shard_params")  # keys that change no number, and came after the numbers were written
+LATER = (
+    "prefetch",
+    "answers_ahead",
+    "shard_params",
+)  # keys that change no number, and came after the numbers were written
 LONG = {key: STEPS for key in ("max_steps", "checkpoint_every")}
 
 

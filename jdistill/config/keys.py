@@ -68,6 +68,7 @@ OF_ALL: dict[str, Rule] = {
     "max_length": zero_or_whole(FEWEST_TOKENS),
     "query_prompt": text(),
     "document_prompt": text(),
+    "answers_ahead": whole_number(0),
     "cache_dir": text(),
     # Evaluation.
     "senteval": text(),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core import sharding
+from jdistill.data.text.stored_texts import take_texts
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.tokens import cache_folder
 from jdistill.teachers.cache import in_one_piece
@@ -16,7 +18,7 @@ from jdistill.teachers.fill import Answered, ask
 
 
 class TeacherEmbeddings:
-    """The teacher's vectors of a corpus. The first look at a side of it asks the teacher for what the cache lacks."""
+    """The teacher's vectors of a corpus. What the cache lacks is asked for when it is looked at first."""
 
     def __init__(self, cfg: ConfigDict, corpus: Corpus, teacher: Teacher):
         self._folder, self._corpus, self._teacher = cache_folder(cfg), corpus, teacher
@@ -31,10 +33,22 @@ class TeacherEmbeddings:
         """The vectors of some texts, float32 [N, D]. All processes of a run must call it together."""
         return self._ask(texts).read()
 
+    def ask_for(self, rows: np.ndarray | None) -> None:
+        """Asks for what the cache lacks of these rows of corpus.train, int64 [n]; None: of all. All processes call it together."""
+        texts = self._corpus.train if rows is None else take_texts(self._corpus.train, rows)
+        self._train = replace(self._ask(texts), keys=self._corpus.train)
+
     def train(self, rows: np.ndarray) -> np.ndarray:
-        """The vectors of these rows of corpus.train, float32 [len(rows), D]. All processes must call it the first time."""
+        """The vectors of these rows of corpus.train, float32 [len(rows), D].
+
+        Those that nobody has asked for yet are asked for; of several processes, all of the corpus at the first look, which all of them
+        take.
+        """
         if self._train is None:
-            self._train = self._ask(self._corpus.train)
+            self.ask_for(None if sharding.process_count() > 1 else rows)
+        elif sharding.process_count() == 1 and len(lacking := rows[self._train.lacks(rows)]):
+            self.ask_for(lacking)
+        assert self._train is not None
         return self._train.read(rows)
 
     def held_out(self) -> np.ndarray:

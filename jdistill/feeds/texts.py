@@ -12,12 +12,13 @@ from jdistill.data.batching.batches import TokenTable, check_rows
 from jdistill.data.batching.layout import Layout
 from jdistill.data.batching.packing import pack_texts
 from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.answers_ahead import AnswersAhead
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.shared import Shared
-from jdistill.feeds.tokens import make_batches, make_packed_batches, may_pack, tokens_of
+from jdistill.feeds.tokens import make_batches, make_packed_batches, may_pack, number_of_groups, tokens_of
 from jdistill.models.registry import architecture_of
-from jdistill.train.dataset import Data
+from jdistill.train.dataset import BatchOrder, Data
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class TextFeed(Feed):
             student.config.pad_token_id,
             self.num_extra,
             packed=cfg.packed and self.packs and architecture_of(student.config).packs and may_pack(cfg),
+            ask_for=None if made_up else self.shared.embeddings.ask_for,
         )
 
 
@@ -75,6 +77,7 @@ def text_batches(
     pad_id: int,
     num_extra: int = 0,
     packed: bool = False,
+    ask_for: Callable[[np.ndarray | None], None] | None = None,
 ) -> Data:
     """Batches of the corpus, each with its teacher embeddings.
 
@@ -82,16 +85,20 @@ def text_batches(
       embeddings: rows int64 [n] -> teacher embeddings float32 [n, D]; None for a method that has no teacher.
       num_extra: teacher embeddings of other texts per row, drawn by (seed, step, row); 0 for none.
       packed: several texts stand in a row.
+      ask_for: has the teacher answer some rows, int64 [n], or all, before they are read; None: they are answered.
 
     Returns: Data of {"ids": int32 [n, L], "mask": bool [n, L], "teacher": float32 [n, D]}; with extra ones "others" float32
       [n, num_extra, D], and which texts those are: "row" int32 [n], "other_rows" int32 [n, num_extra]. Packed, the tokens are as
       data.batching.packing has them, and [groups, texts of a group] takes the place of n.
     """
     check_rows(texts=len(corpus.train), tokens=len(tokens))
+    groups = number_of_groups(cfg)
 
     def of_teacher(step: int, rows: np.ndarray) -> dict[str, np.ndarray]:
         if embeddings is None:
             return {}
+        if ahead is not None:
+            ahead.reach(step)
         batch = {"teacher": embeddings(rows)}
         if num_extra:
             drawn = other_rows(rows, step, cfg.seed, num_extra, len(tokens))
@@ -105,16 +112,15 @@ def text_batches(
         return {"ids": ids, "mask": mask} | of_teacher(step, rows)
 
     def packed_rows(step: int, layout: Layout, rows: np.ndarray) -> dict[str, np.ndarray]:
-        rows_nxg = rows.reshape(-1, cfg.batch_size // batches.count)
+        rows_nxg = rows.reshape(-1, cfg.batch_size // groups)
         by_group = {name: x.reshape(*rows_nxg.shape, *x.shape[1:]) for name, x in of_teacher(step, rows).items()}
         arrays = pack_texts(tokens, rows_nxg, layout, pad_id) | by_group
         tokens.release()
         return arrays
 
-    if packed:
-        batches = make_packed_batches(cfg, tokens.lengths)
-        return Data(batches, packed_rows, corpus.fingerprint, "texts")
-    return Data(make_batches(cfg, tokens.lengths), padded_rows, corpus.fingerprint, "texts")
+    batches: BatchOrder = (make_packed_batches if packed else make_batches)(cfg, tokens.lengths)
+    ahead = AnswersAhead(cfg, batches, ask_for, every_row=num_extra > 0) if ask_for else None
+    return Data(batches, packed_rows if packed else padded_rows, corpus.fingerprint, "texts")
 
 
 def other_rows(rows: np.ndarray, step: int, seed: int, count: int, texts: int) -> np.ndarray:

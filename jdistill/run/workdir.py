@@ -32,9 +32,9 @@ from jdistill.models.precision import AUTO, settled_dtype
 OF_RESULTS = (
     "onnx", "index", "index_effort", "index_texts", "latency_texts", "evaluate_teacher", "rescore", "test_pairs", "threshold_pairs",
 )  # fmt: skip
-MAY_CHANGE = {"cache_dir", "log_every", "keep_last", "prefetch", *OF_RESULTS}
+MAY_CHANGE = {"cache_dir", "log_every", "keep_last", "prefetch", "answers_ahead", *OF_RESULTS}
 # Keys that were not always there, and what runs did before: a folder that lacks one goes on as it began.
-BEFORE = {"packed": False, "prefetch": 2, "shard_params": False}
+BEFORE = {"packed": False, "prefetch": 2, "answers_ahead": 0, "shard_params": False}
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 
 

@@ -61,6 +61,10 @@ class Answered:
             self.cache.fill_by_piece(chunks, self.answer_pieces, self.what)
             return self.cache.gather(self._cache_rows(rows), columns)
 
+    def lacks(self, rows: np.ndarray) -> np.ndarray:
+        """Whether the cache has no answer, bool [len(rows)]."""
+        return self.cache.find(keys_at(self.keys, rows)) < 0
+
     def _cache_rows(self, rows: np.ndarray) -> np.ndarray:
         cache_rows = self.cache.find(keys_at(self.keys, rows))
         if lacking := int((cache_rows < 0).sum()):

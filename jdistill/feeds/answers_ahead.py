@@ -1,0 +1,51 @@
+"""How far ahead of the steps the teacher answers: before them all, or for so many texts at a time; never what no step reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.core import sharding
+from jdistill.train.dataset import BatchOrder
+from jdistill.train.loop import total_steps
+
+# Of an epoch: where the next answers are of more batches than this share, all texts are asked, which spares finding out which.
+MOST_OF_AN_EPOCH = 0.5
+
+
+class AnswersAhead:
+    """Asks for the answers to the texts of the next batches when the first of them is come to.
+
+    Args:
+      cfg: max_steps and epochs, which say how far the stage goes, batch_size, and answers_ahead, texts at a time; 0: all at once.
+      batches: the order of the texts.
+      ask_for: asks for the answers to some rows, int64 [n]; None: all. Of several processes all call it together, and for all rows:
+        the steps of one must not wait for another that asks.
+      every_row: whether a batch reads the answers to other texts than its own.
+    """
+
+    def __init__(
+        self, cfg: ConfigDict, batches: BatchOrder, ask_for: Callable[[np.ndarray | None], None], every_row: bool
+    ):
+        self._batches, self._ask_for = batches, ask_for
+        self._steps = total_steps(cfg, batches.steps_per_epoch)
+        self._window = math.ceil(cfg.answers_ahead / cfg.batch_size) or self._steps
+        self._all = every_row or sharding.process_count() > 1
+        self._asked = range(0)  # the steps whose texts have been asked for
+
+    def reach(self, step: int) -> None:
+        """Has the texts of this step's batch answered, and of those after it."""
+        if step in self._asked:
+            return
+        # Windows begin where they would in a run that was never stopped, so that a resumed one asks for the same texts at a time.
+        first = step // self._window * self._window
+        last = max(step + 1, min(first + self._window, self._steps))
+        if self._all or last - first > MOST_OF_AN_EPOCH * self._batches.steps_per_epoch:
+            self._asked = range(0, np.iinfo(np.int64).max)
+            self._ask_for(None)
+            return
+        self._ask_for(np.unique(np.concatenate([self._batches.at(i)[1] for i in range(first, last)])))
+        self._asked = range(first, last)

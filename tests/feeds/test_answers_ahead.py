@@ -1,0 +1,92 @@
+"""How far ahead the teacher answers: what the steps read and no more, at a time or at once, and the same numbers either way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from simtde_setting import config, random_tokens
+
+from jdistill.core import sharding
+from jdistill.feeds.corpus import Corpus
+from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
+from jdistill.feeds.texts import text_batches
+from jdistill.teachers.embeddings import Teacher
+from jdistill.train.dataset import Data
+
+TEXTS = 640
+
+
+def feed(tmp_path: Path, num_extra: int = 0, **keys: Any) -> tuple[Data, list[str], TeacherEmbeddings]:
+    """Batches of 16 of TEXTS texts; the texts that the teacher is asked for, in their order; its embeddings."""
+    asked: list[str] = []
+
+    def answer(texts: list[str]) -> np.ndarray:
+        asked.extend(texts)
+        return np.array([[float(text), 1.0] for text in texts], np.float32)
+
+    cfg = config(batch_size=16, cache_dir=str(tmp_path), **keys)
+    corpus = Corpus([str(i) for i in range(TEXTS)], [], 0)
+    embeddings = TeacherEmbeddings(cfg, corpus, Teacher("made up", 2, "f", answer))
+    tokens = random_tokens(TEXTS)
+    data = text_batches(cfg, corpus, tokens, embeddings.train, 0, num_extra, cfg.packed, embeddings.ask_for)
+    return data, asked, embeddings
+
+
+def check(data: Data, step: int) -> None:
+    rows = data.batches.at(step)[1]
+    np.testing.assert_array_equal(data.batch(step)["teacher"].reshape(16, 2)[:, 0], rows)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_short_run_asks_for_its_own_batches_alone(tmp_path: Path, packed: bool) -> None:
+    data, asked, _ = feed(tmp_path, max_steps=5, packed=packed)
+    for step in range(5):
+        check(data, step)
+        assert len(asked) == 5 * 16  # at the first look
+    assert {int(text) for text in asked} == set(np.concatenate([data.batches.at(step)[1] for step in range(5)]))
+
+
+def test_most_of_an_epoch_is_asked_whole(tmp_path: Path) -> None:
+    data, asked, _ = feed(tmp_path, max_steps=21)
+    check(data, 0)
+    assert sorted(map(int, asked)) == list(range(TEXTS))
+
+
+def test_answers_come_so_many_texts_at_a_time(tmp_path: Path) -> None:
+    data, asked, _ = feed(tmp_path, epochs=1.0, answers_ahead=64)
+    for step in range(40):
+        check(data, step)
+        assert len(asked) == 64 * (step // 4 + 1)
+    assert len(set(asked)) == TEXTS
+
+
+def test_a_resumed_run_asks_for_the_texts_of_the_same_windows(tmp_path: Path) -> None:
+    data, asked, _ = feed(tmp_path / "a", epochs=1.0, answers_ahead=64)
+    for step in range(12):
+        check(data, step)
+    other, again, _ = feed(tmp_path / "b", epochs=1.0, answers_ahead=64)
+    check(other, 6)  # of steps 4 to 7
+    assert again == asked[64:128]
+
+
+def test_further_texts_and_further_processes_have_all_asked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, asked, _ = feed(tmp_path / "a", num_extra=2, max_steps=5)
+    check(data, 0)
+    assert len(asked) == TEXTS
+    monkeypatch.setattr(sharding, "process_count", lambda: 2)
+    monkeypatch.setattr(sharding, "barrier", lambda what: None)
+    data, asked, _ = feed(tmp_path / "b", max_steps=5)
+    data.rows_of(0, *data.batches.at(0))
+    assert len(asked) == TEXTS  # of one chunk, which is the first process's
+
+
+def test_what_a_start_looks_at_is_asked_for_alone(tmp_path: Path) -> None:
+    _, asked, embeddings = feed(tmp_path, max_steps=5)
+    np.testing.assert_array_equal(embeddings.train(np.array([7, 3]))[:, 0], [7, 3])
+    np.testing.assert_array_equal(embeddings.train(np.array([3, 9, 7]))[:, 0], [3, 9, 7])
+    assert asked == ["7", "3", "9"]
