@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jdistill.core.errors import UserError
 
 AXIS = "data"
+LOST_AFTER = 30  # seconds without a sign of life, after which a process counts as dead and the others end
 _planned: ContextVar[Mesh | None] = ContextVar("planned mesh", default=None)
 
 
@@ -34,13 +35,13 @@ def connect(coordinator: str, num_processes: int, process_id: int) -> None:
     Raises: UserError for a process that is none of them.
     """
     if coordinator == "auto":
-        jax.distributed.initialize()
+        jax.distributed.initialize(heartbeat_timeout_seconds=LOST_AFTER)
     elif coordinator:
         if num_processes < 1 or not 0 <= process_id < num_processes:
             raise UserError(
                 f"--process_id={process_id} must lie in 0..num_processes-1, and --num_processes={num_processes} must be positive"
             )
-        jax.distributed.initialize(coordinator, num_processes, process_id)
+        jax.distributed.initialize(coordinator, num_processes, process_id, heartbeat_timeout_seconds=LOST_AFTER)
 
 
 def global_mesh() -> Mesh:
