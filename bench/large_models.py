@@ -10,10 +10,8 @@ Qwen2.5-1.5B's shape by IBKD's second stage. Weights are shapes (jax.eval_shape)
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -30,6 +28,7 @@ import jax
 import numpy as np
 from flax.traverse_util import unflatten_dict
 from ml_collections import ConfigDict
+from record import made_by
 
 from configs import d2llm as d2llm_file
 from configs import ibkd as ibkd_file
@@ -167,11 +166,7 @@ def main() -> None:
     rows = [measure(name, args.machine, args.layers) for name in CASES if args.only in name]
     if args.only or args.layers:
         return
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    about = {"command": "python bench/large_models.py", "commit": commit, "date": datetime.date.today().isoformat()}
-    about |= {"machine": args.machine, "jax": jax.__version__}
+    about = made_by("python bench/large_models.py", planned=args.machine, jax=jax.__version__)
     RESULTS.write_text(json.dumps(about | {"steps": rows}, indent=1) + "\n")
 
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -31,6 +29,7 @@ if __name__ == "__main__":
 import jax
 import numpy as np
 from ml_collections import ConfigDict
+from record import RESULTS, made_by
 
 import jdistill
 from jdistill import methods
@@ -138,18 +137,11 @@ def main() -> None:
     start = jdistill.load(TEACHER)
     texts = list(dict.fromkeys(read_texts(flags.text, "").texts))[: flags.texts]
     rows = [compare(name, size, flags, start, texts) for name in flags.configs for size in flags.batches]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    out = Path(__file__).parent / "results" / f"packing{'' if flags.dtype == 'float32' else '-' + flags.dtype}.json"
+    out = RESULTS / f"packing{'' if flags.dtype == 'float32' else '-' + flags.dtype}.json"
     text = Path(flags.text).name
     sizes = " ".join(map(str, flags.batches))
     command = f"python bench/packing.py --text {text} --configs {' '.join(flags.configs)} --batches {sizes}"
-    about = {
-        "command": f"{command} --steps {flags.steps}",
-        "commit": commit,
-        "machine": f"{cpu}, {len(os.sched_getaffinity(0))} cores",
-    }
+    about = made_by(f"{command} --steps {flags.steps}")
     out.write_text(json.dumps(about | {"dtype": flags.dtype, "rows": rows}, indent=2) + "\n")
     print(json.dumps(rows, indent=2))
 
