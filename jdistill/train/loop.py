@@ -112,15 +112,14 @@ class _Training:
         else:
             self._announce()
         self.watch = Watch(self.checkpoints)
-        self.recorder = Recorder(cfg, data, folder, self.steps, self.done)
         # The first look asks the teacher for what its cache lacks, which is no part of training's time and rate.
         if self.done < self.steps:
             data.batch(self.done)
+        self.recorder = Recorder(cfg, data, folder, self.steps, self.done)
         self.ahead = BatchesAhead(
             lambda step: sharding.shard_rows(data.batch(step), self.mesh), self.done, self.steps, cfg.prefetch
         )
         self.seconds_before, self.started = self.about["seconds"], time.monotonic()
-        self.recorder.restart_clock()
         self.batch_shapes: set[tuple[tuple[int, ...], ...]] = set()
 
     def _resume(self) -> None:
