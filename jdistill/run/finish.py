@@ -78,6 +78,7 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
             **{what: sum(stage[what] for stage in stages) for what in ("seconds", "steps", "sentences")},
             "stages": stages,
             "devices": sharding.describe_devices(),
+            "computed_in": cfg.dtype,
             "texts": len(corpus.train),
             "removed_evaluation_texts": corpus.removed,
         },

@@ -76,7 +76,8 @@ def test_the_folder_of_a_run(place: tuple[Path, Path]) -> None:
     lines = [json.loads(line) for line in (workdir / "distil" / "metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line]
     assert losses[-1] < losses[0] and len(losses) == 12
-    assert json.loads((workdir / "results.json").read_text())["training"]["steps"] == 60
+    training = json.loads((workdir / "results.json").read_text())["training"]
+    assert training["steps"] == 60 and training["computed_in"] == "float32"
 
 
 def test_the_same_command_again_says_that_the_run_is_complete(place: tuple[Path, Path]) -> None:
