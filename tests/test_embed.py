@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -45,6 +46,13 @@ def propagating(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_embed(place: Path, *more: str, out: str = "out", model: str = "MODEL", text: str = "text.txt") -> int:
     where = ["--model", str(place / model), "--text", str(place / text), "--out", str(place / out)]
     return embed.main([*where, "--part_size", "50", *more])
+
+
+def error_lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What a command said that was refused; its log stands on standard error too, where an earlier test has set it up."""
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return [line for line in said.splitlines() if line.startswith("error: ")]
 
 
 def read_folder(folder: Path) -> pa.Table:
@@ -171,8 +179,8 @@ def test_a_folder_of_another_making_is_refused_with_the_difference(place: Path, 
         (([], {"text": "shorter.txt"}), "has part 2, but the text is 2 parts long"),
     ):  # fmt: skip
         assert run_embed(place, *arguments[0], **arguments[1]) == 2
-        error = capsys.readouterr().err
-        assert said in error and "choose another folder" in error and error.count("\n") == 1
+        (error,) = error_lines(capsys)
+        assert said in error and "choose another folder" in error
     model = load(str(place / "MODEL"))
     save_encoder(model.with_weights({"model": random_params(model.config, 5)}), place / "MODEL")
     assert run_embed(place) == 2 and "MODEL, which has changed since" in capsys.readouterr().err
@@ -214,10 +222,8 @@ def test_what_a_user_put_there_stays(place: Path, capsys: pytest.CaptureFixture[
 )  # fmt: skip
 def test_bad_flags_are_refused_before_a_folder_is_made(place: Path, more: list[str], said: str, capsys) -> None:
     assert run_embed(place, *more) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    with pytest.raises(AssertionError, match=said):
-        raise AssertionError(error)
+    (error,) = error_lines(capsys)
+    assert re.search(said, error), error
     assert not (place / "out").exists()
 
 
