@@ -100,3 +100,17 @@ def wait_for_step(workdir: Path, step: int, process: subprocess.Popen, stage: st
     while not any(int(p.name) >= step for p in (workdir / stage / "checkpoints").glob("[0-9]*") if p.name.isdigit()):
         assert process.poll() is None and time.monotonic() < deadline, process.stderr and process.stderr.read()[-2000:]
         time.sleep(0.05)
+
+
+def start_script(script: Path, devices: int, *arguments: object) -> subprocess.Popen:
+    """A script of tests/ in a process with so many devices made up on the CPU."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, str(script), *map(str, arguments)]
+    return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen) -> None:
+    """Waits for a script's end, which must be a good one."""
+    _, errors = process.communicate(timeout=HANG)
+    assert process.returncode == 0, errors[-3000:]

@@ -14,7 +14,7 @@ from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.tokens import cache_folder
 from jdistill.teachers.cache import in_one_piece
 from jdistill.teachers.embeddings import Teacher
-from jdistill.teachers.fill import Answered, ask
+from jdistill.teachers.fill import Answered, Unanswered, ask
 
 
 class TeacherEmbeddings:
@@ -46,10 +46,14 @@ class TeacherEmbeddings:
         """
         if self._train is None:
             self.ask_for(None if sharding.process_count() > 1 else rows)
-        elif sharding.process_count() == 1 and len(lacking := rows[self._train.lacks(rows)]):
-            self.ask_for(lacking)
         assert self._train is not None
-        return self._train.read(rows)
+        try:
+            return self._train.read(rows)
+        except Unanswered as error:
+            if sharding.process_count() > 1:
+                raise
+            self.ask_for(error.rows)
+            return self._train.read(rows)
 
     def held_out(self) -> np.ndarray:
         """The vectors of corpus.held_out, float32 [N, D]. All processes of a run must call it the first time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +19,20 @@ from jdistill.teachers.cache import (
     DamagedRows,
     Pieces,
 )
+
+
+class Unanswered(UserError):
+    """Keys that a cache has no answer to.
+
+    Args:
+      folder: of the cache.
+      rows: int64, numbers of the keys.
+      what: the answers, for messages.
+    """
+
+    def __init__(self, folder: Path, rows: np.ndarray, what: str):
+        super().__init__(f"{folder} lacks {len(rows)} answers ({what}); run the command again")
+        self.rows = rows
 
 
 @dataclass(frozen=True)
@@ -45,7 +60,7 @@ class Answered:
 
         Returns: [n, width], or as many columns, of the cache's type.
 
-        Raises: UserError where one has gone from the cache since.
+        Raises: Unanswered where the cache has none.
         """
         rows = np.arange(len(self.keys)) if rows is None else rows
         cache_rows = self._cache_rows(rows)
@@ -61,14 +76,10 @@ class Answered:
             self.cache.fill_by_piece(chunks, self.answer_pieces, self.what)
             return self.cache.gather(self._cache_rows(rows), columns)
 
-    def lacks(self, rows: np.ndarray) -> np.ndarray:
-        """Whether the cache has no answer, bool [len(rows)]."""
-        return self.cache.find(keys_at(self.keys, rows)) < 0
-
     def _cache_rows(self, rows: np.ndarray) -> np.ndarray:
         cache_rows = self.cache.find(keys_at(self.keys, rows))
-        if lacking := int((cache_rows < 0).sum()):
-            raise UserError(f"{self.cache.folder} lacks {lacking} answers ({self.what}); run the command again")
+        if len(lacking := rows[cache_rows < 0]):
+            raise Unanswered(self.cache.folder, lacking, self.what)
         return cache_rows
 
 

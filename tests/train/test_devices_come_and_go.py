@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import HANG, ROOT, command, environment, free_port, wait_for_step
+from commands import HANG, ROOT, command, environment, finish, free_port, start_script, wait_for_step
 from conftest import make_encoder, save_encoder, sentences
 from simtde_setting import RESUMED_ON
 
@@ -21,15 +19,7 @@ ENDED_WITHIN = 60  # seconds after another process died, as the issue asks
 
 
 def start(folder: Path, devices: int, *process: str) -> subprocess.Popen:
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
-    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    arguments = [sys.executable, str(SCRIPT), str(folder), *process]
-    return subprocess.Popen(arguments, env=env, stderr=subprocess.PIPE, text=True)
-
-
-def finish(process: subprocess.Popen) -> None:
-    _, errors = process.communicate(timeout=HANG)
-    assert process.returncode == 0, errors[-3000:]
+    return start_script(SCRIPT, devices, folder, *process)
 
 
 def parameters(path: Path) -> np.ndarray:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import HANG, free_port
+from commands import finish, free_port, start_script
 
 from jdistill.train.checkpoint import Checkpoints
 
@@ -19,15 +17,7 @@ CLOSE = 1e-5
 
 def start(folder: Path, devices: int, *process: str) -> subprocess.Popen:
     folder.mkdir(exist_ok=True)
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
-    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    arguments = [sys.executable, str(SCRIPT), str(folder), *process]
-    return subprocess.Popen(arguments, env=env, stderr=subprocess.PIPE, text=True)
-
-
-def finish(process: subprocess.Popen) -> None:
-    _, errors = process.communicate(timeout=HANG)
-    assert process.returncode == 0, errors[-3000:]
+    return start_script(SCRIPT, devices, folder, *process)
 
 
 def state(path: Path) -> np.ndarray:

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import HANG, free_port
+from commands import finish, free_port, start_script
 from ibkd_setting import IN_TWO_PROCESSES, of_devices
 
 SCRIPT = Path(__file__).parents[1] / "sharded_gradients.py"
 
 
 def start(folder: Path, devices: int, *process: str) -> subprocess.Popen:
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
-    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), str(folder), *process], env=env, stderr=subprocess.PIPE, text=True
-    )
-
-
-def finish(process: subprocess.Popen) -> None:
-    _, errors = process.communicate(timeout=HANG)
-    assert process.returncode == 0, errors[-3000:]
+    return start_script(SCRIPT, devices, folder, *process)
 
 
 @pytest.fixture(scope="module")
