@@ -88,10 +88,9 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
     state = init_state(method, optimizer, mesh, cfg.shard_params)
     step: Any = jit_step(configured_step(cfg, method, optimizer, mesh), mesh, state)
     frozen = place_frozen(cfg, method, mesh)
-    steps = range(data.batches.steps_per_epoch)
     seconds, tokens, memory = 0.0, 0, 0
     for shape in data.batches.shapes_used()[:2]:
-        number = next((step for step in steps if data.batches.at(step)[0] == shape), 0)
+        number = data.step_with(shape)
         batch = sharding.shard_rows(data.batch(number), mesh)
         usage = step.lower(state, frozen, batch).compile().memory_analysis()
         memory = max(

@@ -25,10 +25,8 @@ def describe_on(
 ) -> Iterator[str]:
     """What a stage's step takes on a machine, as lines of text: of the commonest shapes of its batches. Within sharding.planning(mesh)."""
     yield _line("stage", f"{name}, of method {cfg.method}, on {machine}")
-    steps = range(data.batches.steps_per_epoch)
     for shape in data.batches.shapes_used()[:SHAPES]:
-        number = next((step for step in steps if data.batches.at(step)[0] == shape), 0)
-        batch = data.batch(number)
+        batch = data.batch(data.step_with(shape))
         compiled = compile_step(cfg, method, batch, machine, mesh)
         share = data.batches.capacity(shape) / cfg.batch_size
         yield _line("step", f"{cfg.batch_size:,} {data.unit}, {share:,.0f} tokens each with padding")

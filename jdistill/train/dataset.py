@@ -69,6 +69,11 @@ class Data:
     def __len__(self) -> int:
         return len(self.batches.lengths)
 
+    def step_with(self, shape: Any) -> int:
+        """The first step of an epoch whose batch has this shape; 0 where none has."""
+        steps = range(self.batches.steps_per_epoch)
+        return next((step for step in steps if self.batches.at(step)[0] == shape), 0)
+
     def batch(self, step: int) -> dict[str, np.ndarray]:
         """This process's rows of the global batch of a step, counted from 0: arrays by name, [batch_size / processes, ...]."""
         shape, rows = self.batches.at(step)
