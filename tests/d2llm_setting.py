@@ -37,7 +37,10 @@ def setting(
     variant: str = "", rows: int = 8, dropout: float = 0.0, **changes: object
 ) -> tuple[Method, dict[str, np.ndarray]]:
     """The method with adapters that do something, and a batch of so many queries, in two sequences each."""
-    cfg, config_of = config(variant, **{"student.dropout": dropout} | changes), tiny_decoder_config(vocab_size=96)
+    cfg, config_of = (
+        config(variant, **{"student.dropout": dropout} | changes),
+        tiny_decoder_config(vocab_size=96, num_layers=2),
+    )
     model = Encoder(config_of, random_params(config_of), tokenizer=None, max_length=64)  # type: ignore[arg-type]
     stage = METHODS["d2llm"](cfg)[-1]
     tokens, rng, C = random_tokens(rows * (1 + sum(COUNTS))), np.random.default_rng(0), sum(COUNTS)

@@ -31,15 +31,19 @@ SETTINGS: dict[str, tuple[str, str, dict[str, object]]] = {
 }
 
 
-# What test_sharding.py compiles for any number of devices: SimTDE's loss, whole matrices and chunks, rows of several texts,
-# D2LLM's lists and a base that is split too.
-ON_ANY_COUNT = ("", "packed", "ibkd", "ibkd_blocks", "finetune", "d2llm_spread")
+# What test_sharding.py compiles for any number of devices: packed texts, matrices in chunks and blocks, D2LLM's lists and a base
+# that is split too.
+ON_ANY_COUNT = ("packed", "ibkd_blocks", "d2llm_spread")
 IN_TWO_PROCESSES = ("", "packed", "ibkd", "finetune")
 
 
 def of_devices(count: int) -> list[str]:
-    """For 1 and 8 devices SimTDE's other losses, buffers of others, D2LLM with a whole base and the recurrent student too."""
-    return [*ON_ANY_COUNT, *([*LOSSES[1:], "crd", "d2llm", "bilstm", "task"] if count in (1, 8) else [])]
+    """For 1 and 8 devices SimTDE's losses, whole matrices, rows of several texts, buffers of others, D2LLM with a whole base and
+    the recurrent student too."""
+    return [
+        *ON_ANY_COUNT,
+        *([*LOSSES, "ibkd", "finetune", "crd", "d2llm", "bilstm", "task"] if count in (1, 8) else []),
+    ]
 
 
 def config(variant: str = "", **changes: object):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from conftest import real_teacher_folder
 from parity import assert_close, excess, rounding
+from steps import hidden_states
 
 import jdistill
 from jdistill.encoder.encoder import Encoder
-from jdistill.models.registry import hidden_states
 
 TEXTS = ["A man is playing a guitar.", "Short", "The quick brown fox jumps over the lazy dog near the river bank."]
 

@@ -12,6 +12,7 @@ import simtde_setting
 from commands import command, run_inside
 from conftest import make_decoder, make_encoder, save_encoder
 from ml_collections import ConfigDict
+from steps import loss_of
 
 from jdistill.core.errors import UserError
 from jdistill.encoder.encoder import Encoder
@@ -145,8 +146,7 @@ def test_a_pooler_of_several_layers_side_by_side_is_wider_than_they_are(name: st
     ids, mask = tokens.padded(rows, 20, 0)
     batch = {"ids": ids, "mask": mask, "teacher": given.embeddings(rows), "row": rows.astype(np.int32)}
     batch |= {"others": given.embeddings(np.arange(16)).reshape(8, 2, 128), "other_rows": np.arange(16).reshape(8, 2)}
-    reps = method.represent(method.params, method.frozen, batch, None)
-    loss, _ = method.objective(method.params, method.frozen, reps, batch)
+    loss, _, reps = loss_of(method)(method.params, batch)
     assert reps["sentence"].shape == (8, 128) and np.isfinite(loss)
 
 

@@ -9,12 +9,16 @@ import pytest
 from naive import GAMMA, naive_gram, naive_hsic
 from parity import assert_close
 
-from jdistill.losses.hsic import (
-    ESTIMATORS,
-    KERNELS,
-    hsic,
-    median_distance,
-)
+from jdistill.losses import hsic as of_hsic
+from jdistill.losses.hsic import ESTIMATORS, KERNELS, median_distance
+
+# One program a case, as in a step: op by op, every shape of every operation is one.
+hsic = jax.jit(of_hsic.hsic, static_argnames=("kernel", "gamma", "estimator", "unit_rows", "block"))
+
+
+def both_gradients(**keys: object):
+    """(x, s) -> HSIC and its gradients to both, one program."""
+    return jax.jit(jax.value_and_grad(lambda x, s: of_hsic.hsic(x, s, **keys).value, argnums=(0, 1)))
 
 
 def added(x: np.ndarray, s: np.ndarray, kernel: str, estimator: str) -> float:
@@ -62,7 +66,7 @@ def test_few_rows():
 @pytest.mark.parametrize(("kernel", "estimator"), list(itertools.product(KERNELS, ESTIMATORS)))
 def test_gradient_against_finite_differences_of_the_definition(kernel, estimator):
     x, s = data(7, seed=1)
-    grad_x, grad_s = jax.grad(lambda x, s: hsic(x, s, kernel=kernel, estimator=estimator).value, argnums=(0, 1))(x, s)
+    _, (grad_x, grad_s) = both_gradients(kernel=kernel, estimator=estimator)(x, s)
     x, s = x.astype(np.float64), s.astype(np.float64)
     for values, grad in ((x, grad_x), (s, grad_s)):
         for i, j in ((0, 0), (3, 2), (6, 3)):
@@ -79,11 +83,8 @@ def test_gradient_against_finite_differences_of_the_definition(kernel, estimator
 @pytest.mark.parametrize("block", [1, 4, 5])
 def test_blocks_give_the_same_value_and_gradient(kernel, block):
     x, s = data(12, seed=2)
-
-    def value(block: int):
-        return jax.value_and_grad(lambda x, s: hsic(x, s, kernel=kernel, block=block).value, argnums=(0, 1))(x, s)
-
-    for plain, blocked in zip(jax.tree.leaves(value(0)), jax.tree.leaves(value(block)), strict=True):
+    whole, in_blocks = (both_gradients(kernel=kernel, block=of)(x, s) for of in (0, block))
+    for plain, blocked in zip(jax.tree.leaves(whole), jax.tree.leaves(in_blocks), strict=True):
         np.testing.assert_allclose(blocked, plain, atol=1e-7, rtol=1e-5)
 
 
@@ -98,8 +99,9 @@ def test_duplicates_identical_inputs_huge_norms_and_bfloat16(kernel):
         "huge": (x * 1e15, s * 1e18),
         "zero": (x * 0, s),
     }
+    value_and_gradients = both_gradients(kernel=kernel)
     for name, (a, b) in cases.items():
-        value, grads = jax.value_and_grad(lambda a, b: hsic(a, b, kernel=kernel).value, argnums=(0, 1))(a, b)
+        value, grads = value_and_gradients(a, b)
         assert np.isfinite(value), name
         assert all(np.isfinite(g).all() for g in grads), name
     assert float(hsic(x, s, kernel=kernel).value) == pytest.approx(naive_hsic(x, s, kernel, "biased"), abs=1e-6)
@@ -115,14 +117,14 @@ def test_masked_rows_do_not_count():
     for kernel, estimator in itertools.product(KERNELS, ESTIMATORS):
         kept = hsic(x[mask], s[mask], kernel=kernel, estimator=estimator)
         masked = hsic(x, s, kernel=kernel, estimator=estimator, mask_n=jnp.asarray(mask))
-        np.testing.assert_allclose(jnp.stack(masked), jnp.stack(kept), atol=2e-6)
+        np.testing.assert_allclose(np.stack(masked), np.stack(kept), atol=2e-6)
         spoilt = np.where(mask[:, None], x, np.float32(-3e38))
         again = hsic(spoilt, s, kernel=kernel, estimator=estimator, mask_n=jnp.asarray(mask))
-        np.testing.assert_array_equal(jnp.stack(again), jnp.stack(masked))
+        np.testing.assert_array_equal(np.stack(again), np.stack(masked))
         kept = hsic(x[mask], s[mask], kernel=kernel, estimator=estimator, gamma=0.0)
         masked = hsic(x, s, kernel=kernel, estimator=estimator, gamma=0.0, mask_n=jnp.asarray(mask))
-        np.testing.assert_allclose(jnp.stack(masked), jnp.stack(kept), atol=1e-5)
-    grad = jax.grad(lambda x: hsic(x, s, mask_n=jnp.asarray(mask)).value)(x)
+        np.testing.assert_allclose(np.stack(masked), np.stack(kept), atol=1e-5)
+    grad = jax.jit(jax.grad(lambda x: hsic(x, s, mask_n=jnp.asarray(mask)).value))(x)
     assert np.abs(np.asarray(grad)[~mask]).max() < 1e-7
 
 

@@ -9,16 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jdistill.losses.imitation import (
-    FORMS,
-    contrastive_imitation,
-    cosines,
-    feature_imitation,
-    hard_over_easy,
-    rank_imitation,
-    score_imitation,
-)
+from jdistill.losses import imitation
+from jdistill.losses.imitation import FORMS, cosines
 
+# One program a case, as in a step: op by op, every shape of every operation is one.
+contrastive_imitation = jax.jit(imitation.contrastive_imitation, static_argnums=8)
+hard_over_easy = jax.jit(imitation.hard_over_easy, static_argnums=4)
+rank_imitation, score_imitation = jax.jit(imitation.rank_imitation), jax.jit(imitation.score_imitation)
+feature_imitation = jax.jit(imitation.feature_imitation)
 n, C, M, TAU = 5, 9, 6, 0.7
 KINDS = np.array(["P", "P", "H", "H", "H", "I", "I", "I", "-"])
 
@@ -180,7 +178,7 @@ def test_gradients_against_finite_differences(which: str) -> None:
         return hard_over_easy(x, teacher, d["hard"], d["easy"], which)
 
     x = np.asarray(y_s if which == "features" else d["student"], np.float32)
-    gradient, rng, h = np.asarray(jax.grad(loss)(jnp.asarray(x))), np.random.default_rng(0), 1e-2
+    gradient, rng, h = np.asarray(jax.jit(jax.grad(loss))(x)), np.random.default_rng(0), 1e-2
     for _ in range(12):
         direction = rng.normal(0, 1, x.shape).astype(np.float32)
         moved = [float(loss(jnp.asarray(x + by * direction))) for by in (h, -h, 2 * h, -2 * h)]
@@ -195,8 +193,9 @@ def test_empty_sides_and_constant_rows_are_finite_with_no_gradient() -> None:
     d = setting()
     no = np.zeros_like(d["positive"])
     student, teacher = (jnp.asarray(d[name], jnp.float32) for name in ("student", "teacher"))
+    of_student = jax.jit(jax.value_and_grad(lambda x, hard, easy: hard_over_easy(x, teacher, hard, easy)))
     for hard, easy in ((no, d["easy"]), (d["hard"], no), (no, no)):
-        value, gradient = jax.value_and_grad(lambda x, h=hard, e=easy: hard_over_easy(x, teacher, h, e))(student)
+        value, gradient = of_student(student, hard, easy)
         assert float(value) == 0.0 and not np.asarray(gradient).any()
     for form in FORMS:
         nothing = contrastive_imitation(
@@ -204,32 +203,35 @@ def test_empty_sides_and_constant_rows_are_finite_with_no_gradient() -> None:
         )
         assert float(nothing) == 0.0
     for form in FORMS:
-        value, gradient = jax.value_and_grad(
-            lambda x, form=form: contrastive_imitation(
-                x, jax.nn.sigmoid(teacher), d["positive"], no, no, student[:, :2], no[:, :2], TAU, form
+        value, gradient = jax.jit(
+            jax.value_and_grad(
+                lambda x, form=form: contrastive_imitation(
+                    x, jax.nn.sigmoid(teacher), d["positive"], no, no, student[:, :2], no[:, :2], TAU, form
+                )
             )
         )(student)
         assert float(value) == pytest.approx(0.0, abs=1e-6)
         np.testing.assert_allclose(gradient, 0, atol=1e-6)
-    near = d["positive"] | d["hard"]
+    near, ranks = d["positive"] | d["hard"], jax.jit(jax.value_and_grad(imitation.rank_imitation))
     for a, b in ((jnp.ones_like(student), teacher), (student, jnp.ones_like(teacher))):
-        value, gradient = jax.value_and_grad(lambda x, b=b: rank_imitation(x, b, near))(a)
+        value, gradient = ranks(a, b, near)
         assert float(value) == 0.0 and not np.asarray(gradient).any()
     for constant in (-13.81, 7.3, 1e-3, 2.9e4):  # whose mean is not exact in float32
         for width in (5, 7, 9, 10):
             equal, other = jnp.full((3, width), constant), jnp.asarray(np.random.default_rng(0).normal(size=(3, width)))
             every = jnp.ones((3, width), bool)
             for a, b in ((equal, other), (other, equal)):
-                value, gradient = jax.value_and_grad(lambda x, b=b, every=every: rank_imitation(x, b, every))(a)
+                value, gradient = ranks(a, b, every)
                 assert float(value) == 0.0 and not np.asarray(gradient).any(), (constant, width)
     one = np.zeros_like(near)
     one[:, 0] = True
     assert float(rank_imitation(student, teacher, one)) == 0.0
     assert float(feature_imitation(student[..., None], cosines(teacher[..., None]), no)) == 0.0
-    value, gradient = jax.value_and_grad(lambda x: score_imitation(x, teacher, no))(student)
+    scores = jax.jit(jax.value_and_grad(imitation.score_imitation))
+    value, gradient = scores(student, teacher, no)
     assert float(value) == 0.0 and not np.asarray(gradient).any()
     far = jnp.asarray([[400.0, -400.0]])  # whose sigmoid is 1 and 0 in float32
-    value, gradient = jax.value_and_grad(lambda x: score_imitation(x, -far, jnp.ones((1, 2), bool)))(far)
+    value, gradient = scores(far, -far, jnp.ones((1, 2), bool))
     assert float(value) == pytest.approx(400.0) and np.isfinite(np.asarray(gradient)).all()
 
 

@@ -15,6 +15,8 @@ from parity import assert_close, rounding
 
 from jdistill.losses import embedding
 
+# One program a case, as in a step: op by op, every shape of every operation is one.
+info_nce = jax.jit(embedding.info_nce, static_argnames=("cosine", "block"))
 RNG = np.random.default_rng(0)
 LOSS = 4 * rounding(14, 2)  # similarities, then a sum over at most 14 candidates
 
@@ -51,7 +53,7 @@ def test_pair_cosines_against_a_loop() -> None:
 
 
 def test_unit_has_a_finite_gradient_at_zero_and_survives_huge_and_bfloat16_rows() -> None:
-    gradient = jax.grad(lambda x: embedding.unit(x).sum())(jnp.zeros((2, 3)))
+    gradient = jax.jit(jax.grad(lambda x: embedding.unit(x).sum()))(jnp.zeros((2, 3)))
     assert np.isfinite(gradient).all()
     assert np.allclose(np.linalg.norm(embedding.unit(jnp.full((1, 4), 1e15)), axis=-1), 1.0)
     assert embedding.unit(jnp.ones((1, 4), jnp.bfloat16)).dtype == jnp.float32
@@ -64,9 +66,9 @@ def test_info_nce_against_loops(cosine, block):
     anchors, candidates, own = (rng.standard_normal(s).astype(np.float32) for s in ((6, 5), (11, 5), (6, 3, 5)))
     mask, own_mask = np.arange(11) != 8, rng.random((6, 3)) < 0.7
     keys = {"cosine": cosine, "block": block}
-    plain = embedding.info_nce(anchors, candidates[:6], 0.5, **keys)
+    plain = info_nce(anchors, candidates[:6], 0.5, **keys)
     assert float(plain) == pytest.approx(naive_info_nce(anchors, candidates[:6], 0.5, cosine=cosine), rel=LOSS)
-    full = embedding.info_nce(
+    full = info_nce(
         anchors,
         candidates,
         0.5,
@@ -86,21 +88,21 @@ def test_info_nce_leaves_out_what_shares_a_key_but_never_the_target(block):
     keys[:6] = anchor_keys
     shared = (anchor_keys[:, None] == keys).any(-1)
     assert 6 < shared.sum() < 40
-    found = embedding.info_nce(
+    found = info_nce(
         anchors, candidates, 0.5, anchor_keys_nxG=anchor_keys, candidate_keys_mxG=jnp.asarray(keys), block=block
     )
     naive = naive_info_nce(anchors, candidates, 0.5, no_negative=lambda i, j: shared[i, j])
     assert float(found) == pytest.approx(naive, rel=LOSS)
     same = jnp.zeros((6, 1), int)
-    alone = embedding.info_nce(anchors, candidates[:6], 0.5, anchor_keys_nxG=same, candidate_keys_mxG=same, block=block)
+    alone = info_nce(anchors, candidates[:6], 0.5, anchor_keys_nxG=same, candidate_keys_mxG=same, block=block)
     assert float(alone) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_info_nce_gradient_in_blocks_and_against_finite_differences():
     rng = np.random.default_rng(1)
     anchors, candidates = (rng.standard_normal((6, 4)).astype(np.float32) for _ in range(2))
-    plain = jax.grad(lambda a, c: embedding.info_nce(a, c, 0.1), argnums=(0, 1))(anchors, candidates)
-    blocked = jax.grad(lambda a, c: embedding.info_nce(a, c, 0.1, block=2), argnums=(0, 1))(anchors, candidates)
+    plain = jax.jit(jax.grad(lambda a, c: info_nce(a, c, 0.1), argnums=(0, 1)))(anchors, candidates)
+    blocked = jax.jit(jax.grad(lambda a, c: info_nce(a, c, 0.1, block=2), argnums=(0, 1)))(anchors, candidates)
     for one, other in zip(plain, blocked, strict=True):
         assert_close(one, other, 6, 2 * 2)
     a = anchors.astype(np.float64)
@@ -116,9 +118,9 @@ def test_info_nce_gradient_in_blocks_and_against_finite_differences():
 
 def test_info_nce_of_one_text_is_zero_and_of_equal_texts_log_n():
     x = np.ones((5, 3), np.float32)
-    assert float(embedding.info_nce(x[:1], x[:1], 0.05)) == pytest.approx(0.0, abs=1e-6)
-    assert float(embedding.info_nce(x, x, 0.05)) == pytest.approx(np.log(5), abs=1e-5)
-    assert np.isfinite(jax.grad(lambda x: embedding.info_nce(x, x * 0, 0.05))(x * 1e30)).all()
+    assert float(info_nce(x[:1], x[:1], 0.05)) == pytest.approx(0.0, abs=1e-6)
+    assert float(info_nce(x, x, 0.05)) == pytest.approx(np.log(5), abs=1e-5)
+    assert np.isfinite(jax.jit(jax.grad(lambda x: info_nce(x, x * 0, 0.05)))(x * 1e30)).all()
 
 
 @settings(derandomize=True, deadline=None, max_examples=20)

@@ -17,6 +17,7 @@ import pytest
 from conftest import make_decoder, make_encoder, save_encoder, sentences
 from d2llm_setting import COUNTS, config, setting, write_pairs
 from parity import assert_close
+from steps import gradient_of, hidden_states, loss_of
 
 from jdistill.core.errors import UserError
 from jdistill.data.sets.beir import collections, read_collection, write_collection
@@ -43,11 +44,10 @@ from jdistill.models import lora
 from jdistill.models.interaction import iem, interaction_of, random_iem
 from jdistill.models.pma import pma, random_pma
 from jdistill.models.pooling import pool, pool_each
-from jdistill.models.registry import hidden_states
 from jdistill.search import answer
-from jdistill.train.step import make_gradient
 
 P, K, I = COUNTS
+pair_of = jax.jit(iem, static_argnames="branch")
 SUMS = (64, 2 * 6)  # feed-forward width; layers, pooler and head of a tiny decoder, both sides in float32
 
 
@@ -71,8 +71,7 @@ def test_the_loss_by_hand(symmetric: bool, block: int, changes: dict[str, Any]) 
     assert method.student.config.causal == (attention == "causal")
     batch["symmetric"][:] = symmetric
     params = method.params
-    reps = method.represent(params, method.frozen, batch, None)
-    total, metrics = method.objective(params, method.frozen, reps, batch)
+    total, metrics, reps = loss_of(method)(params, batch)
     n, T = batch["real"].shape
     base = lora.merge(method.frozen["base"], params["adapters"], 16.0)
     y = np.zeros((n, T, reps["vectors"].shape[-1]))
@@ -89,7 +88,7 @@ def test_the_loss_by_hand(symmetric: bool, block: int, changes: dict[str, Any]) 
 
     def pair(i: int, k: int, j: int) -> tuple[float, np.ndarray]:
         """Query i with passage j of row k."""
-        z, f = iem(params["iem"], *(jnp.asarray(x[None], jnp.float32) for x in (y[i, 0], y[k, j])), branch)
+        z, f = pair_of(params["iem"], *(x[None].astype(np.float32) for x in (y[i, 0], y[k, j])), branch=branch)
         return float(z[0]), np.asarray(f[0])
 
     z = np.array([[pair(i, i, j)[0] for j in range(1, T)] for i in range(n)])
@@ -135,23 +134,23 @@ def assert_same_gradient(found: Any, expected: Any) -> None:
 def test_only_adapters_pooler_and_head_have_a_gradient_and_chunks_change_nothing() -> None:
     method, batch = setting()
     assert set(method.params) == {"adapters", "pooler", "iem"}
-    whole, _ = make_gradient(method, 0, False)(method.params, method.frozen, batch, np.int32(0))
-    chunked, _ = make_gradient(method, 0, False, 2)(method.params, method.frozen, batch, np.int32(0))
+    whole, _ = gradient_of(method, batch)
+    chunked, _ = gradient_of(method, batch, 2)
     assert_same_gradient(chunked, whole)
     unused = whole["iem"].pop("symmetric")  # the branch of the other task
     assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(unused))
     assert all(np.asarray(leaf).any() for leaf in jax.tree.leaves(whole))
-    again, _ = make_gradient(setting(remat=True)[0], 0, False)(method.params, method.frozen, batch, np.int32(0))
+    again, _ = gradient_of(setting(remat=True)[0], batch)
     again["iem"].pop("symmetric")
     assert_same_gradient(again, whole)
 
 
 def test_gradient_against_finite_differences() -> None:
     method, batch = setting("calibrated", rows=4)
-    gradient, _ = make_gradient(method, 0, False)(method.params, method.frozen, batch, np.int32(0))
+    gradient, _ = gradient_of(method, batch)
     path = next(iter(method.params["adapters"]))
 
-    rng = np.random.default_rng(2)
+    rng, of_params = np.random.default_rng(2), loss_of(method)
 
     def loss(at: float, where: tuple[str, ...], direction: np.ndarray) -> float:
         params = jax.tree.map(np.array, method.params)
@@ -159,8 +158,7 @@ def test_gradient_against_finite_differences() -> None:
         for name in where:
             leaf = leaf[name]
         leaf += (at * direction).astype(np.float32)
-        reps = method.represent(params, method.frozen, batch, None)
-        return float(method.objective(params, method.frozen, reps, batch)[0])
+        return float(of_params(params, batch)[0])
 
     for where in (("adapters", path, "B"), ("pooler", "value", "kernel"), ("iem", "first", "kernel")):
         h, found = 2e-3, gradient
@@ -193,7 +191,7 @@ def test_texts_that_share_a_row_are_pooled_as_alone(name: str) -> None:
 @pytest.mark.parametrize("variant", ["contrastive", "mean", "lasttoken", "cosine", "bi_encoder", "no_fi"])
 def test_every_variant_has_a_finite_loss(variant: str) -> None:
     method, batch = setting(variant)
-    gradient, metrics = make_gradient(method, 0, False)(method.params, method.frozen, batch, np.int32(0))
+    gradient, metrics = gradient_of(method, batch)
     assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves((gradient, metrics)))
     assert ("iem" in method.params) == (variant not in ("cosine", "bi_encoder"))
 
@@ -339,7 +337,7 @@ def test_broken_pairs_are_named(row: dict, message: str, tmp_path: Path) -> None
 
 def test_with_one_kind_of_pairs_both_questions_have_the_branch_that_was_trained() -> None:
     method, batch = setting(symmetric="")
-    gradient, _ = make_gradient(method, 0, False)(method.params, method.frozen, batch, np.int32(0))
+    gradient, _ = gradient_of(method, batch)
     trained = [name for name in ("symmetric", "asymmetric") if np.asarray(gradient["iem"][name]["kernel"]).any()]
     kind = interaction_of(config(symmetric=""))
     vectors = np.random.default_rng(1).normal(0, 1, (4, 32)).astype(np.float32)

@@ -14,6 +14,7 @@ from conftest import make_decoder, save_encoder, sentences, write_senseless_pair
 from distilface_setting import setting
 from naive import naive_info_nce
 from simtde_setting import random_tokens
+from steps import gradient_of, loss_of
 
 import jdistill
 from configs import distilface as config_file
@@ -22,13 +23,11 @@ from jdistill.export import command as exporter
 from jdistill.export.onnx import runtime
 from jdistill.retrieval.index import unit_rows
 from jdistill.students.transformer import make_student
-from jdistill.train.step import make_gradient
 
 
 def test_the_loss_against_loops() -> None:
     method, batch = setting(**{"loss.distil": 0.3})
-    reps = method.represent(method.params, method.frozen, batch, jax.random.key(0))
-    total, metrics = method.objective(method.params, method.frozen, reps, batch)
+    total, metrics, reps = loss_of(method)(method.params, batch, jax.random.key(0))
     first, second = np.asarray(reps["views"])[:, 0], np.asarray(reps["views"])[:, 1]
     nce = naive_info_nce(first, second, 0.05)
     mine = first.astype(np.float64) @ method.params["W"]
@@ -39,22 +38,22 @@ def test_the_loss_against_loops() -> None:
 
 def test_the_two_views_of_every_text_differ_by_their_dropout_alone() -> None:
     method, batch = setting()
-    views = np.asarray(method.represent(method.params, method.frozen, batch, jax.random.key(0))["views"])
+    views, without = (
+        np.asarray(loss_of(method)(method.params, batch, key)[2]["views"]) for key in (jax.random.key(0), None)
+    )
     assert views.shape == (6, 2, 32) and np.abs(views[:, 0] - views[:, 1]).max(1).min() > 1e-4
-    without = np.asarray(method.represent(method.params, method.frozen, batch, None)["views"])
     np.testing.assert_array_equal(without[:, 0], without[:, 1])
 
 
 @pytest.mark.parametrize("chunk", [0, 2])
 def test_gradient_against_finite_differences(chunk: int) -> None:
     method, batch = setting()
-    rng_free = make_gradient(method, 0, dropout=False, chunk_size=chunk)
-    gradient, _ = rng_free(method.params, method.frozen, batch, np.int32(0))
+    (gradient, _), of_params = gradient_of(method, batch, chunk), loss_of(method)
 
     def loss(at: float) -> float:
         params = jax.tree.map(np.array, method.params)
         params["student"]["model"]["layer_0"]["up"]["kernel"][3, 5] += at
-        return float(method.objective(params, method.frozen, method.represent(params, {}, batch, None), batch)[0])
+        return float(of_params(params, batch)[0])
 
     step = 2e-2
     numeric = (8 * (loss(step) - loss(-step)) - (loss(2 * step) - loss(-2 * step))) / (12 * step)

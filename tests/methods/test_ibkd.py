@@ -9,6 +9,7 @@ from ibkd_setting import NEGATIVES, SETTINGS, config, setting
 from naive import naive_hsic, naive_info_nce
 from parity import assert_close, rounding
 from simtde_setting import random_tokens, small_teacher, start
+from steps import gradient_of, loss_of
 
 from configs import ibkd as config_file
 from jdistill.core.errors import UserError
@@ -20,12 +21,7 @@ from jdistill.train.step import make_gradient
 
 def evaluate(method: Method, batch: dict, params=None) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:
     params = method.params if params is None else params
-
-    def run(params, frozen, batch):
-        reps = method.represent(params, frozen, batch, None)
-        return method.objective(params, frozen, reps, batch), reps
-
-    (total, metrics), reps = jax.jit(run)(params, method.frozen, batch)
+    total, metrics, reps = loss_of(method)(params, batch)
     return float(total), {k: float(v) for k, v in metrics.items()}, {k: np.asarray(v) for k, v in reps.items()}
 
 
@@ -58,7 +54,7 @@ def test_the_input_is_the_masked_mean_of_the_embedding_layer_and_its_gradient_ca
     def gradient_of_input(stop: bool) -> float:
         method, batch = setting("ibkd", **{"hsic.stop_input": stop, "hsic.gamma": 0.0})
         reps = method.represent(method.params, {}, batch, None)
-        grads = jax.grad(lambda reps: method.objective(method.params, method.frozen, reps, batch)[0])(reps)
+        grads = jax.jit(jax.grad(lambda reps: method.objective(method.params, method.frozen, reps, batch)[0]))(reps)
         return float(np.abs(grads["input"]).max())
 
     assert gradient_of_input(True) == 0.0 < gradient_of_input(False)
@@ -168,17 +164,14 @@ def test_mse_and_hpd_against_numpy() -> None:
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name != "crd"])  # crd holds its normaliser constant
 def test_gradient_against_finite_differences(name: str) -> None:
     method, batch = setting(name)
-    grads, _ = jax.jit(make_gradient(method, 0, dropout=False))(method.params, method.frozen, batch, np.int32(0))
+    grads, _ = gradient_of(method, batch)
     norm = np.sqrt(sum(float(np.square(g).sum()) for g in jax.tree.leaves(grads)))
     assert norm > 1e-6
     size = 3e-3 / norm  # along the gradient itself, where the change is largest
-
-    @jax.jit
-    def loss(params):
-        return method.objective(params, method.frozen, method.represent(params, method.frozen, batch, None), batch)[0]
+    loss = loss_of(method)
 
     def at(sign: int) -> float:
-        return float(loss(jax.tree.map(lambda p, g: p + sign * size * g, method.params, grads)))
+        return float(loss(jax.tree.map(lambda p, g: p + sign * size * np.asarray(g), method.params, grads), batch)[0])
 
     # Without the error of the second order, which is 5 % in the bilinear form. What is left is 0.5 % where the kernel's width
     # is the median distance, held constant in the gradient, and below 0.1 % elsewhere.
@@ -189,9 +182,7 @@ def test_gradient_against_finite_differences(name: str) -> None:
 @pytest.mark.parametrize("name", ["ibkd", "ibkd_blocks", "crd", "finetune"])
 def test_chunks_of_a_batch_have_the_gradient_of_the_whole(name: str) -> None:
     method, batch = setting(name, 16)
-    args = (method.params, method.frozen, batch, np.int32(0))
-    whole, metrics = jax.jit(make_gradient(method, 0, dropout=False))(*args)
-    chunked, same = jax.jit(make_gradient(method, 0, dropout=False, chunk_size=4))(*args)
+    (whole, metrics), (chunked, same) = gradient_of(method, batch), gradient_of(method, batch, 4)
     assert float(same["loss"]) == pytest.approx(float(metrics["loss"]), rel=rounding(64, 2 * 2))
     one, other = (np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]) for tree in (whole, chunked))
     assert np.linalg.norm(one - other) < 1e-5 * np.linalg.norm(one)

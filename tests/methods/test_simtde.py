@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import steps
 from simtde_setting import VARIANTS, config, random_tokens, setting, small_teacher, start
 
 from jdistill.core.errors import UserError
@@ -17,12 +18,7 @@ from jdistill.train.step import make_gradient
 
 def loss_of(method: Method, batch: dict, params=None) -> tuple[float, dict]:
     params = method.params if params is None else params
-
-    @jax.jit
-    def run(params, frozen, batch):
-        return method.objective(params, frozen, method.represent(params, frozen, batch, None), batch)
-
-    total, metrics = run(params, method.frozen, batch)
+    total, metrics, _ = steps.loss_of(method)(params, batch)
     return float(total), {k: float(v) for k, v in metrics.items()}
 
 
@@ -85,10 +81,12 @@ def test_gradient_equals_finite_differences(variant: str) -> None:
         rng = np.random.default_rng(0)
         # As large as the parameters themselves, leaf by leaf, so that one step size suits them all.
         direction = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)) * jnp.maximum(x.std(), 0.01), params)
+        of_params = steps.loss_of(method)
 
         def along(t: float) -> float:
-            moved = jax.tree.map(lambda x, d: x + t * d, params, direction)
-            return float(method.objective(moved, frozen, method.represent(moved, frozen, batch, None), batch)[0])
+            return float(
+                of_params(jax.tree.map(lambda x, d: np.asarray(x) + t * np.asarray(d), params, direction), batch)[0]
+            )
 
         slope = sum(
             float((g * d).sum()) for g, d in zip(jax.tree.leaves(grads), jax.tree.leaves(direction), strict=True)

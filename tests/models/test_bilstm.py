@@ -16,6 +16,7 @@ from conftest import make_encoder, save_encoder, sentences
 from jax.experimental import rnn
 from parity import assert_close
 from simtde_setting import random_tokens
+from steps import gradient_of, hidden_states, loss_of
 
 import jdistill
 from configs import bilstm_sra as config_file
@@ -28,10 +29,8 @@ from jdistill.methods import METHODS
 from jdistill.models.bilstm import DIRECTIONS, Bilstm, BilstmConfig
 from jdistill.models.bilstm.module import _by_scan, flat_weights
 from jdistill.models.pooling import pool
-from jdistill.models.registry import hidden_states
 from jdistill.run.finish import unknown_tokens
 from jdistill.students.bilstm import make_bilstm, make_tokenizer
-from jdistill.train.step import make_gradient
 
 E, H, L = 10, 7, 9
 CONFIG = BilstmConfig(50, E, H)
@@ -210,7 +209,7 @@ def test_the_loss_is_half_of_one_minus_cosine_and_its_rivals_that_of_pairs(targe
     method = stage.build(cfg, Start(start, True, 32, tokens, lambda rows: np.zeros((len(rows), 32), np.float32), None))
     ids, mask = tokens.padded(np.arange(6), 20, 0)
     data = {"ids": ids, "mask": mask, "teacher": rng.standard_normal((6, 32)).astype(np.float32)}
-    loss, _ = method.objective(method.params, {}, method.represent(method.params, {}, data, None), data)
+    loss, _, _ = loss_of(method)(method.params, data)
     vectors = method.student.encode_ids(tokens.lists(np.arange(6)))
 
     def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -224,8 +223,8 @@ def test_the_loss_is_half_of_one_minus_cosine_and_its_rivals_that_of_pairs(targe
         differences = [cosine(of_teacher[i], of_teacher[j]) - cosine(vectors[i], vectors[j]) for i, j in pairs]
         expected = np.mean(np.square(differences))
     assert float(loss) == pytest.approx(expected, rel=1e-5)
-    gradient, _ = make_gradient(method, 0, False, 2)(method.params, {}, data, np.int32(0))
-    whole, _ = make_gradient(method, 0, False)(method.params, {}, data, np.int32(0))
+    gradient, _ = gradient_of(method, data, 2)
+    whole, _ = gradient_of(method, data)
     largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(whole))
     for one, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(whole), strict=True):
         assert_close(one, other, 64, 2 * 20, largest=largest)  # a step of the recurrence for each of 20 tokens

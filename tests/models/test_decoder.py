@@ -14,6 +14,7 @@ import pytest
 from conftest import random_params, tiny_decoder_config
 from hypothesis import given, settings
 from parity import assert_close
+from steps import hidden_states
 
 from jdistill.core.errors import UserError
 from jdistill.encoder.formats import body
@@ -22,7 +23,7 @@ from jdistill.models import decoder
 from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.decoder.config import write_config
-from jdistill.models.registry import architecture_of, count_parameters, hidden_states
+from jdistill.models.registry import architecture_of, count_parameters
 
 LLAMA3 = {
     "rope_type": "llama3",

@@ -12,13 +12,13 @@ import pytest
 from conftest import random_params, tiny_decoder_config
 from parity import assert_close
 from safetensors.numpy import load_file, save_file
+from steps import hidden_states
 
 from jdistill.core.errors import UserError
 from jdistill.encoder.formats import peft
 from jdistill.models import lora
 from jdistill.models.interaction import BRANCHES, iem, iem_matrix, random_iem
 from jdistill.models.pma import heads_for, pma, random_pma
-from jdistill.models.registry import hidden_states
 
 CONFIG = tiny_decoder_config(vocab_size=90, tied=False)
 ATTENTION = r"attention/(query|key|value|out)/kernel$"

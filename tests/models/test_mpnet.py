@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from mpnet_setting import make_mpnet, tiny_mpnet_config
 from parity import assert_close, excess
 from simtde_setting import random_tokens
+from steps import hidden_states
 
 import jdistill
 from configs import ibkd
@@ -26,7 +27,7 @@ from jdistill.export.folder import export
 from jdistill.export.onnx import runtime
 from jdistill.export.targets import add_form
 from jdistill.models.mpnet import MpnetConfig, bucket_of
-from jdistill.models.registry import architecture_of, hidden_states
+from jdistill.models.registry import architecture_of
 from jdistill.students.transformer import make_student
 
 TEXTS = [*sentences(6), "", " ".join(sentences(30))]

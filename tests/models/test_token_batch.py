@@ -15,6 +15,7 @@ from conftest import random_params, tiny_config, tiny_decoder_config
 from mpnet_setting import tiny_mpnet_config
 from parity import assert_close
 from simtde_setting import random_tokens
+from steps import gradient_of
 
 from configs import distilface as distilface_config
 from jdistill.data.batching.layout import Layout
@@ -25,7 +26,6 @@ from jdistill.models.pooling import POOLERS
 from jdistill.models.registry import ModelConfig, architecture_of
 from jdistill.models.token_batch import TokenBatch, by_text
 from jdistill.train.method import Method
-from jdistill.train.step import make_gradient
 
 ROWS, GROUPS = 32, 2
 CONFIGS: dict[str, ModelConfig] = {
@@ -106,11 +106,6 @@ def test_every_pooler_gives_a_packed_text_the_vector_that_it_has_alone(name: str
     assert_close(found.reshape(ROWS, -1), alone[given.rows], 64, 8, largest=float(np.abs(alone).max()))
 
 
-def step_gradient(method: Method, batch: dict[str, np.ndarray], chunk_size: int = 0) -> tuple[Any, dict[str, Any]]:
-    gradient = jax.jit(make_gradient(method, 0, dropout=False, chunk_size=chunk_size))
-    return gradient(method.params, method.frozen, batch, np.int32(0))
-
-
 def settings_of(name: str) -> tuple[Method, dict[str, np.ndarray]]:
     paper, _, variant = name.partition(":")
     if paper == "simtde":
@@ -136,9 +131,9 @@ IN_CHUNKS = ("simtde:matched", "ibkd", "distilface")
 def test_a_packed_step_has_the_gradient_of_the_padded_one(name: str) -> None:
     method, batch = settings_of(name)
     given = both({key: x for key, x in batch.items() if key not in ("ids", "mask")})
-    one, metrics = step_gradient(method, given.padded)
+    one, metrics = gradient_of(method, given.padded)
     for chunk_size in (0, ROWS // GROUPS) if name in IN_CHUNKS else (0,):
-        found, same = step_gradient(method, given.packed, chunk_size)
+        found, same = gradient_of(method, given.packed, chunk_size)
         for key, value in metrics.items():
             np.testing.assert_allclose(same[key], value, rtol=1e-5, err_msg=key)
         flat, expected = (np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]) for tree in (found, one))
