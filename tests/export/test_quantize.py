@@ -11,6 +11,7 @@ import pytest
 from commands import in_a_process_without_jdistill
 from conftest import first_layers, make_decoder, make_encoder, sentences
 from parity import assert_close
+from prose import PROSE
 
 import jdistill
 from jdistill.core.errors import UserError
@@ -58,7 +59,7 @@ def test_int8_for_torch_in_a_process_without_jdistill(minilm: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="needs the torch extra")
     model = jdistill.load(str(minilm))
     dynamic = add_form(model, minilm, "torch-int8")
-    calibrated = add_form(model, minilm, "torch-int8-calibrated", sentences(80, seed=1))
+    calibrated = add_form(model, minilm, "torch-int8-calibrated", PROSE)
     assert (dynamic, calibrated) == (minilm / "torch_int8", minilm / "torch_int8_calibrated")
     (minilm / "texts.json").write_text(json.dumps(TEXTS))
     in_a_process_without_jdistill(

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import first_layers, sentences
+from conftest import first_layers
 from flax.training.dynamic_scale import DynamicScale
+from prose import PROSE
 from simtde_setting import random_tokens, small_teacher
 from simtde_setting import start as small_start
 
@@ -65,7 +66,7 @@ def test_a_scaled_run_ends_with_the_loss_of_float32() -> None:
 def test_without_scaling_gradients_of_float16_become_zero(real_teacher: str) -> None:
     # A model that tells sentences apart has a small loss, and gradients too small for float16.
     model = first_layers(jdistill.load(real_teacher), 3)
-    tokens = [row[:16] for row in model.tokenize(sentences(16))]
+    tokens = [row[:16] for row in model.tokenize(PROSE[:16])]
     ids, mask = np.zeros((16, 16), np.int32), np.zeros((16, 16), bool)
     for i, row in enumerate(tokens):
         ids[i, : len(row)], mask[i, : len(row)] = row, True

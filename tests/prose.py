@@ -1,0 +1,28 @@
+"""Sentences of plain English, for what a real model must tell apart: made-up ones of few words are alike to it."""
+
+PROSE = [
+    "The lighthouse was painted white in the spring of that year.",
+    "Interest rates rose for the third time since January.",
+    "A small dog slept under the kitchen table all afternoon.",
+    "Photosynthesis turns light, water and carbon dioxide into sugar.",
+    "She missed the last train and walked home along the canal.",
+    "The committee will publish its report before the elections.",
+    "Copper conducts electricity better than iron does.",
+    "Our team lost the final by a single point.",
+    "Add the flour slowly and stir until no lumps are left.",
+    "The museum is closed on Mondays and on public holidays.",
+    "A virus cannot reproduce outside of a living cell.",
+    "He learnt to play the violin when he was six years old.",
+    "Heavy snow blocked the mountain road for two days.",
+    "The program prints an error when the file does not exist.",
+    "Three hundred workers were on strike for better pay.",
+    "The moon is about four hundred thousand kilometres away.",
+    "Their new house has a garden with old apple trees.",
+    "The judge set the trial for the second week of March.",
+    "Bees find their way back to the hive by the sun.",
+    "Please return the book to the library by Friday.",
+    "The engine failed shortly after the plane had taken off.",
+    "A triangle with two equal sides has two equal angles.",
+    "The price of bread doubled during the long drought.",
+    "Nobody could say who had left the window open.",
+]
