@@ -39,7 +39,7 @@ def setting(
     """The method with adapters that do something, and a batch of so many queries, in two sequences each."""
     cfg, config_of = (
         config(variant, **{"student.dropout": dropout} | changes),
-        tiny_decoder_config(vocab_size=96, num_layers=2),
+        tiny_decoder_config(vocab_size=96),
     )
     model = Encoder(config_of, random_params(config_of), tokenizer=None, max_length=64)  # type: ignore[arg-type]
     stage = METHODS["d2llm"](cfg)[-1]

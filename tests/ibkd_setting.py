@@ -38,11 +38,11 @@ IN_TWO_PROCESSES = ("", "packed", "ibkd", "finetune")
 
 
 def of_devices(count: int) -> list[str]:
-    """For 1 and 8 devices SimTDE's losses, whole matrices, rows of several texts, buffers of others, D2LLM with a whole base and
-    the recurrent student too."""
+    """For 1 and 8 devices SimTDE's losses, whole matrices, rows of several texts, buffers of others and the recurrent
+    student too."""
     return [
         *ON_ANY_COUNT,
-        *([*LOSSES, "ibkd", "finetune", "crd", "d2llm", "bilstm", "task"] if count in (1, 8) else []),
+        *([*LOSSES, "ibkd", "finetune", "crd", "bilstm", "task"] if count in (1, 8) else []),
     ]
 
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import real_teacher_folder
 
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.sets.beir import beir_queries, read_collection, write_collection
 from jdistill.data.text.python_docs import python_docs
 from jdistill.encoder import loading, torch_backend
+from jdistill.encoder.encoder import Encoder
 from jdistill.evals.retrieval import evaluate_retrieval, measures, search
 
 DOCUMENTS = [("d1", "T", "10"), ("d2", "", "20"), ("d3", "T", "30"), ("d4", "T", "40")] + [
@@ -165,6 +167,11 @@ def test_documents_by_another_model(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
+def minilm() -> Encoder:
+    return loading.load(str(real_teacher_folder()))
+
+
+@pytest.fixture(scope="module")
 def documentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A collection of real sentences: each of the standard library's asks for the one that follows it."""
     texts = python_docs()[:200]
@@ -176,10 +183,10 @@ def documentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_torch_and_flax_rank_alike(documentation: Path, real_teacher: str) -> None:
+def test_torch_and_flax_rank_alike(documentation: Path, minilm: Encoder, real_teacher: str) -> None:
     pytest.importorskip("sentence_transformers")
     found = read_collection(documentation)
-    flax, torch = loading.load(real_teacher), torch_backend.load_torch_encoder(real_teacher)
+    flax, torch = minilm, torch_backend.load_torch_encoder(real_teacher)
     ours, theirs = search(flax, found, flax).ranking, search(torch, found, torch).ranking
     assert flax.dim == torch.dim and flax.num_params <= torch.num_params  # torch's has the pooler too
     assert len(found.queries) == 30
@@ -192,8 +199,8 @@ def test_torch_and_flax_rank_alike(documentation: Path, real_teacher: str) -> No
 @pytest.mark.parametrize(
     ("kind", "effort", "least"), [("IVF8,Flat", "nprobe=8", 1.0), ("HNSW16", "efSearch=64", 0.99), ("PQ48x4", "", 0.6)]
 )
-def test_other_indexes(documentation: Path, real_teacher: str, kind: str, effort: str, least: float) -> None:
-    model = loading.load(real_teacher)
+def test_other_indexes(documentation: Path, minilm: Encoder, kind: str, effort: str, least: float) -> None:
+    model = minilm
     found = read_collection(documentation)
     exact, other = search(model, found, model), search(model, found, model, kind, effort)
     same = [
@@ -203,7 +210,6 @@ def test_other_indexes(documentation: Path, real_teacher: str, kind: str, effort
     assert (other.index_bytes < exact.index_bytes) == kind.startswith("PQ")
 
 
-def test_an_index_that_finds_fewer(documentation: Path, real_teacher: str) -> None:
-    model = loading.load(real_teacher)
-    found = search(model, read_collection(documentation), model, "IVF16,Flat", "nprobe=1")
+def test_an_index_that_finds_fewer(documentation: Path, minilm: Encoder) -> None:
+    found = search(minilm, read_collection(documentation), minilm, "IVF16,Flat", "nprobe=1")
     assert all(0 < len(documents) < 200 and "" not in documents for documents in found.ranking.values())

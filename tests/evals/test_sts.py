@@ -19,7 +19,7 @@ from jdistill.core.progress import log
 from jdistill.data.sets.sts import read_scored_pairs, sts_sentences, sts_tasks
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts, spearman
 
-MINILM = {"STS-B": 82.03, "SICK-R": 77.15}
+MINILM = {"STS-B": 82.03}
 
 
 class Angles:
@@ -245,8 +245,7 @@ def test_the_shared_data_are_read_whole(shared_data: Path) -> None:
 
 
 def test_minilm_reaches_its_known_figures(shared_data: Path, real_teacher: str, tmp_path: Path) -> None:
-    (tmp_path / "STS").mkdir()  # two of the seven tasks; all of them take minutes
+    (tmp_path / "STS").mkdir()  # one of the seven tasks; all of them take minutes
     (tmp_path / "STS" / "STSBenchmark").symlink_to(shared_data / "senteval" / "STS" / "STSBenchmark")
-    (tmp_path / "SICK").symlink_to(shared_data / "senteval" / "SICK")
     sts = evaluate_sts(jdistill.load(real_teacher), tmp_path)["sts"]
     assert sts == {name: pytest.approx(figure, abs=0.02) for name, figure in MINILM.items()}

@@ -98,7 +98,7 @@ def test_what_does_not_fit_a_bert_is_refused(name: str, changes: dict, of_start:
 
 
 WRONG_OF_DECODERS = [
-    ("d2llm", {"student.layers": 5}, "student.layers=5 must lie in 1..4"),
+    ("d2llm", {"student.layers": 5}, "student.layers=5 must lie in 1..2"),
     ("d2llm", {"student.hidden_size": 16}, "set --config.student.embedding_size=-1"),
     ("d2llm", {"student.copy_layers": "none"}, "--config.student.copy_layers=none: a decoder's layers"),
     ("d2llm", {"lora.paths": "attention/(q|k)_proj"}, r"no kernel of the model matches 'attention/\(q|k\)_proj'"),

@@ -81,7 +81,7 @@ def test_what_does_not_fit_is_refused(changes: dict, message: str) -> None:
 def test_a_decoders_first_or_last_layers_keep_its_final_norm(which: str, taken: tuple[int, int]) -> None:
     cfg = config_file.get_config()
     cfg.student.layers, cfg.student.copy_layers = 2, which
-    decoder = make_decoder()
+    decoder = make_decoder(num_layers=4)
     student = make_student(cfg, decoder, random_tokens(20))
     expected = {f"layer_{i}": decoder.params[f"layer_{k}"] for i, k in enumerate(taken)}
     expected |= {name: decoder.params[name] for name in ("word", "final_norm")}
@@ -90,7 +90,7 @@ def test_a_decoders_first_or_last_layers_keep_its_final_norm(which: str, taken: 
 
 
 def test_a_run_from_a_raw_decoder_ends_by_patience(tmp_path: Path) -> None:
-    decoder = save_encoder(make_decoder(), tmp_path / "decoder")
+    decoder = save_encoder(make_decoder(num_layers=4), tmp_path / "decoder")
     (tmp_path / "text.txt").write_text("\n".join(sentences(300)))
     write_senseless_pairs(tmp_path / "dev.csv", 6)
     settings: dict[str, object] = {

@@ -91,17 +91,16 @@ def test_another_config_in_the_same_workdir_is_refused_with_the_keys(place: tupl
     assert "learning_rate: 0.001 there, 0.002 now" in other.stderr and "batch_size: 8 there, 16 now" in other.stderr
 
 
-def test_killed_at_random_moments_it_ends_bit_identical(place: tuple[Path, Path]) -> None:
+def test_killed_at_a_random_moment_it_ends_bit_identical(place: tuple[Path, Path]) -> None:
     folder, teacher = place
     workdir, rng = folder / "killed", np.random.default_rng(0)
-    for attempt in range(2):  # ten kills are in bench/kill.py
-        process = subprocess.Popen(
-            command(folder, teacher, "killed"), cwd=ROOT, stderr=subprocess.DEVNULL, env=environment()
-        )
-        wait_for_step(workdir, 10 * (attempt + 1), process)
-        time.sleep(float(rng.uniform(0, 0.4)))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    process = subprocess.Popen(
+        command(folder, teacher, "killed"), cwd=ROOT, stderr=subprocess.DEVNULL, env=environment()
+    )
+    wait_for_step(workdir, 10, process)  # one kill: hundreds are in bench/campaign.py
+    time.sleep(float(rng.uniform(0, 0.4)))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
     assert run(command(folder, teacher, "killed")).returncode == 0
     one, other = final_weights(folder / "run"), final_weights(workdir)
     assert one.keys() == other.keys()
@@ -211,9 +210,9 @@ def test_a_loss_that_is_not_finite_stops_at_its_step_and_keeps_the_last_checkpoi
 
 def test_a_full_disk_keeps_the_old_checkpoints_whole(place: tuple[Path, Path]) -> None:
     folder, teacher = place
-    limited = command(folder, teacher, "full", checkpoint_every=20, max_steps=200)
+    limited = command(folder, teacher, "full", checkpoint_every=20, max_steps=120)
     # A limit on a file's size fails a write as a full disk does, and needs no rights: the first checkpoint is let
-    # through, then none is: of the nine that follow, in case that the thread below is late.
+    # through, then none is: of the five that follow, in case that the thread below is late.
     script = (
         "import resource, runpy, sys, threading, time, pathlib\n"
         f"folder = pathlib.Path({str(folder / 'full' / 'distil' / 'checkpoints')!r})\n"
@@ -227,7 +226,7 @@ def test_a_full_disk_keeps_the_old_checkpoints_whole(place: tuple[Path, Path]) -
     done = run([sys.executable, "-c", script])
     assert done.returncode == 2, done.stderr[-3000:]
     assert "could not be written" in done.stderr and "Is the disk full?" in done.stderr, done.stderr[-3000:]
-    resumed = run_inside(command(folder, teacher, "full", checkpoint_every=20, max_steps=200))
+    resumed = run_inside(command(folder, teacher, "full", checkpoint_every=20, max_steps=120))
     assert resumed.returncode == 0, resumed.stderr[-2000:]
     assert "resuming distil at step" in resumed.stderr
 
