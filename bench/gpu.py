@@ -13,6 +13,7 @@ import argparse
 import importlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +33,9 @@ WHOLE = "whole"
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="the results' file")
-    parser.add_argument("--parts", nargs="+", default=[part.name for part in PARTS], help="in this order, by name or MODULE:FUNCTION")
+    parser.add_argument(
+        "--parts", nargs="+", default=[part.name for part in PARTS], help="in this order, by name or MODULE:FUNCTION"
+    )
     parser.add_argument("--budget", type=float, default=BUDGET, help="seconds of all parts together")
     parser.add_argument("--limit", type=float, default=0.0, help="seconds of each part; 0: its own")
     parser.add_argument("--cpu", action="store_true", help="a rehearsal: tiny models and batches")
@@ -47,7 +50,7 @@ def chosen_parts(names: Sequence[str], limit: float) -> list[Part]:
     for name in names:
         if name not in by_name and ":" not in name:
             sys.exit(f"--parts: {name} is none of {', '.join(by_name)}")
-        part = by_name.get(name) or Part(name.partition(":")[0], name, BUDGET, "")
+        part = by_name.get(name) or Part(name, name, BUDGET, "")
         parts.append(Part(part.name, part.source, limit or part.limit, part.asks))
     return parts
 
@@ -79,6 +82,15 @@ def write(out: Path, about: Row, ends: list[Row], rows: dict[str, list[Row]]) ->
     beside.replace(out)
 
 
+def require_gpu() -> None:
+    """Ends this process where JAX sees no GPU, which a process of its own finds out: this one must not hold the card's memory."""
+    looked = "import jax; print(jax.default_backend())"
+    done = subprocess.run([sys.executable, "-c", looked], capture_output=True, text=True)
+    if done.stdout.strip() != "gpu":
+        said = done.stderr.strip().splitlines()[-1:] if done.returncode else [f"JAX runs on {done.stdout.strip()}"]
+        sys.exit(f"there is no GPU here ({'; '.join(said)}); --cpu rehearses the bench without one")
+
+
 def import_once() -> None:
     """What the parts import, before they are copies of this process. No device is touched."""
     for name in ("torch", "sentence_transformers", *{part.source.partition(":")[0] for part in PARTS}):
@@ -90,7 +102,12 @@ def main() -> int:
     end = time.monotonic() + flags.budget
     out = flags.out or (ROOT / "runs" / "gpu-rehearsal.json" if flags.cpu else RESULTS / "gpu.json")
     if flags.cpu:
-        os.environ["JAX_PLATFORMS"] = "cpu"
+        os.environ.update(
+            {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+        )  # threads cost more than they give at such sizes
+    else:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.92")  # one process at a time has the card
+        require_gpu()
     os.environ.update({"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "true"})
     if flags.fork:
         import_once()

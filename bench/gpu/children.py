@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpu.parts import ENOUGH, Part, Row, Setting
-
 from jdistill.core.errors import first_line
 from jdistill.core.memory import keep_freed_memory
 
@@ -42,21 +41,16 @@ def run_part(part: Part, setting: Setting, end: float, fork: bool = False) -> tu
         target=measure, args=(part, replace(setting, deadline=began + allowed), rows_file)
     )
     child.start()
+    assert child.pid
     child.join(allowed)
-    stopped = child.is_alive()
-    _stop(child.pid)
+    if stopped := child.is_alive():
+        child.kill()
+    with suppress(ProcessLookupError):  # nothing is left of what it started
+        os.killpg(child.pid, signal.SIGKILL)
     child.join(GONE)
     rows = [json.loads(line) for line in whole_lines(rows_file)]
     about |= {"seconds": round(time.monotonic() - began, 1), "rows": len(rows)}
     return about | {"end": _ending(f"stopped after {allowed:.0f} s" if stopped else "", child.exitcode, rows)}, rows
-
-
-def _stop(leader: int | None) -> None:
-    """Ends a part's process and all that it started."""
-    if leader:
-        for end in (os.killpg, os.kill):  # the latter where it is not the leader of its group yet
-            with suppress(ProcessLookupError, PermissionError):
-                end(leader, signal.SIGKILL)
 
 
 def _ending(stopped: str, code: int | None, rows: list[Row]) -> str:
@@ -65,7 +59,9 @@ def _ending(stopped: str, code: int | None, rows: list[Row]) -> str:
         return stopped
     if code:
         return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-    lost = [f"{count} of {len(rows)} rows {key}" for key in ("failed", "left") if (count := sum(key in r for r in rows))]
+    lost = [
+        f"{count} of {len(rows)} rows {key}" for key in ("failed", "left") if (count := sum(key in r for r in rows))
+    ]
     return ", ".join(lost) or "whole"
 
 

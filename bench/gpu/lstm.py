@@ -82,7 +82,7 @@ def split(setting: Setting, way: str, batch_size: int) -> Row:
     A device's own share is batch / 8; the whole batch means that the call is not split and its work is done eight times.
     """
     if jax.default_backend() != "gpu":
-        return {"skipped": f"{NO_CUDNN} to say what memory it takes"}
+        return {"skipped": f"{NO_CUDNN} to say what memory it takes" if way == "cudnn" else "only beside cuDNN's"}
     c, arrays = _inputs(setting, batch_size)
     mesh = absent_mesh(machine_named(EIGHT))
     rows, whole = sharding.by_rows(mesh), sharding.replicated(mesh)

@@ -26,7 +26,11 @@ from jdistill.feeds.corpus import Corpus
 
 BATCHES = (4096, 65_536, 16_384, 1024, 256)  # the most telling first
 LARGE = 8192  # texts; larger batches come in chunks and blocks of rows
-PAIR_PRODUCTS = {"simtde": 0, "ibkd": 3}  # matrices of all pairs of a batch, as wide as the student: similarities, two Gram matrices
+PAIR_PRODUCTS = {
+    "simtde": 0,
+    "ibkd": 3,
+}  # matrices of all pairs of a batch, as wide as the student: similarities, two Gram matrices
+KINDS = ((True, "float32"), (False, "bfloat16"), (False, "float32"))  # packed, type: of others()
 LOOKED_AT = 32  # batches of an epoch whose shapes count
 # Of a rehearsal's student.
 SMALL = {"simtde": {"student.embedding_size": 8, "student.layers": 1}, "ibkd": {"student.layers": 1}}
@@ -36,7 +40,7 @@ def configured(setting: Setting, name: str, batch_size: int, dtype: str) -> Conf
     """configs/NAME.py for such a batch: in chunks and blocks where it is large, widths as they suit a GPU."""
     cfg = importlib.import_module(f"configs.{name}").get_config()
     large = setting.pick(LARGE, 16)
-    cfg.update({"batch_size": batch_size, "dtype": dtype, "length_multiple": 8, "length_buckets": 4})
+    cfg.update({"batch_size": batch_size, "dtype": dtype, "length_multiple": 8, "length_buckets": setting.pick(4, 2)})
     cfg.update({"chunk_size": large if batch_size > large else 0})
     cfg.update({"block_size": setting.pick(2048, 8) if batch_size > large and PAIR_PRODUCTS[name] else 0})
     if setting.toy:
@@ -61,7 +65,7 @@ def step_row(setting: Setting, name: str, batch_size: int, dtype: str, packed: b
         began = time.perf_counter()
         compiled = side.step.lower(side.state, side.frozen, batch).compile()
         compiling += time.perf_counter() - began
-        seconds += share * _seconds_a_step(side, compiled, batch, setting.pick(1.0, 0.01))
+        seconds += share * _seconds_a_step(side, compiled, batch, setting.pick(1.0, 0.0))
         gib = max(gib, gib_of(compiled))
     rows = np.concatenate([side.data.batches.at(number)[1] for number, _ in shapes.values()])
     flops = flops_of_step(side.state.params["student"]["model"], start, tokens, rows, len(shapes), batch_size, name)
@@ -129,7 +133,7 @@ def _cells(setting: Setting, name: str, kinds: list[tuple[int, str, bool]]) -> I
 
 def simtde(setting: Setting) -> Iterator[Cell]:
     """SimTDE's step as a GPU is to run it."""
-    return _cells(setting, "simtde", [(size, "bfloat16", True) for size in setting.pick(BATCHES, (8, 32))])
+    return _cells(setting, "simtde", [(size, "bfloat16", True) for size in setting.pick(BATCHES, (32,))])
 
 
 def ibkd(setting: Setting) -> Iterator[Cell]:
@@ -141,7 +145,6 @@ def others(setting: Setting) -> Iterator[Cell]:
     """Both in float32 and padded, the sizes that tell most first."""
     few, many = setting.pick(((4096, 256), (65_536, 1024, 16_384)), ((8,), ()))
     for sizes in (few, many):
-        for packed, dtype in ((True, "float32"), (False, "bfloat16"), (False, "float32")):
-            for name in PAIR_PRODUCTS if not setting.toy else ("simtde",):
-                if not (setting.toy and packed):
-                    yield from _cells(setting, name, [(size, dtype, packed) for size in sizes])
+        for packed, dtype in setting.pick(KINDS, KINDS[-1:]):
+            for name in setting.pick(PAIR_PRODUCTS, ("simtde",)):
+                yield from _cells(setting, name, [(size, dtype, packed) for size in sizes])

@@ -18,14 +18,14 @@ def seconds_a_call(call: Callable[[], Any], wait: Callable[[Any], object], span:
     Args:
       call: starts the work; it was called before, so that nothing is compiled.
       wait: takes what the last call gave, and returns once the device is done.
-      span: seconds of all rounds, about.
+      span: seconds of all rounds, about; 0: one call is enough.
     """
     wait(call())
     began = time.perf_counter()
     wait(call())
     times = max(1, round(span / ROUNDS / max(time.perf_counter() - began, 1e-6)))
     rounds = []
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS if span else 1):
         began, last = time.perf_counter(), None
         for _ in range(times):
             last = call()

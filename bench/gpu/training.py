@@ -7,6 +7,7 @@ process of its own, since both would take the card's memory.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 from argparse import Namespace
@@ -79,6 +80,7 @@ def ours(setting: Setting) -> Iterator[Cell]:
 
 def theirs(setting: Setting) -> Iterator[Cell]:
     """Sentence-transformers'."""
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the card is torch's
     size, dtype = setting.pick((512, "bfloat16"), (16, "float32"))
     labels = {"by": "sentence-transformers", "batch": size, "dtype": dtype}
     yield Cell(labels, partial(train_trainer, setting, size, dtype), 40)
