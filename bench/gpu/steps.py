@@ -76,7 +76,7 @@ def step_row(setting: Setting, name: str, batch_size: int, dtype: str, packed: b
         "step_ms": 1e3 * seconds,
         "tflop_per_s": 1e-12 * flops / seconds,
         "program_gib": gib,
-        "peak_gib": peak_gib(),
+        "peak_gib_so_far": peak_gib(),
         "batch_on_host_ms": 1e3 * host,
         "compiling_s": round(compiling, 1),
         "padding_percent": round(100 * side.data.batches.padding, 2),

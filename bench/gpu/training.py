@@ -54,7 +54,7 @@ def train_ours(setting: Setting, batch_size: int, dtype: str) -> Row:
         "later_sentences_per_s": statistics.median(rates[len(rates) // 2 :]),
         "seconds": trained["seconds"],
         "sentences": trained["sentences"],
-        "peak_gib": peak_gib(),
+        "peak_gib_so_far": peak_gib(),
     }
 
 
