@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def commit() -> str:
-    """The checkout's commit, shortened."""
+    """The checkout's commit, shortened; empty where there is no git or no checkout."""
     asked = ["git", "rev-parse", "--short", "HEAD"]
+    if shutil.which(asked[0]) is None:
+        return ""
     return subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
 
 

@@ -62,12 +62,13 @@ def train_theirs(flags: argparse.Namespace, texts: list[str], vectors: np.ndarra
         report_to=[],
         seed=0,
         disable_tqdm=True,
+        bf16=flags.st_bf16,
     )
     trainer = SentenceTransformerTrainer(
         model=model,
         args=arguments,
         loss=MSELoss(model),
-        train_dataset=Dataset.from_dict({"sentence": texts, "label": vectors.tolist()}),
+        train_dataset=Dataset.from_dict({"sentence": texts, "label": list(vectors)}),
     )
     began = time.perf_counter()
     trainer.train()
@@ -84,6 +85,9 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=20_000)
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--st_learning_rate", type=float, default=1e-4, help="of sentence-transformers' side")
+    parser.add_argument(
+        "--st_bf16", action="store_true", help="its products in bfloat16 (torch's autocast), as on a GPU"
+    )
     parser.add_argument("--workdir", type=Path, default=Path("runs/vs-sentence-transformers"))
     flags = parser.parse_args()
     setup_logging()

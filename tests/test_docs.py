@@ -56,7 +56,7 @@ SMALLER: dict[str, dict[str, object]] = {
     "bilstm_sra_task": {"held_out": 0, "index_texts": 0},
 }
 # Options of other programs and of scripts, and words of a sentence.
-OTHER_FLAGS = {"fast", "no-deps", "nodes", "xla_backend_optimization_level", "option", "check", "array"}
+OTHER_FLAGS = {"fast", "pack", "no-deps", "nodes", "xla_backend_optimization_level", "option", "check", "array"}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,131 @@
+"""Everything to be measured on a lent GPU, part by part within a budget of time; bench/gpu.sh starts it.
+
+    python bench/gpu.py [--out FILE] [--parts rates simtde] [--budget 540]
+    python bench/gpu.py --cpu    # a rehearsal of all of it with tiny models, on any machine
+
+A part has a process and a time limit of its own, so that one that fails or hangs loses its own rows alone. After each the results
+are written anew. Writes bench/results/gpu.json, a rehearsal runs/gpu-rehearsal.json. Its exit status is 1 where a part was not whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
+
+from gpu.children import run_part
+from gpu.parts import BUDGET, PARTS, Part, Row, Setting
+from record import RESULTS, made_by
+
+WHOLE = "whole"
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="the results' file")
+    parser.add_argument(
+        "--parts", nargs="+", default=[part.name for part in PARTS], help="in this order, by name or MODULE:FUNCTION"
+    )
+    parser.add_argument("--budget", type=float, default=BUDGET, help="seconds of all parts together")
+    parser.add_argument("--limit", type=float, default=0.0, help="seconds of each part; 0: its own")
+    parser.add_argument("--cpu", action="store_true", help="a rehearsal: tiny models and batches")
+    parser.add_argument("--fork", action="store_true", help="import once for all parts; not where a GPU is")
+    return parser  # fmt: skip
+
+
+def chosen_parts(names: Sequence[str], limit: float) -> list[Part]:
+    """The parts of these names; MODULE:FUNCTION is one that is not in the list."""
+    by_name = {part.name: part for part in PARTS}
+    parts = []
+    for name in names:
+        if name not in by_name and ":" not in name:
+            sys.exit(f"--parts: {name} is none of {', '.join(by_name)}")
+        part = by_name.get(name) or Part(name, name, BUDGET, "")
+        parts.append(Part(part.name, part.source, limit or part.limit, part.asks))
+    return parts
+
+
+def with_shares(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
+    """The rows, those that say their operations with their share of the large bfloat16 product's rate; and how the two trainings compare."""
+    peak = max((row.get("tflop_per_s", 0.0) for row in rows.get("rates", []) if row.get("dtype") == "bfloat16"), default=0.0)  # fmt: skip
+    shared = {
+        name: [
+            row | {"share_of_bfloat16_rate": row["tflop_per_s"] / peak} if peak and "tflop_per_s" in row else row
+            for row in of_part
+        ]
+        for name, of_part in rows.items()
+    }
+    sides = [of_part[0].get("sentences_per_s") for name in ("training", "trainer") if (of_part := rows.get(name))]
+    if len(sides) == 2 and all(sides):
+        shared["ratio"] = [{"what": "training, jdistill over sentence-transformers", "ratio": sides[0] / sides[1]}]
+    return shared
+
+
+def write(out: Path, about: Row, ends: list[Row], rows: dict[str, list[Row]]) -> None:
+    """The results so far: who made them, how each part ended, and the rows of each."""
+    device = next((row for row in rows.get("rates", []) if row.get("what") == "device"), {})
+    seconds = round(sum(end["seconds"] for end in ends), 1)
+    found = about | {"seconds": seconds, "on": device, "parts": ends} | with_shares(rows)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    beside = out.with_name(f".{out.name}")
+    beside.write_text(json.dumps(found, indent=2) + "\n")
+    beside.replace(out)
+
+
+def require_gpu() -> None:
+    """Ends this process where JAX sees no GPU, which a process of its own finds out: this one must not hold the card's memory."""
+    looked = "import jax; print(jax.default_backend())"
+    done = subprocess.run([sys.executable, "-c", looked], capture_output=True, text=True)
+    if done.stdout.strip() != "gpu":
+        said = done.stderr.strip().splitlines()[-1:] if done.returncode else [f"JAX runs on {done.stdout.strip()}"]
+        sys.exit(f"there is no GPU here ({'; '.join(said)}); --cpu rehearses the bench without one")
+
+
+def import_once() -> None:
+    """What the parts import, before they are copies of this process. No device is touched."""
+    for name in ("torch", "sentence_transformers", *{part.source.partition(":")[0] for part in PARTS}):
+        importlib.import_module(name)
+
+
+def main() -> int:
+    flags = make_parser().parse_args()
+    end = time.monotonic() + flags.budget
+    out = flags.out or (ROOT / "runs" / "gpu-rehearsal.json" if flags.cpu else RESULTS / "gpu.json")
+    if flags.cpu:
+        os.environ.update(
+            {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+        )  # threads cost more than they give at such sizes
+    else:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.92")  # one process at a time has the card
+        require_gpu()
+    os.environ.update({"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "true"})
+    if flags.fork:
+        import_once()
+    about = made_by(f"bash bench/gpu.sh{' --cpu' if flags.cpu else ''}", seed=0, rehearsal=flags.cpu)
+    about["commit"] = about["commit"] or os.environ.get("JDISTILL_COMMIT", "")
+    ends: list[Row] = []
+    rows: dict[str, list[Row]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        setting = Setting(flags.cpu, Path(folder), end)
+        for part in chosen_parts(flags.parts, flags.limit):
+            ended, of_part = run_part(part, setting, end, flags.fork)
+            ends.append(ended)
+            rows |= {part.name: of_part} if of_part else {}
+            print(f"{part.name}: {ended['end']}, {ended['rows']} rows, {ended['seconds']} s", flush=True)
+            write(out, about, ends, rows)
+    print(f"wrote {out}")
+    return int(any(end["end"] != WHOLE for end in ends))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
