@@ -1,0 +1,243 @@
+"""A run's folder in an object store: worked on in a local mirror, fetched before the run, and stored as it grows.
+
+The store holds the run's files, and RUN_FILES, which lists them and is written after them: what is not listed is not there. So a checkpoint
+counts once all of it is stored. The mirror is what this machine did last; where another has gone on since, the store's files take its place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jdistill.core import sharding
+from jdistill.core.digest import digest
+from jdistill.core.errors import UserError
+from jdistill.core.fetched import RUN_FILES, run_files
+from jdistill.core.files import TEMPORARY, default_folder, file_digest, look_into, some_of, write_json
+from jdistill.core.progress import log
+from jdistill.core.remote import Store, StoreError, is_url
+from jdistill.core.store_lock import LOCK_OBJECT, StoreLock
+
+STORE_EVERY_S = 5.0
+UNFINISHED = "orbax-checkpoint-tmp"  # in the name of a checkpoint that is being written
+CHECKPOINT = re.compile(r"(.*/)?checkpoints/\d+(?=/)")  # the folder of one, at the beginning of a file's name
+
+FileState = tuple[int, int]  # size in bytes, time of the last change in nanoseconds
+
+
+@contextmanager
+def mirrored_run(workdir: str | Path, what: str = "a run") -> Iterator[Path]:
+    """The local folder to work in for a run's folder. Of a URL it is a mirror: at the end, however it comes, what is in it is stored.
+
+    Args:
+      workdir: a path, which is given as it is, or a URL.
+      what: works there, for another process's message.
+
+    Raises: UserError where another process works in a store's folder, where that holds something else, and where not all of the mirror
+      could be stored in the end; StoreError where the store does not answer or refuses.
+    """
+    if not is_url(str(workdir)):
+        yield Path(workdir)
+        return
+    workdir = str(workdir)
+    if sharding.process_count() > 1:
+        raise UserError(
+            f"--workdir={workdir}: a run of several processes needs a folder that all of them share; name one on a shared file system"
+        )
+    store = Store(workdir, "workdir")
+    _check_holds_run(store)
+    lock = StoreLock(store, what)
+    try:
+        with lock.held():
+            mirror = _RunMirror(store, lock)
+            mirror.fetch()
+            log.info("%s is worked on in %s", store.url, mirror.folder)
+            with mirror.kept_up():
+                yield mirror.folder
+            log.info("all of %s is in %s", mirror.folder, store.url)
+    except BaseException:
+        lock.check()  # which interrupted what was going on
+        raise
+
+
+def mirrors_folder() -> Path:
+    """Where the local folders of runs and caches in stores lie."""
+    return default_folder() / "mirrors"
+
+
+def _check_holds_run(store: Store) -> None:
+    there = [name for name in store.files() if name != LOCK_OBJECT]
+    if there and not {RUN_FILES, "config.json"} & set(there):
+        raise UserError(
+            f"{store.label} is not empty and holds no run (it holds {some_of(there)}); choose a new or an empty folder"
+        )
+
+
+class _RunMirror:
+    """A run's folder in a store and its mirror.
+
+    Args:
+      store: of the run's folder.
+      lock: that this process holds there.
+    """
+
+    def __init__(self, store: Store, lock: StoreLock):
+        self._store, self._lock = store, lock
+        self.folder = mirrors_folder() / f"{digest(store.url)[:16]}-{Path(store.url).name}"
+        self._record = self.folder.with_name(
+            self.folder.name + ".json"
+        )  # which lists of the store this mirror has made or has come from
+        self._listed: dict[str, list] = {}  # as RUN_FILES has it
+        self._stored: dict[str, FileState] = {}  # the state in which a file was stored last
+        self._revision = ""
+        self._ended = threading.Event()
+
+    def fetch(self) -> None:
+        """Brings the mirror to what is in the store, unless that came from it; half-stored checkpoints are left out and removed."""
+        content = self._store.read(RUN_FILES)
+        there = self._store.files()
+        listed = (
+            run_files(self._store) if content else {n: [size, ""] for n, (size, _) in there.items() if n != LOCK_OBJECT}
+        )
+        self._listed = listed or {}
+        self._revision = digest(content or b"")
+        if content:
+            self._store.delete(name for name in there if name not in self._listed and CHECKPOINT.match(name))
+        if self._is_mirror_of_list():
+            return
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(dir=self.folder.parent, prefix=f"{TEMPORARY}new-"))
+        try:
+            sizes = {name: size for name, (size, _) in self._listed.items() if name in there}
+            for checkpoint in {
+                match[0] for name in self._listed.keys() - there.keys() if (match := CHECKPOINT.match(name))
+            }:
+                sizes = {name: size for name, size in sizes.items() if not name.startswith(checkpoint + "/")}
+            if sizes:
+                self._store.fetch_all({name: there[name][0] for name in sizes}, beside, f"fetching {self._store.url}")
+            self._drop_damaged(beside)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            os.rename(beside, self.folder)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+        self._stored = {name: state for name, state in self._files().items() if self._listed[name][1]}
+        write_json(self._record, [self._revision])
+
+    def _is_mirror_of_list(self) -> bool:
+        """Whether the mirror holds all that is listed, or what this machine made of it since."""
+        record, here = look_into(self._record), self._files()
+        if not isinstance(record, list) or self._revision not in record or not self.folder.is_dir():
+            return False
+        kept = {match[0] for name in here if (match := CHECKPOINT.match(name))}
+        stages = {checkpoint.rpartition("/")[0] for checkpoint in kept}
+        for name in (
+            self._listed.keys() - here.keys()
+        ):  # as after a run that dropped an old checkpoint, or a cleaner of caches
+            match = CHECKPOINT.match(name)
+            if not match or match[0] in kept or match[0].rpartition("/")[0] not in stages:
+                return False
+        return True
+
+    def _drop_damaged(self, folder: Path) -> None:
+        """Removes checkpoints a file of which is not what was listed: a kill came between a new file and the list."""
+        for name, (_, of_content) in self._listed.items():
+            match = CHECKPOINT.match(name)
+            if match and of_content and (folder / name).is_file() and file_digest(folder / name) != of_content:
+                log.warning("%s/%s has changed since it was stored, and is left out", self._store.url, match[0])
+                shutil.rmtree(folder / match[0])
+
+    @contextmanager
+    def kept_up(self) -> Iterator[None]:
+        """Stores what changes in the mirror meanwhile, and at the end the rest."""
+        keeping = threading.Thread(target=self._keep_up, daemon=True)
+        keeping.start()
+        try:
+            yield
+        except BaseException:
+            self._end(keeping)
+            try:
+                self.store_changes()
+            except (UserError, OSError) as refusal:
+                log.warning(
+                    "WARNING: not all of %s is stored (%s); the same command on this machine stores it",
+                    self.folder,
+                    refusal,
+                )
+            raise
+        self._end(keeping)
+        try:
+            self.store_changes()
+        except StoreError as refusal:
+            raise StoreError(
+                f"{refusal}. All of the run is in {self.folder}, and the same command stores it"
+            ) from refusal
+
+    def _end(self, keeping: threading.Thread) -> None:
+        self._ended.set()
+        keeping.join()
+
+    def _keep_up(self) -> None:
+        """A store that does not answer for a time is no reason to stop a run: it is told once, and what lacks is stored later."""
+        fails = False
+        while not self._ended.wait(STORE_EVERY_S) and not self._lock.lost:
+            try:
+                self.store_changes()
+                fails = False
+            except (UserError, OSError) as refusal:
+                if not fails and not self._lock.lost:
+                    log.warning("%s. The run goes on in %s, and is stored when that can be done", refusal, self.folder)
+                fails = True
+
+    def store_changes(self) -> None:
+        """Stores what has changed in the mirror, then the list of its files; then removes what is no longer in it."""
+        self._lock.check()
+        before, digests = self._files(), {name: of_content for name, (_, of_content) in self._listed.items()}
+        for name, state in before.items():
+            if self._stored.get(name) == state:
+                continue
+            try:
+                of_content = file_digest(self.folder / name)
+                if self._listed.get(name) != [state[0], of_content]:
+                    self._store.put(self.folder / name, name)
+            except FileNotFoundError:  # such as of a checkpoint that makes room for the next
+                continue
+            digests[name], self._stored[name] = of_content, state
+        after = self._files()
+        going = {match[0] for name in before.keys() ^ after.keys() if (match := CHECKPOINT.match(name))}
+        listed = {
+            name: [self._stored[name][0], digests[name]]
+            for name in sorted(before.keys() & after.keys() & self._stored.keys())
+            if not ((match := CHECKPOINT.match(name)) and match[0] in going)
+        }
+        if listed == self._listed:
+            return
+        self._lock.check()
+        content = json.dumps({"made_by": "jdistill", "token": secrets.token_hex(8), "files": listed}, indent=1).encode()
+        write_json(self._record, [self._revision, digest(content)])  # a kill may come before or after it is stored
+        self._store.write(RUN_FILES, content)
+        gone, self._listed, self._revision = self._listed.keys() - listed.keys(), listed, digest(content)
+        self._stored = {name: state for name, state in self._stored.items() if name in listed}
+        self._store.delete(sorted(gone))
+
+    def _files(self) -> dict[str, FileState]:
+        """The mirror's files, by name; what is being written is left out."""
+        files: dict[str, FileState] = {}
+        for place, folders, names in os.walk(self.folder):
+            folders[:] = [name for name in folders if not name.startswith(TEMPORARY) and UNFINISHED not in name]
+            for name in names:
+                path = Path(place, name)
+                try:
+                    about = path.stat()
+                except OSError:  # gone meanwhile
+                    continue
+                if not name.startswith(TEMPORARY):
+                    files[path.relative_to(self.folder).as_posix()] = (about.st_size, about.st_mtime_ns)
+        return files
