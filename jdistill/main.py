@@ -31,9 +31,9 @@ from jdistill.core.errors import (
 from jdistill.core.files import naming
 from jdistill.core.machines import GRAMMAR, known_gpus
 from jdistill.core.progress import log, setup_logging
-from jdistill.core.run_mirror import mirrored_run
 from jdistill.run.completeness import lacking
 from jdistill.run.finish import finish
+from jdistill.run.remote_workdir import mirrored_run
 from jdistill.run.stages import (
     planned_machine,
     plans,

@@ -13,59 +13,27 @@ import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jdistill.core import sharding
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.fetched import RUN_FILES, run_files
-from jdistill.core.files import TEMPORARY, default_folder, file_digest, look_into, some_of, write_json
+from jdistill.core.files import TEMPORARY, default_folder, file_digest, look_into, write_json
 from jdistill.core.progress import log
-from jdistill.core.remote import Store, StoreError, is_url
+from jdistill.core.remote import Store, StoreError
 from jdistill.core.store_lock import LOCK_OBJECT, StoreLock
 
-STORE_EVERY_S = 5.0
+LOOK_EVERY_S, STORE_EVERY_S = (
+    1.0,
+    30.0,
+)  # for checkpoints, which are stored at once; for logs and whatever else has changed
 UNFINISHED = "orbax-checkpoint-tmp"  # in the name of a checkpoint that is being written
 CHECKPOINT = re.compile(r"(.*/)?checkpoints/\d+(?=/)")  # the folder of one, at the beginning of a file's name
 
 FileState = tuple[int, int]  # size in bytes, time of the last change in nanoseconds
-
-
-@contextmanager
-def mirrored_run(workdir: str | Path, what: str = "a run") -> Iterator[Path]:
-    """The local folder to work in for a run's folder. Of a URL it is a mirror: at the end, however it comes, what is in it is stored.
-
-    Args:
-      workdir: a path, which is given as it is, or a URL.
-      what: works there, for another process's message.
-
-    Raises: UserError where another process works in a store's folder, where that holds something else, and where not all of the mirror
-      could be stored in the end; StoreError where the store does not answer or refuses.
-    """
-    if not is_url(str(workdir)):
-        yield Path(workdir)
-        return
-    workdir = str(workdir)
-    if sharding.process_count() > 1:
-        raise UserError(
-            f"--workdir={workdir}: a run of several processes needs a folder that all of them share; name one on a shared file system"
-        )
-    store = Store(workdir, "workdir")
-    _check_holds_run(store)
-    lock = StoreLock(store, what)
-    try:
-        with lock.held():
-            mirror = _RunMirror(store, lock)
-            mirror.fetch()
-            log.info("%s is worked on in %s", store.url, mirror.folder)
-            with mirror.kept_up():
-                yield mirror.folder
-            log.info("all of %s is in %s", mirror.folder, store.url)
-    except BaseException:
-        lock.check()  # which interrupted what was going on
-        raise
 
 
 def mirrors_folder() -> Path:
@@ -73,15 +41,7 @@ def mirrors_folder() -> Path:
     return default_folder() / "mirrors"
 
 
-def _check_holds_run(store: Store) -> None:
-    there = [name for name in store.files() if name != LOCK_OBJECT]
-    if there and not {RUN_FILES, "config.json"} & set(there):
-        raise UserError(
-            f"{store.label} is not empty and holds no run (it holds {some_of(there)}); choose a new or an empty folder"
-        )
-
-
-class _RunMirror:
+class RunMirror:
     """A run's folder in a store and its mirror.
 
     Args:
@@ -136,7 +96,7 @@ class _RunMirror:
         record, here = look_into(self._record), self._files()
         if not isinstance(record, list) or self._revision not in record or not self.folder.is_dir():
             return False
-        kept = {match[0] for name in here if (match := CHECKPOINT.match(name))}
+        kept = _checkpoints(here)
         stages = {checkpoint.rpartition("/")[0] for checkpoint in kept}
         for name in (
             self._listed.keys() - here.keys()
@@ -186,11 +146,15 @@ class _RunMirror:
 
     def _keep_up(self) -> None:
         """A store that does not answer for a time is no reason to stop a run: it is told once, and what lacks is stored later."""
-        fails = False
-        while not self._ended.wait(STORE_EVERY_S) and not self._lock.lost:
+        fails, stored, last = False, _checkpoints(self._listed), time.monotonic()
+        while not self._ended.wait(LOOK_EVERY_S) and not self._lock.lost:
+            checkpoints = _checkpoints(self._files())
+            if checkpoints == stored and time.monotonic() < last + STORE_EVERY_S:
+                continue
+            last = time.monotonic()
             try:
                 self.store_changes()
-                fails = False
+                fails, stored = False, checkpoints
             except (UserError, OSError) as refusal:
                 if not fails and not self._lock.lost:
                     log.warning("%s. The run goes on in %s, and is stored when that can be done", refusal, self.folder)
@@ -211,7 +175,7 @@ class _RunMirror:
                 continue
             digests[name], self._stored[name] = of_content, state
         after = self._files()
-        going = {match[0] for name in before.keys() ^ after.keys() if (match := CHECKPOINT.match(name))}
+        going = _checkpoints(before.keys() ^ after.keys())
         listed = {
             name: [self._stored[name][0], digests[name]]
             for name in sorted(before.keys() & after.keys() & self._stored.keys())
@@ -223,6 +187,7 @@ class _RunMirror:
         content = json.dumps({"made_by": "jdistill", "token": secrets.token_hex(8), "files": listed}, indent=1).encode()
         write_json(self._record, [self._revision, digest(content)])  # a kill may come before or after it is stored
         self._store.write(RUN_FILES, content)
+        write_json(self._record, [digest(content)])
         gone, self._listed, self._revision = self._listed.keys() - listed.keys(), listed, digest(content)
         self._stored = {name: state for name, state in self._stored.items() if name in listed}
         self._store.delete(sorted(gone))
@@ -241,3 +206,8 @@ class _RunMirror:
                 if not name.startswith(TEMPORARY):
                     files[path.relative_to(self.folder).as_posix()] = (about.st_size, about.st_mtime_ns)
         return files
+
+
+def _checkpoints(names: Iterable[str]) -> set[str]:
+    """The folders of the checkpoints that files belong to."""
+    return {match[0] for name in names if (match := CHECKPOINT.match(name))}

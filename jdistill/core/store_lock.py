@@ -156,8 +156,10 @@ def _machine() -> str:
 
 
 def _start_of(process: object) -> str:
-    """When a process of this machine began, since another may have its number by now; "" where there is none."""
+    """When a process of this machine began, since another may have its number by now; "" where there is none, or one that has ended and
+    is not yet taken away."""
     try:
-        return Path(f"/proc/{int(str(process))}/stat").read_text().rpartition(")")[2].split()[19]
+        state, *figures = Path(f"/proc/{int(str(process))}/stat").read_text().rpartition(")")[2].split()
+        return "" if state in "ZX" else figures[18]
     except (OSError, IndexError, ValueError):
         return ""

@@ -20,8 +20,8 @@ from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, keep_crashes_in
 from jdistill.core.files import naming, write_json
 from jdistill.core.progress import log, setup_logging
-from jdistill.core.run_mirror import mirrored_run
 from jdistill.report.sweep import write_sweep_page
+from jdistill.run.remote_workdir import mirrored_run
 from jdistill.run.stages import prepare, train_stages
 from jdistill.run.workdir import DTYPE_KEYS, clear_temporary, only_run, settle_config
 from jdistill.sweep.space import Space, check_space, parse_space
