@@ -6,10 +6,10 @@ if it changes within STALE_S it is somebody's, else its process is gone. No two 
 
 from __future__ import annotations
 
-import _thread
 import json
 import os
 import secrets
+import signal
 import socket
 import threading
 import time
@@ -116,7 +116,7 @@ class StoreLock:
             try:
                 if not self._is_mine():
                     self.lost = True
-                    _thread.interrupt_main()
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # which also ends its waiting
                     return
                 self._mine["beats"] += 1
                 self._store.write(LOCK_OBJECT, self._content())
