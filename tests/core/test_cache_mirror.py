@@ -56,7 +56,9 @@ def test_another_machine_asks_what_nobody_asked(url: str, tmp_path: Path, monkey
     assert ask(url, TEXTS) == []
 
 
-def test_two_machines_at_once_keep_the_answers_of_both(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_machines_at_once_keep_the_answers_of_both(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = AnswerCache(cache_root(url) / "teacher" / "name", 3)
     enter_machine(monkeypatch, tmp_path / "two")
     assert ask(url, TEXTS[:10]) == TEXTS[:10]

@@ -55,7 +55,7 @@ def test_what_is_a_url(source: str, expected: bool) -> None:
 
 
 def test_text_of_a_url_is_that_of_the_file(bucket: str, tmp_path: Path) -> None:
-    content = "one text\n\n  two texts \none text\n".encode()
+    content = b"one text\n\n  two texts \none text\n"
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content))
     put(f"{bucket}/a.txt.gz", gzip.compress(content))
     assert read_texts(f"{bucket}/a.txt.gz").texts == read_texts(str(tmp_path / "a.txt.gz")).texts

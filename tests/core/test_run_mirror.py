@@ -64,7 +64,9 @@ def test_another_machine_goes_on_with_what_was_stored(
         (folder / "distil" / "checkpoints" / "20.orbax-checkpoint-tmp" / "a").write_text("half written")
         whole = {name: content for name, content in contents(folder).items() if "half" not in content.decode()}
     stored = objects(url)
-    assert json.loads(stored.pop(RUN_FILES))["files"].keys() == whole.keys() and stored == whole  # the lock is given back
+    assert (
+        json.loads(stored.pop(RUN_FILES))["files"].keys() == whole.keys() and stored == whole
+    )  # the lock is given back
     enter_machine(monkeypatch, tmp_path / "two")
     with mirrored_run(url) as other:
         assert other != folder and contents(other) == whole
@@ -102,7 +104,11 @@ def test_a_checkpoint_counts_once_all_of_it_is_stored(
     with monkeypatch.context() as broken:
         broken.setattr(MemoryFileSystem, "put_file", put_some)
         if stored_files == 3:  # all of it, and not the list
-            broken.setattr(MemoryFileSystem, "pipe_file", lambda *_, **__: written.append(1) or (_ for _ in ()).throw(PermissionError()))
+            broken.setattr(
+                MemoryFileSystem,
+                "pipe_file",
+                lambda *_, **__: written.append(1) or (_ for _ in ()).throw(PermissionError()),
+            )
         with pytest.raises(StoreError):
             mirror.store_changes()
     assert MemoryFileSystem.pipe_file is write
@@ -189,7 +195,10 @@ def test_a_folder_that_was_copied_into_a_store_is_a_run(url: str, tmp_path: Path
 def test_a_folder_of_others_files_is_refused(url: str, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     Store(url).put(tmp_path / "mine.txt", "mine.txt")
-    with pytest.raises(UserError, match=f"--workdir={url} is not empty and holds no run .it holds mine.txt"), mirrored_run(url):
+    with (
+        pytest.raises(UserError, match=f"--workdir={url} is not empty and holds no run .it holds mine.txt"),
+        mirrored_run(url),
+    ):
         pass
     assert objects(url) == {"mine.txt": b"mine"}
 
@@ -210,9 +219,14 @@ def test_a_store_that_is_away_for_a_time_costs_nothing(
 def test_a_store_that_is_away_at_the_end_is_an_error_that_names_the_mirror(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StoreError, match="All of the run is in .*the same command stores it"), mirrored_run(url) as folder:
+    with (
+        pytest.raises(StoreError, match="All of the run is in .*the same command stores it"),
+        mirrored_run(url) as folder,
+    ):
         (folder / "config.json").write_text("{}")
-        monkeypatch.setattr(MemoryFileSystem, "put_file", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("gone")))
+        monkeypatch.setattr(
+            MemoryFileSystem, "put_file", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("gone"))
+        )
 
 
 def test_an_error_of_the_run_is_the_error(url: str) -> None:
@@ -231,7 +245,10 @@ def wait_until(happens) -> None:
 
 def test_a_second_machine_is_told_who_works_there(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with mirrored_run(url):
-        with pytest.raises(UserError, match="is in use by a run of another process .process \\d+ on "), mirrored_run(url):
+        with (
+            pytest.raises(UserError, match="is in use by a run of another process .process \\d+ on "),
+            mirrored_run(url),
+        ):
             pass
         monkeypatch.setattr(store_lock, "_machine", lambda: "another")  # whose processes cannot be looked at
         with pytest.raises(UserError, match="is in use by a run"), mirrored_run(url):
@@ -244,7 +261,13 @@ def test_a_second_machine_is_told_who_works_there(url: str, monkeypatch: pytest.
 def test_a_lock_without_a_sign_of_life_is_taken_over(
     url: str, machine: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    left = {"token": "x", "host": "there", "process": 2**22 + 1, "started": "1", "machine": store_lock._machine() if machine == "this" else "other"}
+    left = {
+        "token": "x",
+        "host": "there",
+        "process": 2**22 + 1,
+        "started": "1",
+        "machine": store_lock._machine() if machine == "this" else "other",
+    }
     Store(url).write(LOCK_OBJECT, json.dumps(left).encode())
     started = time.monotonic()
     with caplog.at_level("INFO", logger="jdistill"), mirrored_run(url):
