@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
@@ -81,7 +81,9 @@ def run_files(store: Store) -> dict[str, list] | None:
         return None
     try:
         listed = json.loads(content)["files"]
-        return {str(name): [int(size), str(of_content)] for name, (size, of_content) in listed.items()}
+        if any(name.startswith("/") or ".." in PurePosixPath(name).parts for name in listed):
+            raise ValueError("a name leads out of the folder")
+        return {name: [int(size), str(of_content)] for name, (size, of_content) in listed.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(
             f"{store.url}/{RUN_FILES} is damaged; remove it to have the run's other files taken as they are"

@@ -7,16 +7,19 @@ whole (core.fetched, core.run_mirror, core.cache_mirror). fsspec is imported whe
 from __future__ import annotations
 
 import errno
+import os
 import queue
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from jdistill.core.errors import UserError, first_line
-from jdistill.core.files import writing_beside
+from jdistill.core.files import TEMPORARY
 from jdistill.core.progress import Progress, log, progress
 
 URL = re.compile(r"[a-z][a-z0-9+.-]*://")
@@ -98,24 +101,21 @@ class Store:
                 about = {"type": "directory"}
             if about["type"] == "file":
                 return {self._root: about}
-            return {path: of for path, of in self._fs.find(self._root, detail=True).items() if of["type"] == "file"}
+            return {
+                path: of
+                for path, of in self._fs.find(self._root, detail=True).items()
+                if of["type"] == "file" and not path.endswith("/")
+            }
 
         there = {path.removeprefix(self._root).lstrip("/"): about for path, about in self._ask(look).items()}
         for name in there:
             if ".." in PurePosixPath(name).parts or "\0" in name:
                 raise StoreError(f"{self.label} holds {name!r}, a name that leads out of it; remove it")
-        return {name: _version(there[name]) for name in sorted(there) if not name.endswith("/")}
+        return {name: _version(there[name]) for name in sorted(there)}
 
     def read(self, name: str) -> bytes | None:
         """A small file's bytes; None where there is none."""
-
-        def read() -> bytes | None:
-            try:
-                return self._fs.cat_file(self._path(name))
-            except FileNotFoundError:
-                return None
-
-        return self._ask(read)
+        return self._ask(partial(_unless_missing, self._fs.cat_file, self._path(name)))
 
     def write(self, name: str, content: bytes, new: bool = False) -> bool:
         """Writes a small file, whole.
@@ -141,10 +141,16 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
 
         def get() -> None:
-            with writing_beside(path) as beside:
+            beside = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
+            try:
                 self._fs.get_file(self._path(name), str(beside))
+                with open(beside, "rb") as file:
+                    os.fsync(file.fileno())
                 if size >= 0 and beside.stat().st_size != size:
                     raise ConnectionError(f"{beside.stat().st_size} of {size} bytes came")
+                os.replace(beside, path)
+            finally:
+                beside.unlink(missing_ok=True)
 
         self._ask(get, size)
         if meter is not None:
@@ -159,12 +165,8 @@ class Store:
     def put(self, path: Path, name: str) -> None:
         """Stores a local file, whole. Raises FileNotFoundError where it is gone."""
         size = path.stat().st_size
-
-        def put() -> None:
-            self._fs.put_file(str(path), self._path(name))
-
         try:
-            self._ask(put, size)
+            self._ask(partial(self._fs.put_file, str(path), self._path(name)), size)
         except StoreError:
             path.stat()  # which may be gone meanwhile
             raise
@@ -172,14 +174,7 @@ class Store:
     def delete(self, names: Iterable[str]) -> None:
         """Deletes files; one that is not there is no error."""
         for name in names:
-
-            def delete(name: str = name) -> None:
-                try:
-                    self._fs.rm_file(self._path(name))
-                except FileNotFoundError:
-                    return
-
-            self._ask(delete)
+            self._ask(partial(_unless_missing, self._fs.rm_file, self._path(name)))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -190,8 +185,8 @@ class Store:
             try:
                 return _within(ANSWER_S + transfer / SLOWEST, question)
             except Exception as error:  # each library has its own
-                if isinstance(error, OSError) and error.errno in OF_DISKS:
-                    raise
+                if isinstance(error, OSError) and (error.errno in OF_DISKS or error.filename is not None):
+                    raise  # of a local file
                 if pause is None or isinstance(error, (*FINAL, FileNotFoundError)) or _lacks_credentials(error):
                     raise StoreError(self._in_words(error)) from error
                 log.info("%s: %s; asked again in %d s", self.url, first_line(error)[:200], pause)
@@ -214,6 +209,13 @@ class Store:
             f"{said}the store does not answer as it should, {len(PAUSES) + 1} times asked {why}; check its address and the network, "
             "and run the same command again"
         )
+
+
+def _unless_missing(question: Callable[[str], T], path: str) -> T | None:
+    try:
+        return question(path)
+    except FileNotFoundError:
+        return None
 
 
 def _version(about: dict[str, Any]) -> ObjectVersion:

@@ -15,14 +15,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.fetched import RUN_FILES, run_files
 from jdistill.core.files import TEMPORARY, default_folder, file_digest, look_into, write_json
-from jdistill.core.progress import log
+from jdistill.core.progress import log, progress
 from jdistill.core.remote import Store, StoreError
 from jdistill.core.store_lock import LOCK_OBJECT, StoreLock
 
@@ -33,6 +33,7 @@ LOOK_EVERY_S, STORE_EVERY_S = (
 UNFINISHED = "orbax-checkpoint-tmp"  # in the name of a checkpoint that is being written
 CHECKPOINT = re.compile(r"(.*/)?checkpoints/\d+(?=/)")  # the folder of one, at the beginning of a file's name
 
+FileList = dict[str, list]  # by name: size in bytes, file_digest
 FileState = tuple[int, int]  # size in bytes, time of the last change in nanoseconds
 
 
@@ -52,11 +53,13 @@ class RunMirror:
     def __init__(self, store: Store, lock: StoreLock):
         self._store, self._lock = store, lock
         self.folder = mirrors_folder() / f"{digest(store.url)[:16]}-{Path(store.url).name}"
-        self._record = self.folder.with_name(
-            self.folder.name + ".json"
-        )  # which lists of the store this mirror has made or has come from
-        self._listed: dict[str, list] = {}  # as RUN_FILES has it
-        self._stored: dict[str, FileState] = {}  # the state in which a file was stored last
+        # Of which lists in the store this mirror has come, or has made them.
+        self._record = self.folder.with_name(f"{self.folder.name}.json")
+        self._links = self.folder.with_name(f"{TEMPORARY}links-{self.folder.name}")
+        self._listed: FileList = {}  # as RUN_FILES has it
+        self._stored: dict[
+            str, tuple[FileState, str]
+        ] = {}  # the state in which a file was stored last, and the digest of it
         self._revision = ""
         self._ended = threading.Event()
 
@@ -64,10 +67,8 @@ class RunMirror:
         """Brings the mirror to what is in the store, unless that came from it; half-stored checkpoints are left out and removed."""
         content = self._store.read(RUN_FILES)
         there = self._store.files()
-        listed = (
-            run_files(self._store) if content else {n: [size, ""] for n, (size, _) in there.items() if n != LOCK_OBJECT}
-        )
-        self._listed = listed or {}
+        copied: FileList = {name: [size, ""] for name, (size, _) in there.items() if name != LOCK_OBJECT}
+        self._listed = (run_files(self._store) if content else copied) or {}
         self._revision = digest(content or b"")
         if content:
             self._store.delete(name for name in there if name not in self._listed and CHECKPOINT.match(name))
@@ -76,20 +77,21 @@ class RunMirror:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=self.folder.parent, prefix=f"{TEMPORARY}new-"))
         try:
-            sizes = {name: size for name, (size, _) in self._listed.items() if name in there}
-            for checkpoint in {
-                match[0] for name in self._listed.keys() - there.keys() if (match := CHECKPOINT.match(name))
-            }:
-                sizes = {name: size for name, size in sizes.items() if not name.startswith(checkpoint + "/")}
-            if sizes:
-                self._store.fetch_all({name: there[name][0] for name in sizes}, beside, f"fetching {self._store.url}")
+            lacking = _checkpoints(self._listed.keys() - there.keys())
+            names = [name for name in self._listed if name in there and _checkpoints([name]).isdisjoint(lacking)]
+            if names:
+                self._store.fetch_all({name: there[name][0] for name in names}, beside, f"fetching {self._store.url}")
             self._drop_damaged(beside)
             shutil.rmtree(self.folder, ignore_errors=True)
             os.rename(beside, self.folder)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
-        self._stored = {name: state for name, state in self._files().items() if self._listed[name][1]}
+        self._stored = {
+            name: (state, of_content) for name, state in self._files().items() if (of_content := self._listed[name][1])
+        }
         write_json(self._record, [self._revision])
+        if not content:
+            self._store_list(self._listed)  # from now on what is not listed is not there
 
     def _is_mirror_of_list(self) -> bool:
         """Whether the mirror holds all that is listed, or what this machine made of it since."""
@@ -98,9 +100,8 @@ class RunMirror:
             return False
         kept = _checkpoints(here)
         stages = {checkpoint.rpartition("/")[0] for checkpoint in kept}
-        for name in (
-            self._listed.keys() - here.keys()
-        ):  # as after a run that dropped an old checkpoint, or a cleaner of caches
+        # As after a run that dropped an old checkpoint, which it may, or a cleaner of caches, which it may not.
+        for name in self._listed.keys() - here.keys():
             match = CHECKPOINT.match(name)
             if not match or match[0] in kept or match[0].rpartition("/")[0] not in stages:
                 return False
@@ -134,7 +135,7 @@ class RunMirror:
             raise
         self._end(keeping)
         try:
-            self.store_changes()
+            self.store_changes(shows_progress=True)
         except StoreError as refusal:
             raise StoreError(
                 f"{refusal}. All of the run is in {self.folder}, and the same command stores it"
@@ -149,7 +150,7 @@ class RunMirror:
         fails, stored, last = False, _checkpoints(self._listed), time.monotonic()
         while not self._ended.wait(LOOK_EVERY_S) and not self._lock.lost:
             checkpoints = _checkpoints(self._files())
-            if checkpoints == stored and time.monotonic() < last + STORE_EVERY_S:
+            if (fails or checkpoints == stored) and time.monotonic() < last + STORE_EVERY_S:
                 continue
             last = time.monotonic()
             try:
@@ -160,37 +161,62 @@ class RunMirror:
                     log.warning("%s. The run goes on in %s, and is stored when that can be done", refusal, self.folder)
                 fails = True
 
-    def store_changes(self) -> None:
+    def store_changes(self, shows_progress: bool = False) -> None:
         """Stores what has changed in the mirror, then the list of its files; then removes what is no longer in it."""
         self._lock.check()
-        before, digests = self._files(), {name: of_content for name, (_, of_content) in self._listed.items()}
-        for name, state in before.items():
-            if self._stored.get(name) == state:
-                continue
-            try:
-                of_content = file_digest(self.folder / name)
-                if self._listed.get(name) != [state[0], of_content]:
-                    self._store.put(self.folder / name, name)
-            except FileNotFoundError:  # such as of a checkpoint that makes room for the next
-                continue
-            digests[name], self._stored[name] = of_content, state
-        after = self._files()
-        going = _checkpoints(before.keys() ^ after.keys())
-        listed = {
-            name: [self._stored[name][0], digests[name]]
-            for name in sorted(before.keys() & after.keys() & self._stored.keys())
-            if not ((match := CHECKPOINT.match(name)) and match[0] in going)
-        }
-        if listed == self._listed:
-            return
+        snapshot = self._snapshot()
+        changed = {name: of for name, of in snapshot.items() if self._stored.get(name, (None,))[0] != of[1]}
+        shown = progress(f"storing {self._store.url}", sum(size for _, (size, _) in changed.values()), "bytes")
+        gone: set[str] = set()
+        with shown if shows_progress else nullcontext() as meter:
+            for name, (path, state) in changed.items():
+                try:
+                    self._store_file(name, path, state)
+                except FileNotFoundError:
+                    gone |= {name, *_checkpoints([name])}
+                if meter is not None:
+                    meter.advance(state[0])
+        shutil.rmtree(self._links, ignore_errors=True)
+        whole = [name for name in sorted(snapshot) if gone.isdisjoint({name, *_checkpoints([name])})]
+        listed: FileList = {name: [self._stored[name][0][0], self._stored[name][1]] for name in whole}
+        if listed != self._listed:
+            self._store_list(listed)
+
+    def _store_file(self, name: str, path: Path, state: FileState) -> None:
+        of_content = file_digest(path)
+        if self._listed.get(name) != [state[0], of_content]:
+            self._store.put(path, name)
+        self._stored[name] = state, of_content
+
+    def _store_list(self, listed: FileList) -> None:
         self._lock.check()
         content = json.dumps({"made_by": "jdistill", "token": secrets.token_hex(8), "files": listed}, indent=1).encode()
         write_json(self._record, [self._revision, digest(content)])  # a kill may come before or after it is stored
         self._store.write(RUN_FILES, content)
         write_json(self._record, [digest(content)])
         gone, self._listed, self._revision = self._listed.keys() - listed.keys(), listed, digest(content)
-        self._stored = {name: state for name, state in self._stored.items() if name in listed}
+        self._stored = {name: of for name, of in self._stored.items() if name in listed}
         self._store.delete(sorted(gone))
+
+    def _snapshot(self) -> dict[str, tuple[Path, FileState]]:
+        """The mirror's files of one moment, by name: where each lies, and its state. Those of checkpoints that are not stored yet are
+        links, so that one which makes room for the next meanwhile is stored whole."""
+        shutil.rmtree(self._links, ignore_errors=True)
+        files, snapshot = self._files(), {}
+        for name, state in files.items():
+            path = self.folder / name
+            if CHECKPOINT.match(name) and self._stored.get(name, (None,))[0] != state:
+                path = self._links / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    os.link(self.folder / name, path)
+                except FileNotFoundError:
+                    continue
+                except OSError:  # a file system without links
+                    path = self.folder / name
+            snapshot[name] = path, state
+        going = _checkpoints(files.keys() ^ self._files().keys())
+        return {name: of for name, of in snapshot.items() if _checkpoints([name]).isdisjoint(going)}
 
     def _files(self) -> dict[str, FileState]:
         """The mirror's files, by name; what is being written is left out."""

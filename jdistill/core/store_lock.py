@@ -54,7 +54,7 @@ class StoreLock:
             yield
         finally:
             self._ended.set()
-            beating.join()
+            beating.join(STALE_S)
             self._give_back()
 
     def check(self) -> None:
@@ -116,7 +116,9 @@ class StoreLock:
             try:
                 if not self._is_mine():
                     self.lost = True
-                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # which also ends its waiting
+                    signal.pthread_kill(
+                        threading.main_thread().ident or 0, signal.SIGINT
+                    )  # which also ends its waiting
                     return
                 self._mine["beats"] += 1
                 self._store.write(LOCK_OBJECT, self._content())

@@ -140,7 +140,7 @@ def test_a_store_that_fails_later_costs_no_run(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache_root(url)
-    monkeypatch.setattr(MemoryFileSystem, "put_file", None)
+    monkeypatch.setattr(MemoryFileSystem, "put_file", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("gone")))
     with caplog.at_level("WARNING", logger="jdistill"):
         assert ask(url, TEXTS) == TEXTS
     assert "could not be stored" in caplog.text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
 import time
 from pathlib import Path
 
@@ -180,6 +182,19 @@ def test_a_file_that_comes_short_is_fetched_again(bucket: str, monkeypatch: pyte
     monkeypatch.setattr(MemoryFileSystem, "get_file", short)
     Store(f"{bucket}/a").fetch("", tmp_path / "a", 5)
     assert (tmp_path / "a").read_bytes() == b"whole" and len(calls) == 2
+
+
+def test_a_local_disk_that_refuses_is_not_the_store(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    put(f"{bucket}/a.txt", b"text")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    for error in (full, PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "a"))):
+        method, calls = refusing(error)
+        monkeypatch.setattr(MemoryFileSystem, "get_file", method)
+        with pytest.raises(type(error)):
+            Store(f"{bucket}/a.txt").fetch("", tmp_path / "a", 4)
+        assert len(calls) == 1 and not list(tmp_path.glob(".jdistill-*"))
 
 
 def test_what_is_not_there_or_not_known_is_one_line(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,6 +185,13 @@ def refused(arguments: list[str]) -> str:
     return done.stderr.splitlines()[-1]
 
 
+def check_credentials_after(questions: str) -> None:
+    """Has the store refuse keys that nobody made there, after so many further questions."""
+    address = f"{os.environ['AWS_ENDPOINT_URL']}/moto-api/reset-auth"
+    question = urllib.request.Request(address, questions.encode(), {"Content-Type": "text/plain"}, method="POST")
+    urllib.request.urlopen(question).close()
+
+
 def settings_in(store: str, key: str, teacher: Path, tmp_path: Path) -> list[str]:
     where = {"text": str(tmp_path / "text.txt"), "cache": str(tmp_path / "cache"), "workdir": str(tmp_path / "run")}
     (tmp_path / "text.txt").write_text("\n".join(sentences(240)) + "\n")
@@ -205,12 +212,11 @@ def test_refused_credentials_are_one_line(
     place: tuple[Path, Path], store: str, key: str, flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter_machine(monkeypatch, tmp_path / "here")
-    address = f"{os.environ['AWS_ENDPOINT_URL']}/moto-api/reset-auth"
-    urllib.request.urlopen(urllib.request.Request(address, b"0", method="POST")).close()  # from now on they are checked
+    check_credentials_after("0")  # questions
     try:
         said = refused(settings_in(store, key, place[1], tmp_path))
     finally:
-        urllib.request.urlopen(urllib.request.Request(address, b"inf", method="POST")).close()
+        check_credentials_after("inf")
     assert said.startswith(f"error: --{flag}={store}/{key}.txt: the store refuses") and "credentials" in said
 
 
