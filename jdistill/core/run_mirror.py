@@ -127,6 +127,7 @@ class RunMirror:
             try:
                 self.store_changes()
             except (UserError, OSError) as refusal:
+                self._lock.check()
                 log.warning(
                     "WARNING: not all of %s is stored (%s); the same command on this machine stores it",
                     self.folder,
