@@ -44,7 +44,7 @@ FINAL = (
 )
 OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG)
 
-T = TypeVar("T")
+_Answer = TypeVar("_Answer")
 # Of an object: its size in bytes, and, as the store has them, what tells that it has changed.
 ObjectVersion = list[Any]
 
@@ -179,7 +179,7 @@ class Store:
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
-    def _ask(self, question: Callable[[], T], transfer: int = 0) -> T:
+    def _ask(self, question: Callable[[], _Answer], transfer: int = 0) -> _Answer:
         """What a function of the store gives. transfer: bytes that it moves."""
         for pause in (*PAUSES, None):
             try:
@@ -211,7 +211,7 @@ class Store:
         )
 
 
-def _unless_missing(question: Callable[[str], T], path: str) -> T | None:
+def _unless_missing(question: Callable[[str], _Answer], path: str) -> _Answer | None:
     try:
         return question(path)
     except FileNotFoundError:
@@ -228,10 +228,10 @@ def _lacks_credentials(error: Exception) -> bool:
     return "Credential" in type(error).__name__ or getattr(error, "code", getattr(error, "status", 0)) in (401, 403)
 
 
-def _within(seconds: float, question: Callable[[], T]) -> T:
+def _within(seconds: float, question: Callable[[], _Answer]) -> _Answer:
     """What a function gives. Raises TimeoutError after so many seconds: looking up a name, and some libraries' questions, have no limit
     of their own."""
-    outcome: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+    outcome: queue.SimpleQueue[tuple[_Answer | None, BaseException | None]] = queue.SimpleQueue()
 
     def run() -> None:
         try:
