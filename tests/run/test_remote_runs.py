@@ -26,6 +26,7 @@ from jdistill import search
 from jdistill.core import remote
 from jdistill.core.fetched import RUN_FILES
 from jdistill.core.remote import Store
+from jdistill.export import command as export_command
 from jdistill.train.checkpoint import Checkpoints
 
 STEPS, EVERY = 400, 100
@@ -118,6 +119,10 @@ def test_a_run_goes_on_where_another_machine_stopped(
     assert_same_run(folder / "run", mirror_of(tmp_path / "two"))
     again = run_inside(this)
     assert again.returncode == 0 and "is complete" in again.stderr
+    enter_machine(monkeypatch, tmp_path / "three")
+    assert export_command.main(["--workdir", f"{bucket}/run", "--out", str(tmp_path / "out")]) == 0
+    weights = [(where / "model.safetensors").read_bytes() for where in (tmp_path / "out", folder / "run" / "export")]
+    assert weights[0] == weights[1]
     other = run_inside([*this, "--config.learning_rate=2e-3"])
     assert other.returncode == 2 and "learning_rate: 0.001 there, 0.002 now" in other.stderr
 
