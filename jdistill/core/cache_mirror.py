@@ -12,7 +12,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from jdistill.core.digest import digest
-from jdistill.core.files import TEMPORARY, default_folder
+from jdistill.core.fetched import mirrors_folder
+from jdistill.core.files import TEMPORARY
 from jdistill.core.progress import log
 from jdistill.core.remote import Store, StoreError, is_url
 
@@ -31,7 +32,7 @@ def cache_root(location: str, key: str = "config.cache_dir") -> Path:
     """
     if not is_url(location):
         return Path(location)
-    root = default_folder() / "mirrors" / f"cache-{digest(location.rstrip('/'))[:16]}"
+    root = mirrors_folder() / f"cache-{digest(location.rstrip('/'))[:16]}"
     if root not in _roots:
         Store(location, key).write(CACHE_MARK, b'{"made_by": "jdistill", "what": "a cache, which may be deleted"}\n')
         log.info("%s is worked on in %s", location, root)

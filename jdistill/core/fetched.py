@@ -22,6 +22,11 @@ def fetched_folder() -> Path:
     return default_folder() / "fetched"
 
 
+def mirrors_folder() -> Path:
+    """Where the local folders of runs and caches in stores lie."""
+    return default_folder() / "mirrors"
+
+
 def versions_of(url: str, key: str) -> dict[str, ObjectVersion]:
     """What tells whether a file or folder of a store has changed, by name; of a file itself by "". Raises StoreError where there is none."""
     return _readable(Store(url, key))

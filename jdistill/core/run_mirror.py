@@ -20,8 +20,8 @@ from pathlib import Path
 
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
-from jdistill.core.fetched import RUN_FILES, run_files
-from jdistill.core.files import TEMPORARY, default_folder, file_digest, look_into, write_json
+from jdistill.core.fetched import RUN_FILES, mirrors_folder, run_files
+from jdistill.core.files import TEMPORARY, file_digest, look_into, write_json
 from jdistill.core.progress import log, progress
 from jdistill.core.remote import Store, StoreError
 from jdistill.core.store_lock import LOCK_OBJECT, StoreLock
@@ -35,11 +35,6 @@ CHECKPOINT = re.compile(r"(.*/)?checkpoints/\d+(?=/)")  # the folder of one, at 
 
 FileList = dict[str, list]  # by name: size in bytes, file_digest
 FileState = tuple[int, int]  # size in bytes, time of the last change in nanoseconds
-
-
-def mirrors_folder() -> Path:
-    """Where the local folders of runs and caches in stores lie."""
-    return default_folder() / "mirrors"
 
 
 class RunMirror:
