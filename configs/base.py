@@ -21,7 +21,7 @@ def get_config() -> ConfigDict:
     c.teacher_pooling = ""  # in the place of the teacher's own pooler, such as cls; empty: its own
     c.start = ""  # where the student's weights start; empty: the teacher itself
     c.pooling = ""  # the student's pooler, a name in jdistill/models/pooling.py; empty: its start's own
-    c.text = ""  # .txt .txt.gz .csv .tsv .jsonl .parquet, a folder of those, a datasets id, or python-docs; empty: a vectors: teacher's own texts
+    c.text = ""  # .txt .txt.gz .csv .tsv .jsonl .parquet, a folder, a URL, a datasets id, or python-docs; empty: a vectors: teacher's own texts
     c.text_column = ""  # the column of a table or dataset; may be empty where there is only one of strings
     c.split_sentences = False  # the texts are documents: train on their sentences (the sentences extra)
     c.max_texts = 0  # use the first so many training texts; 0: all
@@ -31,7 +31,9 @@ def get_config() -> ConfigDict:
     c.query_prompt = ""  # put before a search query by the student, which keeps it at export; empty: its start's own
     c.document_prompt = ""  # likewise before a document (triplets: the positives and negatives)
     c.answers_ahead = 0  # texts that the teacher answers at a time, ahead of the steps that read them; 0: all that they read, before the first
-    c.cache_dir = ""  # teacher answers and tokens; empty: $XDG_CACHE_HOME/jdistill or ~/.cache/jdistill
+    c.cache_dir = (
+        ""  # teacher answers and tokens, a folder or a URL; empty: $XDG_CACHE_HOME/jdistill or ~/.cache/jdistill
+    )
 
     # Evaluation.
     c.senteval = ""  # a SentEval folder; empty: skip

@@ -33,6 +33,7 @@ from jdistill.core.files import (
 from jdistill.core.folders import own_folder
 from jdistill.core.locks import only_one
 from jdistill.core.progress import log, setup_logging
+from jdistill.core.remote import local_only
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
@@ -101,9 +102,9 @@ def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.compare`; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m jdistill.compare", description=__doc__)
     parser.add_argument("--models", nargs="+", required=True, metavar="NAME=SOURCE", help="in the order of the table")
-    parser.add_argument("--senteval", type=Path, required=True, help="a SentEval folder")
+    parser.add_argument("--senteval", type=local_only, required=True, help="a SentEval folder")
     parser.add_argument("--texts", required=True, help="texts of the covariance, the first 10,000: any text source")
-    parser.add_argument("--out", type=Path, required=True, help="a folder")
+    parser.add_argument("--out", type=local_only, required=True, help="a folder")
     parser.add_argument("--overwrite", action="store_true", help="write into --out whatever it holds")
     flags = parser.parse_args(argv)
     keep_compiled_programs()

@@ -19,6 +19,7 @@ from pathlib import Path
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, leave
 from jdistill.core.progress import log, setup_logging
+from jdistill.core.remote import local_only
 from jdistill.data.text.text_stream import TextStream
 from jdistill.data.text.vector_folder import EmbedSettings, claim_folder, parts_there, seal_folder
 from jdistill.data.text.vector_parts import PART_TEXTS
@@ -34,7 +35,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--text", required=True, metavar="SOURCE", help="any text source, as --config.text takes it")
     parser.add_argument("--text_column", default="", help="the text's column, of a table")
     parser.add_argument("--id_column", default="", help="a column of ids, strings or whole numbers, to be kept")
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="new, empty, or of the same command")
+    parser.add_argument(
+        "--out", type=local_only, required=True, metavar="FOLDER", help="new, empty, or of the same command"
+    )
     parser.add_argument("--role", default="document", metavar="|".join(PROMPT_NAMES), help="whose prompt is used")
     parser.add_argument("--batch_size", type=int, default=64, help="texts at a time")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation")

@@ -20,8 +20,10 @@ from typing import Any
 
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, leave
+from jdistill.core.fetched import path_here
 from jdistill.core.folders import check_out_file, write_out
 from jdistill.core.progress import log, setup_logging
+from jdistill.core.remote import local_only
 from jdistill.data.sets.tasks import Task, read_task
 from jdistill.encoder import loading, torch_backend
 from jdistill.encoder.encoder import Encoder
@@ -49,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     keep_compiled_programs()
     setup_logging()
     if args.out:
-        check_out_file(Path(args.out), "--out", args.overwrite, MADE_BY)
+        check_out_file(local_only(args.out), "--out", args.overwrite, MADE_BY)
     sets = read_sets(args)
     results = evaluate_model(args, sets)
     if args.out:
@@ -211,7 +213,9 @@ def evaluate_model(args: argparse.Namespace, sets: EvaluationSets) -> dict[str, 
     if sets.tasks:
         results["transfer"] = {task.name: evaluate_transfer(model, task) for task in sets.tasks}
     if poolers:
-        results["poolers"] = {name: evaluate_sts(view, Path(args.senteval)) for name, view in poolers.views().items()}
+        results["poolers"] = {
+            name: evaluate_sts(view, path_here(args.senteval, "senteval")) for name, view in poolers.views().items()
+        }
     return results
 
 

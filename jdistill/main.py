@@ -33,6 +33,7 @@ from jdistill.core.machines import GRAMMAR, known_gpus
 from jdistill.core.progress import log, setup_logging
 from jdistill.run.completeness import lacking
 from jdistill.run.finish import finish
+from jdistill.run.remote_workdir import mirrored_run
 from jdistill.run.stages import (
     planned_machine,
     plans,
@@ -55,10 +56,11 @@ NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "how many processes the
 PROCESS_ID = flags.DEFINE_integer("process_id", 0, "which of them this one is, from 0")
 
 
-def run(cfg: ConfigDict, workdir: Path, dry_run: bool, machine: str = "") -> None:
+def run(cfg: ConfigDict, workdir: str | Path, dry_run: bool, machine: str = "") -> None:
     """One run from its config to its report; every part that is already in `workdir` is taken from there.
 
     Args:
+      workdir: a path, or a URL as a string.
       dry_run: print the plan instead.
       machine: that it is for, in core.machines.GRAMMAR; empty: this one.
     """
@@ -72,11 +74,11 @@ def run(cfg: ConfigDict, workdir: Path, dry_run: bool, machine: str = "") -> Non
             print(lines, flush=True)
         return
     stages_of(cfg)  # before the folder belongs to this config
-    with only_run(workdir):
-        keep_crashes_in(workdir)
-        settle_config(cfg, workdir)
-        with naming(workdir):
-            train_and_finish(cfg, workdir)
+    with mirrored_run(workdir) as folder, only_run(folder):
+        keep_crashes_in(folder)
+        settle_config(cfg, folder)
+        with naming(folder):
+            train_and_finish(cfg, folder)
 
 
 def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:
@@ -114,7 +116,7 @@ def train_command(_: list[str]) -> int:
         raise UserError("--workdir is missing: the folder for this run's checkpoints and results")
     sharding.connect(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
     try:
-        run(CONFIG.value, Path(WORKDIR.value or "."), DRY_RUN.value, MACHINE.value)
+        run(CONFIG.value, WORKDIR.value or ".", DRY_RUN.value, MACHINE.value)
     except Interrupted as stop:
         log.info(
             "stopped by %s at step %d, which is saved; resume with: %s",

@@ -12,12 +12,12 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 import argparse
-from pathlib import Path
 
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import exits_cleanly, leave
 from jdistill.core.folders import check_out_file
 from jdistill.core.progress import log, setup_logging
+from jdistill.core.remote import local_only
 from jdistill.data.sets.triplets import read_triplets
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder import loading
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--column", default="", help="the text column of --corpus")
     parser.add_argument("--by", required=True, help="bm25, or an encoder: a folder, a hub id, or pkg:…")
-    parser.add_argument("--out", type=Path, required=True, help="the triplets, .jsonl")
+    parser.add_argument("--out", type=local_only, required=True, help="the triplets, .jsonl")
     parser.add_argument("--count", type=int, default=8, help="negatives a query")
     parser.add_argument("--first", type=int, default=0, help="the best rank that a negative may have")
     parser.add_argument("--last", type=int, default=100, help="the rank where the search for negatives ends")

@@ -10,7 +10,8 @@ import numpy as np
 
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, leave
-from jdistill.core.files import read_seal
+from jdistill.core.fetched import path_here
+from jdistill.core.files import SEAL, read_seal
 from jdistill.core.printable import printable
 from jdistill.core.progress import setup_logging
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL, EmbedSettings
@@ -80,7 +81,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("query", metavar="QUESTION")
     parser.add_argument(
         "--workdir",
-        type=Path,
         required=True,
         help="the folder of a finished run, or of jdistill.embed with its --index",
     )
@@ -88,7 +88,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     keep_compiled_programs()
     setup_logging()
-    for rank, (score, text) in enumerate(answer(args.workdir, args.query, args.k), 1):
+    workdir = path_here(args.workdir, "workdir", ("export/", "index/", SEAL))
+    for rank, (score, text) in enumerate(answer(workdir, args.query, args.k), 1):
         print(f"{rank:3d}  {score:.3f}  {printable(text)}")
     return 0
 

@@ -84,7 +84,7 @@ def run_inside(arguments: list[str], folder: Path = ROOT) -> subprocess.Complete
         given(sys.argv)
     try:
         with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
-            main.run(config.value, Path(workdir.value), dry_run.value, machine.value)
+            main.run(config.value, workdir.value, dry_run.value, machine.value)
     except UserError as error:
         logged.write(f"error: {error}\n")
         code = 2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from jdistill.core.errors import UserError
+from jdistill.core.fetched import path_here
 from jdistill.data.sets.collections import query_texts
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder.pair_scorer import PairScorer
@@ -64,7 +64,7 @@ class EvaluationSet:
 
 def there(source: str, key: str) -> None:
     """Raises UserError where `source` is no file or folder that is there. key: the flag that named it."""
-    if not Path(source).exists():
+    if not path_here(source, key).exists():
         raise UserError(f"--{key}={source}: no such file or folder")
 
 
@@ -75,7 +75,7 @@ def count_queries(source: str, key: str) -> int:
 
 def of_sts(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
     """The figures of evals.sts."""
-    return evaluate_sts(encoder, Path(source), options.module)
+    return evaluate_sts(encoder, path_here(source, "senteval"), options.module)
 
 
 def sts_lines(results: dict[str, Any]) -> list[str]:
@@ -109,7 +109,7 @@ def retrieval_lines(results: dict[str, Any]) -> list[str]:
 
 def of_pairs(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
     """Spearman x 100 on a file of scored pairs, under "scored_pairs"."""
-    return {"scored_pairs": evaluate_pairs(encoder, Path(source))}
+    return {"scored_pairs": evaluate_pairs(encoder, path_here(source, "pairs"))}
 
 
 def pairs_lines(results: dict[str, Any]) -> list[str]:
@@ -121,7 +121,7 @@ def pairs_lines(results: dict[str, Any]) -> list[str]:
 
 def of_entity(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
     """The figures of evals.entity, under "entity"."""
-    return {"entity": evaluate_entity(encoder, Path(source))}
+    return {"entity": evaluate_entity(encoder, path_here(source, "entity"))}
 
 
 def of_geometry(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def of_geometry(encoder: TextEncoder, source: str, options: Options) -> dict[str
     if not options.senteval:
         raise UserError("the geometry of vectors is measured on STS-B and on texts: --geometry needs --senteval too")
     texts = read_texts(source, key="geometry").texts
-    return {"geometry": evaluate_geometry(encoder, Path(options.senteval), texts).figures}
+    return {"geometry": evaluate_geometry(encoder, path_here(options.senteval, "senteval"), texts).figures}
 
 
 def figures_under(name: str, title: str) -> Callable[[dict[str, Any]], list[str]]:

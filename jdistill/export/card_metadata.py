@@ -12,6 +12,7 @@ from huggingface_hub.utils import validate_repo_id
 
 from jdistill.core.errors import UserError
 from jdistill.core.printable import printable
+from jdistill.core.remote import is_url
 from jdistill.data.text.sources import local_path
 from jdistill.report.tables import real
 
@@ -60,7 +61,7 @@ def hub_id(source: str) -> str | None:
     if cached := CACHED.search(source):
         return "/".join(cached.groups())
     try:
-        if local_path(source, "teacher") is not None:
+        if is_url(source) or local_path(source, "teacher") is not None:
             return None
         validate_repo_id(source)
     except (UserError, HFValidationError):

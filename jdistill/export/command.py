@@ -17,8 +17,10 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError, exits_cleanly
+from jdistill.core.fetched import path_here
 from jdistill.core.folders import check_out
 from jdistill.core.progress import log, setup_logging
+from jdistill.core.remote import local_only
 from jdistill.core.run_folder import check_is_run
 from jdistill.core.types import Tree
 from jdistill.data.text.sources import read_texts
@@ -49,6 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     forms = [*flags.target, *([f"{flags.quantize_for}-{flags.quantize}"] if flags.quantize else [])]
     if any([target_of(form).calibrated for form in forms]) != bool(flags.calibrate):
         raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
+    flags.workdir = path_here(flags.workdir, "workdir")
     check_is_run(flags.workdir)
     in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
     check_out(flags.out, EXPORT_SEAL, "--out", flags.overwrite, None if in_run else flags.workdir)
@@ -78,8 +81,8 @@ def main(argv: list[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """The flags of the command."""
     parser = argparse.ArgumentParser(prog="python -m jdistill.export", description=__doc__)
-    parser.add_argument("--workdir", type=Path, required=True, help="of the run whose best checkpoint is exported")
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--workdir", required=True, help="of the run whose best checkpoint is exported")
+    parser.add_argument("--out", type=local_only, required=True, help="the folder to write")
     parser.add_argument(
         "--format", choices=("safetensors", "onnx"), default="safetensors", help="onnx adds onnx/model.onnx"
     )

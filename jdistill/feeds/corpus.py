@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ml_collections import ConfigDict
 
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
+from jdistill.core.fetched import path_here
 from jdistill.core.progress import log
 from jdistill.data.sets.collections import query_texts
 from jdistill.data.sets.sts import read_scored_pairs, sts_sentences
@@ -47,11 +47,11 @@ class Corpus:
 def evaluation_texts(cfg: ConfigDict) -> Iterator[str]:
     """Every sentence of the configured evaluation sets: SentEval's STS test sets, BEIR queries, the dev pairs."""
     if cfg.senteval:
-        yield from sts_sentences(Path(cfg.senteval))
+        yield from sts_sentences(path_here(cfg.senteval, "config.senteval"))
     if cfg.beir:
         yield from query_texts(cfg.beir, "config.beir")
     if cfg.dev_pairs:
-        left, right, _ = read_scored_pairs(Path(cfg.dev_pairs))
+        left, right, _ = read_scored_pairs(path_here(cfg.dev_pairs, "config.dev_pairs"))
         yield from left
         yield from right
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from ml_collections import ConfigDict
 
+from jdistill.core.fetched import path_here
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals import sts
 from jdistill.evals.agreement import agreement
@@ -26,14 +26,15 @@ def encoder_score(
     checkpoint is taken. All processes of a run call this together, since it asks the teacher of the held-out texts.
     """
     texts, of_teacher = corpus.held_out, embeddings.held_out()
+    dev_pairs = path_here(cfg.dev_pairs, "config.dev_pairs") if cfg.dev_pairs else None
 
     def score(model: Encoder) -> dict[str, float]:
         figures: dict[str, float] = {}
         if texts:
             agrees = agreement(model.encode(texts), of_teacher)
             figures = {name: agrees[name] for name in ("spearman", "mean_cosine") if agrees.get(name) is not None}
-        if cfg.dev_pairs:
-            figures["pairs"] = sts.evaluate_pairs(model, Path(cfg.dev_pairs))
+        if dev_pairs is not None:
+            figures["pairs"] = sts.evaluate_pairs(model, dev_pairs)
         chosen_by = [
             name for name, counts in (("pairs", True), ("spearman", by_agreement)) if counts and name in figures
         ]

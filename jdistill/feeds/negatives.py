@@ -5,6 +5,7 @@ from __future__ import annotations
 from ml_collections import ConfigDict
 
 from jdistill.core import sharding
+from jdistill.core.cache_mirror import bring_files, share_files
 from jdistill.core.digest import digest
 from jdistill.data.sets.candidates import Queries, in_turn
 from jdistill.encoder import loading
@@ -30,6 +31,8 @@ def mined_negatives(cfg: ConfigDict, queries: Queries, passages: list[str]) -> l
     for by in (by_words, encoder.fingerprint()) if encoder else (by_words,):
         name = digest(repr((by, rules, positives)), queries.texts, passages)
         out = cache_folder(cfg) / "mined" / f"{name}.jsonl"
+        if not out.exists():
+            bring_files(out.parent, out.name, out.name)
         if sharding.is_first_process() and read_mined(out, queries.texts, passages) is None:
             out.parent.mkdir(parents=True, exist_ok=True)
             out.unlink(missing_ok=True)
@@ -39,6 +42,7 @@ def mined_negatives(cfg: ConfigDict, queries: Queries, passages: list[str]) -> l
             if by_vectors and by == by_words:
                 search = scored_by(bm25_search(queries.texts, passages, window)[0], score_of)
             mine(queries.texts, positives, passages, search, score_of, rules, by, out)
+            share_files(out.parent, out.name, out.name)
         sharding.barrier("mined negatives")
         rankings_of.append([record["negatives"] for record in read_mined(out, queries.texts, passages) or []])
     return [list(in_turn(*rankings)) for rankings in zip(*rankings_of, strict=True)]

@@ -11,7 +11,10 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core import sharding
+from jdistill.core.cache_mirror import cache_root
+from jdistill.core.errors import UserError
 from jdistill.core.files import default_folder
+from jdistill.core.remote import is_url
 from jdistill.data.batching.batches import Batches, TokenTable, choose_buckets
 from jdistill.data.batching.kept_tokens import tokenize_once
 from jdistill.data.batching.packing import PackedBatches
@@ -88,5 +91,13 @@ def number_of_groups(cfg: ConfigDict) -> int:
 
 
 def cache_folder(cfg: ConfigDict) -> Path:
-    """Where answers, tokens and mined negatives are kept: cfg.cache_dir, or the user's cache folder."""
-    return Path(cfg.cache_dir) if cfg.cache_dir else default_folder()
+    """Where answers, tokens and mined negatives are kept: cfg.cache_dir, of a URL its local mirror, or the user's cache folder.
+
+    Raises: UserError for a URL where the run has several processes.
+    """
+    if is_url(cfg.cache_dir) and sharding.process_count() > 1:
+        raise UserError(
+            f"--config.cache_dir={cfg.cache_dir}: a run of several processes needs a folder that all of them share; name one on a shared "
+            "file system"
+        )
+    return cache_root(cfg.cache_dir) if cfg.cache_dir else default_folder()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from jdistill.core.errors import UserError, exits_cleanly
 from jdistill.core.progress import log, setup_logging
+from jdistill.core.remote import local_only
 from jdistill.report.facts import read_json_object
 from jdistill.report.run import write_report
 
@@ -15,7 +15,7 @@ from jdistill.report.run import write_report
 def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.report --workdir DIR`."""
     parser = argparse.ArgumentParser(prog="python -m jdistill.report", description=__doc__)
-    parser.add_argument("--workdir", type=Path, required=True, help="the folder of a run")
+    parser.add_argument("--workdir", type=local_only, required=True, help="the folder of a run")
     setup_logging()
     workdir = parser.parse_args(argv).workdir
     if workdir.is_dir() and "method" not in read_json_object(workdir / "config.json")[0]:

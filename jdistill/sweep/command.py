@@ -21,6 +21,7 @@ from jdistill.core.errors import UserError, exits_cleanly, keep_crashes_in
 from jdistill.core.files import naming, write_json
 from jdistill.core.progress import log, setup_logging
 from jdistill.report.sweep import write_sweep_page
+from jdistill.run.remote_workdir import mirrored_run
 from jdistill.run.stages import prepare, train_stages
 from jdistill.run.workdir import DTYPE_KEYS, clear_temporary, only_run, settle_config
 from jdistill.sweep.space import Space, check_space, parse_space
@@ -59,7 +60,7 @@ def train_trial(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], b
 
 def sweep(
     cfg: ConfigDict,
-    workdir: Path,
+    workdir: str | Path,
     space: Space,
     sampler: str = "grid",
     trials: int = 20,
@@ -73,8 +74,8 @@ def sweep(
     Raises UserError for a value that the method refuses (before the first trial), and a workdir of another sweep.
     """
     check_space(cfg, space)
-    with naming(workdir), only_run(workdir, "a sweep"):
-        return _sweep(cfg, workdir, space, sampler, trials, prune, seed, trainer)
+    with mirrored_run(workdir, "a sweep") as folder, naming(folder), only_run(folder, "a sweep"):
+        return _sweep(cfg, folder, space, sampler, trials, prune, seed, trainer)
 
 
 def _sweep(
@@ -145,14 +146,13 @@ def sweep_command(_: list[str]) -> int:
     if not WORKDIR.value:
         raise UserError("--workdir is missing: the folder for this sweep's trials and results")
     space = parse_space(GRID.value, CONFIG.value, SAMPLER.value)
-    workdir = Path(WORKDIR.value)
     try:
-        rows = sweep(CONFIG.value, workdir, space, SAMPLER.value, TRIALS.value, PRUNE.value, SAMPLER_SEED.value)
+        rows = sweep(CONFIG.value, WORKDIR.value, space, SAMPLER.value, TRIALS.value, PRUNE.value, SAMPLER_SEED.value)
     except Interrupted as stop:
         log.info("stopped by %s; the same command goes on where it stopped", stop.name)
         return 0
     if rows and rows[0]["score"] is not None:
         best = " ".join(f"--config.{key}={value}" for key, value in rows[0]["params"].items())
         log.info("best: dev score %.2f by %s", rows[0]["score"], best)
-    log.info("see %s", workdir / "sweep.html")
+    log.info("see %s/sweep.html", WORKDIR.value.rstrip("/"))
     return 0

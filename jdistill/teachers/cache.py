@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jdistill.core.cache_mirror import sync_parts
 from jdistill.core.errors import UserError
 from jdistill.core.files import naming
 from jdistill.core.mapped import release, slices_of
@@ -67,6 +68,7 @@ class AnswerCache:
         self.folder, self.width, self.dtype, self.writer = folder, width, np.dtype(dtype), writer
         self.row_type = RowType(width, self.dtype)
         folder.mkdir(parents=True, exist_ok=True)
+        sync_parts(folder)
         self._describe(about or {})
         self.reload()
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jdistill.core.cache_mirror import own_part, sync_parts
 from jdistill.core.errors import UserError
 from jdistill.core.locks import try_lock
 from jdistill.core.mapped import map_rows
@@ -121,7 +122,8 @@ def open_own_part(folder: Path, row_type: RowType, writer: int) -> Iterator[Call
 
     Raises: UserError where all are held.
     """
-    for number in range(writer, writer + MOST_PARTS):
+    first = writer + own_part(folder)
+    for number in range(first, first + MOST_PARTS):
         stem = folder / f"part-{number:05d}"
         paths = [stem.with_suffix(f".{end}") for end in ("values", "sums", "keys")]
         if _count_rows(paths[2], KEY.itemsize) and not paths[1].exists():
@@ -145,6 +147,7 @@ def open_own_part(folder: Path, row_type: RowType, writer: int) -> Iterator[Call
                     os.fsync(file.fileno())
 
             yield append
+            sync_parts(folder)
             return
     raise UserError(f"{folder} is being filled by too many processes; set another cache_dir")
 

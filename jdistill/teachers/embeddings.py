@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.core.fetched import path_here
 from jdistill.core.sorted_keys import keys_of_texts, sort_keys
 from jdistill.data.text.vector_store import open_store
 from jdistill.data.text.vectors import read_vectors
@@ -80,7 +81,7 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") ->
 
 
 def _from_vectors(source: str) -> Teacher:
-    path = Path(source.removeprefix("vectors:")).expanduser()
+    path = path_here(source.removeprefix("vectors:"), "config.teacher").expanduser()
     if path.is_dir():
         return _from_folder(source, path)
     texts, vectors = read_vectors(path)

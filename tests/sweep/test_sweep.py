@@ -13,6 +13,7 @@ import pytest
 from conftest import make_encoder, save_encoder, sentences, write_senseless_pairs
 from jax.experimental.compilation_cache import compilation_cache
 from ml_collections import ConfigDict
+from remote_setting import enter_machine
 
 from configs import distilface as config_file
 from jdistill.core.errors import UserError
@@ -103,6 +104,24 @@ def hill(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -
     for step in (10, 20, 30):
         if give_up(step, step - 100 * abs(cfg.loss.temperature - 0.05)):
             break
+
+
+def test_a_sweep_in_a_store_goes_on_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = parse_space(["temperature=0.01,0.05,0.1"], config(), "grid")
+    whole, url, begun = sweep(config(), tmp_path / "whole", space, trainer=hill), f"memory://{tmp_path.name}/sweep", []
+
+    def killed(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
+        begun.append(cfg.loss.temperature)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        hill(cfg, folder, give_up)
+
+    enter_machine(monkeypatch, tmp_path / "one")
+    with pytest.raises(KeyboardInterrupt):
+        sweep(config(), url, space, trainer=killed)
+    enter_machine(monkeypatch, tmp_path / "two")
+    assert sweep(config(), url, space, trainer=killed) == whole
+    assert sorted(begun) == [0.01, 0.05, 0.05, 0.1]  # what was ended is not run again
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jdistill.core.cache_mirror import bring_files, share_files
 from jdistill.core.digest import digest
 from jdistill.core.files import TEMPORARY
 from jdistill.core.locks import only_one
@@ -40,6 +41,8 @@ def tokenize_once(
     """
     name = table_name(texts, fingerprint)
     kept = _KeptTokens(folder / name)
+    if not kept.about.exists():
+        bring_files(folder, f"{name}.*", kept.about.name)
     if (table := kept.read(len(texts))) is not None:
         return table
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,6 +54,7 @@ def tokenize_once(
         shards = TokenShards(folder / f"{TEMPORARY}shards-{name}", len(texts), chunk)
         _tokenize_shards(texts, tokenize, shards)
         write_table(shards, kept.stem, with_lengths=len(texts) > LARGE)
+        share_files(folder, f"{name}.*", kept.about.name)
         shutil.rmtree(shards.folder, ignore_errors=True)
         table = kept.read(len(texts))
         if table is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.core.fetched import path_here
 from jdistill.data.sets.task_files import (
     OTHER_DEV,
     SPLITS,
@@ -65,7 +66,7 @@ def read_task(name: str, source: str, seed: int = 0, label_fraction: float = 1.0
     """
     if not 0 < label_fraction <= 1:
         raise UserError(f"--config.label_fraction={label_fraction} must lie above 0 and at most at 1")
-    folder = Path(source)
+    folder = path_here(source, "config.task_dir")
     if not folder.is_dir():
         task = _from_rows(name, read_dataset(name, source))
     elif any((folder / f"train{suffix}").is_file() for suffix in (".tsv", ".jsonl")):

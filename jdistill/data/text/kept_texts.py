@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jdistill.core.cache_mirror import bring_files, share_files
 from jdistill.core.digest import digest
-from jdistill.core.files import TEMPORARY, damage, look_into, read_seal, some_of, write_json
+from jdistill.core.files import SEAL, TEMPORARY, damage, look_into, read_seal, some_of, write_json
 from jdistill.core.folders import replacing
 from jdistill.core.locks import only_one
 from jdistill.core.mapped import map_rows
@@ -90,6 +91,8 @@ def _keep(
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with only_one(out.with_name(f"{TEMPORARY}lock-{KIND}-{out.name}"), out, "the reading of text", wait=True):
+        if not out.is_dir():
+            bring_files(out, "*", SEAL)
         kept = None if identity is None else _open(out, identity, what)
         if kept is None:
             with replacing(out, KIND, key="the kept texts", overwrite=True) as beside:
@@ -97,6 +100,7 @@ def _keep(
                 about = {"source": what, "identity": identity, "skipped": skipped.counts, "first": skipped.first}
                 write_json(beside / ABOUT_FILE, about)
                 check(skipped, (beside / KEYS_FILE).stat().st_size // KEY.itemsize)
+            share_files(out, "*", SEAL)
             kept = _opened(out)
         return kept
 

@@ -1,4 +1,4 @@
-"""Where a source lies: a path, a hub id or pkg:import_name/sub/folder becomes a path, or is left to the hub."""
+"""Where a source lies: a path, a URL, a hub id or pkg:import_name/sub/folder becomes a path, or is left to the hub."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jdistill.core.errors import UserError
+from jdistill.core.fetched import local_copy
+from jdistill.core.remote import is_url
 from jdistill.data.text.hub import hub_answers, hub_error
 from jdistill.data.text.readers import (
     TEXT_SUFFIXES,
@@ -19,7 +21,7 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[\w.-]+)?")
 
 
 def resolve(source: str, key: str, allow_patterns: list[str] | None = None) -> Path:
-    """Where a model lies: a path, `pkg:import_name/sub/folder`, or a hub id `owner/name`, downloaded into its cache.
+    """Where a model lies: a path, `pkg:import_name/sub/folder`, or, fetched into a cache, a URL or a hub id `owner/name`.
 
     key: the config key or flag that named it (config.teacher, model), for messages. allow_patterns: the files wanted
     of a hub repository; None: all. Raises UserError where there is none; at once where the hub does not answer.
@@ -39,11 +41,13 @@ def resolve(source: str, key: str, allow_patterns: list[str] | None = None) -> P
 
 
 def local_path(source: str, key: str) -> Path | None:
-    """Where a path or `pkg:` source lies, or None for a hub id. Raises UserError when it is neither."""
+    """Where a path or `pkg:` source lies, or the local copy of a URL's; None for a hub id. Raises UserError when it is none of them."""
     if not source.strip():
         raise UserError(f"--{key} is empty: name a path, a hub id (owner/name) or pkg:import_name/sub/folder")
     if source.startswith("pkg:"):
         return _in_package(source, key)
+    if is_url(source):
+        return local_copy(source, key)
     try:
         path = Path(source).expanduser()
         if path.exists():

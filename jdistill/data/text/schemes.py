@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from jdistill.core.errors import UserError
+from jdistill.core.remote import is_url
 from jdistill.data.text.python_docs import numbered_sentences
 
 # (rest, column, key) -> (number of the row, its text): rest is what follows the colon, column the config's text_column, and key the
@@ -18,7 +19,7 @@ SCHEMES: dict[str, Reader] = {
 
 
 def reader_of(source: str, key: str) -> Reader | None:
-    """The reader of a source with a scheme; None for a path, a `pkg:` folder or a datasets id.
+    """The reader of a source with a scheme; None for a path, a URL, a `pkg:` folder or a datasets id.
 
     Args:
       source: as the config names it.
@@ -26,6 +27,8 @@ def reader_of(source: str, key: str) -> Reader | None:
 
     Raises: UserError for an unknown scheme.
     """
+    if is_url(source):
+        return None
     scheme, colon, _ = source.partition(":")
     if scheme in SCHEMES:
         return SCHEMES[scheme]

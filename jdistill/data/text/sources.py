@@ -1,4 +1,4 @@
-"""Text sources: a file, a folder, a datasets id or a scheme becomes clean, distinct texts."""
+"""Text sources: a file, a folder, a URL, a datasets id or a scheme becomes clean, distinct texts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from jdistill.core.errors import UserError
+from jdistill.core.fetched import versions_of
+from jdistill.core.remote import is_url
 from jdistill.data.text.hub import dataset_table
 from jdistill.data.text.locations import files_of, local_path
 from jdistill.data.text.readers import (
@@ -35,7 +37,7 @@ class TextRows:
 
 
 def read_texts(source: str, column: str = "", key: str = "config.text") -> TextRows:
-    """Reads text from a file, a folder of files, `pkg:` to either, a datasets id, or a scheme (python-docs).
+    """Reads text from a file, a folder of files, a URL or `pkg:` to either, a datasets id, or a scheme (python-docs).
 
     Files: .txt (one text a line), .csv, .tsv (no quoting) and .jsonl, each also as .gz, and .parquet. A folder is read
     through, in the order of the names. A datasets id is owner/name or owner/name:subset; its train split is read.
@@ -68,24 +70,34 @@ class OpenSource:
 def open_source(source: str, column: str, key: str) -> OpenSource:
     """Finds a source. Raises UserError where there is none. Arguments as in read_texts.
 
-    Files are told by path, size and the times of their last change (content and inode), a dataset by its fingerprint.
+    Files are told by path, size and the times of their last change (content and inode), those of a store by what it says of them, a
+    dataset by its fingerprint.
     """
     reader = reader_of(source, key)
     if reader is not None:
         rest = source.partition(":")[2]
         return OpenSource(source, None, lambda: iter([(f"{source} row", reader(rest, column, key))]))
+    if is_url(source):  # fetched where its rows are asked for alone
+        identity: list[Any] = [[name, *version] for name, version in versions_of(source, key).items()]
+        return OpenSource(source, identity, lambda: _file_groups(source, column, key))
     path = local_path(source, key)
     if path is None:
         table = dataset_table(source, key)
         identity = [str(getattr(table, "_fingerprint", "")), len(table)]
         return OpenSource(source, identity, lambda: iter([(f"{source} row", _table_rows(table, source, column, key))]))
     files = files_of(path, TEXT_SUFFIXES, key)
+    return OpenSource(
+        os.path.abspath(path),
+        [_file_identity(file) for file in files],
+        lambda: _file_groups(source, column, key),
+    )
 
-    def row_groups() -> Iterator[tuple[str, Iterator[NumberedText]]]:
-        for file in files:
-            yield f"{file} {'row' if kind(file) == '.parquet' else 'line'}", file_rows(file, column, key)
 
-    return OpenSource(os.path.abspath(path), [_file_identity(file) for file in files], row_groups)
+def _file_groups(source: str, column: str, key: str) -> Iterator[tuple[str, Iterator[NumberedText]]]:
+    path = local_path(source, key)
+    assert path is not None  # a path or a URL
+    for file in files_of(path, TEXT_SUFFIXES, key):
+        yield f"{file} {'row' if kind(file) == '.parquet' else 'line'}", file_rows(file, column, key)
 
 
 def _file_identity(path: Path) -> list[Any]:

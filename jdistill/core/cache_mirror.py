@@ -1,0 +1,119 @@
+"""A cache in an object store: what a local mirror of it lacks is fetched by its name, and what is made there is stored.
+
+Names are those of the content, so that machines never write one object in two ways, and need no lock: tokens, texts and mined negatives are
+stored with the file that vouches for them last; answers in parts that no two processes share. What the store spoils, or brings half, the
+checksums of the local files tell.
+"""
+
+from __future__ import annotations
+
+import random
+from fnmatch import fnmatch
+from pathlib import Path
+
+from jdistill.core.digest import digest
+from jdistill.core.fetched import mirrors_folder
+from jdistill.core.files import TEMPORARY
+from jdistill.core.progress import log
+from jdistill.core.remote import Store, StoreError, is_url
+
+CACHE_MARK = "jdistill-cache.json"
+PART_BYTES = 1 << 26  # of a part, after which answers go into another: a part is stored whole each time it has grown
+DERIVED = ".index"  # ends names of files that are made again from those beside them
+
+_roots: dict[Path, str] = {}  # local folders of caches in stores, and their URLs
+_own_parts: dict[Path, int] = {}
+
+
+def cache_root(location: str, key: str = "config.cache_dir") -> Path:
+    """The local folder of a cache: of a URL a mirror, anything else as it is.
+
+    Raises: StoreError where the store does not answer, or may not be written to.
+    """
+    if not is_url(location):
+        return Path(location)
+    root = mirrors_folder() / f"cache-{digest(location.rstrip('/'))[:16]}"
+    if root not in _roots:
+        Store(location, key).write(CACHE_MARK, b'{"made_by": "jdistill", "what": "a cache, which may be deleted"}\n')
+        log.info("%s is worked on in %s", location, root)
+        _roots[root] = location.rstrip("/")
+    return root
+
+
+def bring_files(folder: Path, pattern: str, vouching: str) -> None:
+    """Fetches files of a folder that its store has, where the folder is of a mirror.
+
+    Args:
+      folder: in a cache.
+      pattern: of their names.
+      vouching: the name of the one that was stored last, without which the others do not count.
+    """
+    _exchange(folder, pattern, vouching, shares=False)
+
+
+def share_files(folder: Path, pattern: str, vouching: str) -> None:
+    """Stores files of a folder that were just made, where the folder is of a mirror. Arguments as of bring_files."""
+    _exchange(folder, pattern, vouching, shares=True)
+
+
+def sync_parts(folder: Path) -> None:
+    """Fetches the parts of a folder of answers that this mirror lacks, and stores those that its store lacks."""
+    _exchange(folder, "*", "", shares=False)
+    _exchange(folder, "*", "", shares=True)
+
+
+def own_part(folder: Path) -> int:
+    """The number of the part of a folder that this process adds answers to: 0 where the folder is of no mirror, else one that no other
+    process has."""
+    if _url_of(folder) is None:
+        return 0
+    number = _own_parts.get(folder)
+    values = folder / f"part-{number}.values"
+    if number is None or (values.is_file() and values.stat().st_size > PART_BYTES):
+        number = _own_parts[folder] = random.SystemRandom().randrange(10**8, 10**9)
+    return number
+
+
+def _url_of(folder: Path) -> str | None:
+    """Where a folder of a mirror lies in its store; None for any other folder."""
+    for root, url in _roots.items():
+        if folder.is_relative_to(root):
+            return f"{url}/{folder.relative_to(root).as_posix()}"
+    return None
+
+
+def _exchange(folder: Path, pattern: str, vouching: str, shares: bool) -> None:
+    """Brings or shares files. A store that fails meanwhile costs work that is done twice, and no run."""
+    url = _url_of(folder) if _roots else None
+    if url is None:
+        return
+    try:
+        store = Store(url)
+        there = {name: size for name, (size, _) in store.files().items() if _counts(name, pattern)}
+        paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        here = {name: path.stat().st_size for name, path in paths.items() if _counts(name, pattern)}
+        if shares:
+            # Of parts, which only grow, those that are longer here.
+            for name in sorted(here, key=lambda name: _rank(name, vouching)):
+                if vouching or here[name] > there.get(name, -1):
+                    store.put(folder / name, name)
+        elif vouching in there or not vouching:
+            lacking = [name for name in there if there[name] > here.get(name, -1)]
+            if lacking:
+                sizes = {name: there[name] for name in sorted(lacking, key=lambda name: _rank(name, vouching))}
+                store.fetch_all(sizes, folder, f"fetching {url}")
+    except (StoreError, OSError) as error:
+        log.warning("the cache %s could not be %s: %s", url, "stored" if shares else "fetched", error)
+
+
+def _rank(name: str, vouching: str) -> tuple[bool, str]:
+    """Sorts what vouches for the others behind them: a row of answers counts once its key is there."""
+    return name == vouching or name.endswith(".keys"), name
+
+
+def _counts(name: str, pattern: str) -> bool:
+    return (
+        fnmatch(name, pattern)
+        and not name.endswith(DERIVED)
+        and not any(part.startswith(TEMPORARY) for part in Path(name).parts)
+    )

@@ -1,0 +1,249 @@
+"""Object stores by their URLs (s3://, gs://, https:// and whatever else fsspec reads); nothing else in jdistill knows fsspec.
+
+Nothing of a store can be memory-mapped, locked or renamed, so all work is done in local folders, and files are fetched and stored
+whole (core.fetched, core.run_mirror, core.cache_mirror). fsspec is imported when a URL is seen.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from jdistill.core.errors import UserError, first_line
+from jdistill.core.files import TEMPORARY
+from jdistill.core.progress import Progress, log, progress
+
+URL = re.compile(r"[a-z][a-z0-9+.-]*://")
+LIBRARIES = {
+    "s3": "pip install 'jdistill[s3]'",
+    "gs": "pip install 'jdistill[gcs]'",
+    "http": "pip install aiohttp requests",
+}  # what fetches such URLs, beside what jdistill brings
+ANSWER_S = 60.0  # within which a store answers one question
+SLOWEST = 50_000  # bytes a second, by which the transfer of a file may take longer
+PAUSES = (1.0, 5.0)  # seconds before a question is asked again; the libraries below ask several times themselves
+VERSIONS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "updated", "created")  # of an object
+# Beside FileNotFoundError, what does not change when it is asked again.
+FINAL = (
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    ImportError,
+    ValueError,
+    TypeError,
+)
+OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG)
+
+_Answer = TypeVar("_Answer")
+# Of an object: its size in bytes, and, as the store has them, what tells that it has changed.
+ObjectVersion = list[Any]
+
+
+class StoreError(UserError):
+    """A store that does not answer, refuses, or lacks what is asked of it."""
+
+
+def is_url(source: str) -> bool:
+    """Whether a source names a store, as s3://bucket/text.txt.gz does, and no path, hub id or scheme such as pkg:."""
+    return URL.match(source) is not None
+
+
+def local_only(source: str) -> Path:
+    """The path of a flag that takes no URL, for argparse. Raises UserError for a URL."""
+    if is_url(source):
+        raise UserError(f"{source}: must be a local path here; give one, and copy what is written there to the store")
+    return Path(source)
+
+
+class Store:
+    """A file of an object store, or a folder: all whose names begin with it and a slash.
+
+    Each question is asked again where the store is slow or fails, and ends in a StoreError of one line.
+
+    Args:
+      url: of the file or folder.
+      key: the config key or flag that named it, for messages; "": none.
+
+    Raises: StoreError where fsspec knows no such store, or the library that reads it is not installed.
+    """
+
+    def __init__(self, url: str, key: str = ""):
+        self.url, self.label = url.rstrip("/"), f"--{key}={url}" if key else url
+        self._fs, self._root = self._ask(self._open)
+        self._root = self._root.rstrip("/")
+
+    def _open(self) -> tuple[Any, str]:
+        import fsspec
+
+        return fsspec.url_to_fs(self.url)
+
+    def files(self) -> dict[str, ObjectVersion]:
+        """The files of a folder, by their names relative to it, in order; of a file itself {"": its version}; of what is not there none.
+
+        Raises: StoreError, also for a name that leads out of the folder.
+        """
+
+        def look() -> dict[str, Any]:
+            self._fs.invalidate_cache()
+            try:
+                about = self._fs.info(self._root)
+            except FileNotFoundError:
+                about = {"type": "directory"}
+            if about["type"] == "file":
+                return {self._root: about}
+            return {
+                path: of
+                for path, of in self._fs.find(self._root, detail=True).items()
+                if of["type"] == "file" and not path.endswith("/")
+            }
+
+        there = {path.removeprefix(self._root).lstrip("/"): about for path, about in self._ask(look).items()}
+        for name in there:
+            if ".." in PurePosixPath(name).parts or "\0" in name:
+                raise StoreError(f"{self.label} holds {name!r}, a name that leads out of it; remove it")
+        return {name: _version(there[name]) for name in sorted(there)}
+
+    def read(self, name: str) -> bytes | None:
+        """A small file's bytes; None where there is none."""
+        return self._ask(partial(_unless_missing, self._fs.cat_file, self._path(name)))
+
+    def write(self, name: str, content: bytes, new: bool = False) -> bool:
+        """Writes a small file, whole.
+
+        Args:
+          new: only where there is none.
+
+        Returns: whether it was written.
+        """
+
+        def write() -> bool:
+            try:
+                self._fs.pipe_file(self._path(name), content, **({"mode": "create"} if new else {}))
+            except FileExistsError:
+                return False
+            return True
+
+        return self._ask(write)
+
+    def fetch(self, name: str, path: Path, size: int, meter: Progress | None = None) -> None:
+        """Brings a file of so many bytes, -1 of one whose store does not tell, to a local place, where it is whole or not there. meter:
+        counts its bytes."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+        def get() -> None:
+            beside = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
+            try:
+                self._fs.get_file(self._path(name), str(beside))
+                with open(beside, "rb") as file:
+                    os.fsync(file.fileno())
+                if size >= 0 and beside.stat().st_size != size:
+                    raise ConnectionError(f"{beside.stat().st_size} of {size} bytes came")
+                os.replace(beside, path)
+            finally:
+                beside.unlink(missing_ok=True)
+
+        self._ask(get, size)
+        if meter is not None:
+            meter.advance(max(size, 0))
+
+    def fetch_all(self, sizes: dict[str, int], folder: Path, what: str) -> None:
+        """Brings files, name -> bytes, into a local folder in this order. what: it is, for the progress."""
+        with progress(what, sum(max(size, 0) for size in sizes.values()), "bytes") as meter:
+            for name, size in sizes.items():
+                self.fetch(name, folder / name, size, meter)
+
+    def put(self, path: Path, name: str) -> None:
+        """Stores a local file, whole. Raises FileNotFoundError where it is gone."""
+        size = path.stat().st_size
+        try:
+            self._ask(partial(self._fs.put_file, str(path), self._path(name)), size)
+        except StoreError:
+            path.stat()  # which may be gone meanwhile
+            raise
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes files; one that is not there is no error."""
+        for name in names:
+            self._ask(partial(_unless_missing, self._fs.rm_file, self._path(name)))
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _ask(self, question: Callable[[], _Answer], transfer: int = 0) -> _Answer:
+        """What a function of the store gives. transfer: bytes that it moves."""
+        for pause in (*PAUSES, None):
+            try:
+                return _within(ANSWER_S + transfer / SLOWEST, question)
+            except Exception as error:  # each library has its own
+                if isinstance(error, OSError) and (error.errno in OF_DISKS or error.filename is not None):
+                    raise  # of a local file
+                if pause is None or isinstance(error, (*FINAL, FileNotFoundError)) or _lacks_credentials(error):
+                    raise StoreError(self._in_words(error)) from error
+                log.info("%s: %s; asked again in %d s", self.url, first_line(error)[:200], pause)
+                time.sleep(pause)
+        raise AssertionError("the last question has no pause")
+
+    def _in_words(self, error: Exception) -> str:
+        said = f"{self.label}: "
+        why = f"({type(error).__name__}: {first_line(error)[:200]})"
+        if isinstance(error, ImportError):
+            scheme = self.url.partition(":")[0].removesuffix("s" if self.url.startswith("https") else "")
+            return f"{said}what reads it is not installed; {LIBRARIES.get(scheme, first_line(error))}"
+        if isinstance(error, FileNotFoundError):
+            return f"{said}there is no such bucket or object {why}; check the name, and make the bucket first"
+        if isinstance(error, PermissionError) or _lacks_credentials(error):
+            return f"{said}the store refuses {why}; check the credentials and what they may do there"
+        if isinstance(error, FINAL):
+            return f"{said}cannot be used {why}; name an object, or a folder, of a store that fsspec knows"
+        return (
+            f"{said}the store does not answer as it should, {len(PAUSES) + 1} times asked {why}; check its address and the network, "
+            "and run the same command again"
+        )
+
+
+def _unless_missing(question: Callable[[str], _Answer], path: str) -> _Answer | None:
+    try:
+        return question(path)
+    except FileNotFoundError:
+        return None
+
+
+def _version(about: dict[str, Any]) -> ObjectVersion:
+    size = about.get("size")
+    tells = next((f"{name} {about[name]}" for name in VERSIONS if about.get(name) is not None), "")
+    return [int(size) if size is not None else -1, tells]
+
+
+def _lacks_credentials(error: Exception) -> bool:
+    return "Credential" in type(error).__name__ or getattr(error, "code", getattr(error, "status", 0)) in (401, 403)
+
+
+def _within(seconds: float, question: Callable[[], _Answer]) -> _Answer:
+    """What a function gives. Raises TimeoutError after so many seconds: looking up a name, and some libraries' questions, have no limit
+    of their own."""
+    outcome: queue.SimpleQueue[tuple[_Answer | None, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            outcome.put((question(), None))
+        except BaseException as error:
+            outcome.put((None, error))
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        value, error = outcome.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {seconds:.0f} s") from None
+    if error is not None:
+        raise error
+    return value  # type: ignore[return-value]

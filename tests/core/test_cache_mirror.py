@@ -1,0 +1,152 @@
+"""A cache in a store: what one machine made another finds, and neither spoils the other's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from remote_setting import enter_machine, objects
+
+from jdistill.core import cache_mirror, remote
+from jdistill.core.cache_mirror import cache_root
+from jdistill.core.remote import Store, StoreError
+from jdistill.data.batching.kept_tokens import tokenize_once
+from jdistill.data.text.kept_texts import keep_source
+from jdistill.teachers.cache import AnswerCache
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    enter_machine(monkeypatch, tmp_path / "one")
+    monkeypatch.setattr(remote, "PAUSES", (0.0, 0.0))
+    return f"memory://{tmp_path.name}/cache"
+
+
+class Counting:
+    """A teacher that counts the texts it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        self.asked += texts
+        return np.array([[len(text), sum(map(ord, text)), 1.0] for text in texts], np.float32)
+
+
+TEXTS = [f"text {i}" for i in range(50)]
+
+
+def ask(url: str, texts: list[str], width: int = 3) -> list[str]:
+    """Texts that the teacher was asked, on a machine that has just begun."""
+    teacher, cache = Counting(), AnswerCache(cache_root(url) / "teacher" / "name", width)
+    cache.fill(texts, teacher, chunk=20)
+    np.testing.assert_array_equal(cache.gather(cache.rows(texts)), Counting()(texts))
+    return teacher.asked
+
+
+def test_another_machine_asks_what_nobody_asked(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ask(url, TEXTS[:30]) == TEXTS[:30]
+    enter_machine(monkeypatch, tmp_path / "two")
+    assert ask(url, TEXTS) == TEXTS[30:]
+    enter_machine(monkeypatch, tmp_path / "one")
+    assert ask(url, TEXTS) == []
+    enter_machine(monkeypatch, tmp_path / "three")
+    assert ask(url, TEXTS) == []
+
+
+def test_two_machines_at_once_keep_the_answers_of_both(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = AnswerCache(cache_root(url) / "teacher" / "name", 3)
+    enter_machine(monkeypatch, tmp_path / "two")
+    assert ask(url, TEXTS[:10]) == TEXTS[:10]
+    one_roots = {one.folder.parents[1]: url}
+    monkeypatch.setattr(cache_mirror, "_roots", one_roots)
+    one.fill(TEXTS[10:], Counting())
+    enter_machine(monkeypatch, tmp_path / "three")
+    assert ask(url, TEXTS) == []
+
+
+def test_answers_of_another_shape_are_refused(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(url, TEXTS[:3])
+    enter_machine(monkeypatch, tmp_path / "two")
+    with pytest.raises(Exception, match="another shape"):
+        AnswerCache(cache_root(url) / "teacher" / "name", 4)
+
+
+@pytest.mark.parametrize("lost", ["values", "sums", "keys"])
+def test_a_part_that_is_half_there_or_damaged_is_asked_again(
+    url: str, lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(url, TEXTS)
+    name, content = next((name, content) for name, content in objects(url).items() if name.endswith(lost))
+    Store(url).write(name, content[: len(content) // 2])
+    enter_machine(monkeypatch, tmp_path / "two")
+    assert 0 < len(ask(url, TEXTS)) < 50
+
+
+def test_a_long_part_is_followed_by_another(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_mirror, "PART_BYTES", 12 * 20)
+    for end in (15, 30, 45):
+        ask(url, TEXTS[:end])
+    assert len([name for name in objects(url) if name.endswith(".keys")]) == 2
+
+
+def test_tokens_are_made_once(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def tokenize(texts: list[str]) -> list[list[int]]:
+        made.append(len(texts))
+        return [[len(text), 7] for text in texts]
+
+    tables = []
+    for machine in ("one", "two"):
+        enter_machine(monkeypatch, tmp_path / machine)
+        tables.append(tokenize_once(TEXTS, tokenize, "name", cache_root(url) / "tokens"))
+    assert made == [50]
+    np.testing.assert_array_equal(tables[0].ids, tables[1].ids)
+    for name in objects(url):  # a machine that was killed as it stored them
+        if name.startswith("tokens/") and name.endswith(".json"):
+            Store(url).delete([name])
+    enter_machine(monkeypatch, tmp_path / "three")
+    tokenize_once(TEXTS, tokenize, "name", cache_root(url) / "tokens")
+    assert made == [50, 50]
+
+
+def test_texts_of_a_url_are_read_once(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = f"memory://{tmp_path.name}/a.txt"
+    Store(source).write("", b"one\ntwo\n")
+    assert list(keep_source(source, "", "config.text", cache_root(url) / "texts").texts) == ["one", "two"]
+    enter_machine(monkeypatch, tmp_path / "two")
+    assert list(keep_source(source, "", "config.text", cache_root(url) / "texts").texts) == ["one", "two"]
+    assert not (tmp_path / "two" / "jdistill" / "fetched").exists()  # the source itself was not needed
+    Store(source).write("", b"one\nsix\n")
+    enter_machine(monkeypatch, tmp_path / "three")
+    assert list(keep_source(source, "", "config.text", cache_root(url) / "texts").texts) == ["one", "six"]
+
+
+def test_a_store_that_refuses_is_told_before_anything_is_made(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("Access Denied")
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", refuse)
+    with pytest.raises(StoreError, match=f"--config.cache_dir={url}: the store refuses"):
+        cache_root(url)
+
+
+def test_a_store_that_fails_later_costs_no_run(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache_root(url)
+    monkeypatch.setattr(MemoryFileSystem, "put_file", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("gone")))
+    with caplog.at_level("WARNING", logger="jdistill"):
+        assert ask(url, TEXTS) == TEXTS
+    assert "could not be stored" in caplog.text
+
+
+def test_a_local_cache_is_where_it_was(tmp_path: Path) -> None:
+    assert cache_root(str(tmp_path)) == tmp_path
+    AnswerCache(tmp_path / "teacher", 3).fill(TEXTS, Counting())
+    assert (tmp_path / "teacher" / "part-00000.keys").is_file()
