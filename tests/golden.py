@@ -3,7 +3,8 @@
     python tests/golden.py [NAME ...]     # writes them anew: after a change that is meant to change numbers, and says so
 
 Of each stage the losses of its first and last step and the names, types and shapes of its checkpoint; of the run the digest of
-its config.json and what its export gives for fixed texts. Equal bit for bit on the machine that wrote them, and to 1e-5 on others.
+its config.json and what its export gives for fixed texts. Equal bit for bit on the machine and with the flags that wrote them, and to
+1e-5 on others: XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" pytest tests/test_golden.py.
 """
 
 from __future__ import annotations
