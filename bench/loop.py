@@ -1,4 +1,5 @@
-"""What the loop itself takes of a step, beside the device's work: the main thread's processor time, with batches made ahead and without.
+"""What the loop itself takes of a step, beside the device's work: the main thread's processor time, with batches made ahead and without,
+and with eight steps a call.
 
     python bench/loop.py [--steps 200] [--rounds 3] [--text python-docs] [--batch_size 64]
 
@@ -53,12 +54,15 @@ def counting(student: Any) -> Method:
     return Method({"w": jnp.zeros(())}, student, {}, represent, objective)
 
 
-def seconds_a_step(flags: argparse.Namespace, prefetch: int, student: Any, texts: list[str]) -> dict[str, float]:
+def seconds_a_step(
+    flags: argparse.Namespace, prefetch: int, steps_per_call: int, student: Any, texts: list[str]
+) -> dict[str, float]:
     """The main thread's processor time and the clock's, a step, of a run of flags.steps less one of a quarter of them."""
     spent, vectors = [], np.zeros((len(texts), 384), np.float32)
     for steps in (flags.steps // 4, flags.steps):
         cfg = config_file.get_config()
         cfg.update({"batch_size": flags.batch_size, "max_steps": steps, "prefetch": prefetch, "dtype": "float32"})
+        cfg.steps_per_call = steps_per_call
         cfg.checkpoint_every, cfg.cache_dir = flags.steps * 2, flags.cache
         tokens = tokens_of(cfg, student, texts)
         data = text_batches(cfg, Corpus(texts, [], 0), tokens, lambda rows: vectors[rows], 0, packed=True)
@@ -82,9 +86,12 @@ def main() -> None:
     student, texts = jdistill.load(flags.teacher), read_texts(flags.text).texts
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as flags.cache:
-        for prefetch in (0, 2):
-            found = [seconds_a_step(flags, prefetch, student, texts) for _ in range(flags.rounds)]
-            rows.append({"prefetch": prefetch} | {key: statistics.median(of[key] for of in found) for key in found[0]})
+        for prefetch, at_once in ((0, 1), (2, 1), (2, 8)):
+            found = [seconds_a_step(flags, prefetch, at_once, student, texts) for _ in range(flags.rounds)]
+            rows.append(
+                {"prefetch": prefetch, "steps_per_call": at_once}
+                | {key: statistics.median(of[key] for of in found) for key in found[0]}
+            )
             print(rows[-1], flush=True)
     command = f"python bench/loop.py --steps {flags.steps} --rounds {flags.rounds} --batch_size {flags.batch_size}"
     (RESULTS / "loop.json").write_text(json.dumps(made_by(command, seed=0) | {"rows": rows}, indent=2) + "\n")

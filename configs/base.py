@@ -72,6 +72,9 @@ def get_config() -> ConfigDict:
     c.packed = True  # several texts stand in a row, with hardly any padding: transformers on unlabelled text
     c.length_buckets = 10  # at most so many widths, chosen for the least padding in this text; a short run gets fewer
     c.prefetch = 2  # batches that a thread makes and puts on the devices ahead of the step; 0: none
+    c.steps_per_call = (
+        1  # steps that one call of the compiled program runs: for steps so small that starting them counts
+    )
     c.length_multiple = 4  # of which each is a multiple; 8 or more suits GPUs
 
     # The run.

@@ -37,6 +37,7 @@ LATER = (
     "prefetch",
     "answers_ahead",
     "shard_params",
+    "steps_per_call",
 )  # keys that change no number, and came after the numbers were written
 LONG = {key: STEPS for key in ("max_steps", "checkpoint_every")}
 

@@ -97,6 +97,7 @@ OF_ALL: dict[str, Rule] = {
     # Batches.
     "packed": flag(),
     "prefetch": whole_number(0, 1000),
+    "steps_per_call": whole_number(1, 1000),
     "length_buckets": whole_number(1),
     "length_multiple": whole_number(1),
     # The run.

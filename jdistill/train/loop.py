@@ -19,6 +19,7 @@ from jdistill.core.memory import give_back_freed_memory
 from jdistill.core.progress import log
 from jdistill.core.types import Tree
 from jdistill.train.ahead import BatchesAhead
+from jdistill.train.calls import calls, several
 from jdistill.train.checkpoint import Checkpoints, abstract
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
@@ -28,7 +29,7 @@ from jdistill.train.signals import Interrupted, catch_signals
 from jdistill.train.step import TrainState, configured_step, host_params, init_state, jit_step, place_frozen
 from jdistill.train.watch import Watch
 
-# Steps that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt.
+# Calls that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt.
 LAG = 2
 AGREE_EVERY = 10  # steps after which several processes ask one another whether a signal came
 
@@ -65,9 +66,9 @@ def train(
     with catch_signals() as caught, training.recorded():
         while not training.is_over():
             training.step()
-            if training.done % cfg.log_every == 0:
+            if training.passed(cfg.log_every):
                 training.log()
-            if training.done % cfg.checkpoint_every == 0 or training.done == training.steps:
+            if training.passed(cfg.checkpoint_every) or training.done == training.steps:
                 training.save(with_score=True)
             if training.may_stop() and sharding.any_process(bool(caught)) and training.done < training.steps:
                 training.save_position()
@@ -93,12 +94,14 @@ class _Training:
     ):
         """Compiles nothing yet; reads the newest checkpoint and the first batch. The arguments are those of `train`."""
         self.cfg, self.data, self.folder, self.score, self.give_up = cfg, data, folder, score, give_up
-        self.steps, self.done, self.given_up = total_steps(cfg, data.batches.steps_per_epoch), 0, False
+        self.steps, self.given_up = total_steps(cfg, data.batches.steps_per_epoch), False
+        self.done = self.before = 0  # steps; before: those before the last call
         self.mesh = sharding.global_mesh()
         optimizer = make_optimizer(cfg, self.steps)
         step = configured_step(cfg, method, optimizer, self.mesh)
         self.state = init_state(method, optimizer, self.mesh, cfg.shard_params)
         self.run_step, self.frozen = jit_step(step, self.mesh, self.state), place_frozen(cfg, method, self.mesh)
+        self.run_steps = jit_step(several(step), self.mesh, self.state)
         self.checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last, cfg.checkpoint_every)
         # What a checkpoint says of the run that it belongs to.
         self.about: dict[str, Any] = {
@@ -117,7 +120,7 @@ class _Training:
             data.batch(self.done)
         self.recorder = Recorder(cfg, data, folder, self.steps, self.done)
         self.ahead = BatchesAhead(
-            lambda step: sharding.shard_rows(data.batch(step), self.mesh), self.done, self.steps, cfg.prefetch
+            calls(data, self.done, self.steps, cfg.steps_per_call, cfg.checkpoint_every, self.mesh), cfg.prefetch
         )
         self.seconds_before, self.started = self.about["seconds"], time.monotonic()
         self.batch_shapes: set[tuple[tuple[int, ...], ...]] = set()
@@ -168,17 +171,22 @@ class _Training:
         return best is not None and self.done - best >= patience * every
 
     def step(self) -> None:
-        """Starts the next step, and looks at the metrics of the one LAG steps before."""
-        batch = self.ahead.take()
-        if (shapes := tuple(np.shape(x) for x in jax.tree.leaves(batch))) not in self.batch_shapes:
+        """Starts the next step, or the next steps_per_call, and looks at the metrics of the call LAG calls before."""
+        call = self.ahead.take()
+        if (shapes := tuple(np.shape(x) for x in jax.tree.leaves(call.batch))) not in self.batch_shapes:
             self.batch_shapes.add(shapes)
             self.watch.look()  # no step is under way
             give_back_freed_memory()  # the holes that steps of other widths left
-        self.state, metrics = self.run_step(self.state, self.frozen, batch)
-        self.done += 1
-        self.watch.add(self.done, metrics)
+        run = self.run_step if call.steps == 1 else self.run_steps
+        self.state, metrics = run(self.state, self.frozen, call.batch)
+        self.before, self.done = self.done, self.done + call.steps
+        self.watch.add(self.done, metrics, call.steps)
         self.watch.look(LAG)
-        self.recorder.advance(self.watch.window)
+        self.recorder.advance(self.watch.window, call.steps)
+
+    def passed(self, every: int) -> bool:
+        """Whether the last call came to a multiple of so many steps, or went beyond one."""
+        return self.done // every > self.before // every
 
     def log(self) -> None:
         """Writes the metrics since the last time."""
@@ -202,7 +210,7 @@ class _Training:
 
     def may_stop(self) -> bool:
         """Whether a signal is obeyed after this step: of several processes all must ask one another at the same one."""
-        return sharding.process_count() == 1 or self.done % AGREE_EVERY == 0
+        return sharding.process_count() == 1 or self.passed(AGREE_EVERY)
 
     def save_position(self) -> None:
         """Leaves a checkpoint of the step that was done last, on disk."""

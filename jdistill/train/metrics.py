@@ -59,9 +59,9 @@ class Recorder:
         """From here the time counts towards the rate of the next interval."""
         self.interval_start = time.monotonic()
 
-    def advance(self, window: list[dict[str, float]]) -> None:
-        """Counts a step; beside the bar stands the newest loss of the window."""
-        self.progress.advance(1, f"loss {window[-1]['loss']:.5f}" if window else "")
+    def advance(self, window: list[dict[str, float]], steps: int) -> None:
+        """Counts steps; beside the bar stands the newest loss of the window."""
+        self.progress.advance(steps, f"loss {window[-1]['loss']:.5f}" if window else "")
 
     def write_interval(self, step: int, window: list[dict[str, float]]) -> None:
         """Writes the means of an interval's metrics, with learning rate, epoch and sentences a second.

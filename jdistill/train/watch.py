@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import optax
 
 from jdistill.core.errors import UserError
@@ -26,29 +27,39 @@ class Watch:
     def __init__(self, checkpoints: Checkpoints):
         """checkpoints: of the stage; all are on disk before an error is raised, which names the newest."""
         self.checkpoints = checkpoints
-        self.pending: list[tuple[int, dict[str, Array]]] = []  # step and metrics, not yet read
+        self.pending: list[tuple[int, int, dict[str, Array]]] = []  # last step, how many, their metrics, not yet read
         self.window: list[dict[str, float]] = []  # the metrics read since the last `take`, one entry a step
         self.skipped, self.loss_scale = 0, 1.0  # skipped: steps in a row
 
-    def add(self, step: int, metrics: dict[str, Array]) -> None:
-        """Takes the metrics of a started step, scalars by name, which need not be computed yet."""
-        self.pending.append((step, metrics))
+    def add(self, step: int, metrics: dict[str, Array], steps: int = 1) -> None:
+        """Takes the metrics of started steps, which need not be computed yet.
+
+        Args:
+          step: the last of them.
+          metrics: by name; scalars, or of several steps [steps].
+          steps: how many were started in one call.
+        """
+        self.pending.append((step, steps, metrics))
 
     def look(self, keep: int = 0) -> None:
-        """Reads the metrics of all but the newest `keep` steps.
+        """Reads the metrics of all but the newest `keep` calls.
 
         Raises: Diverged at the first that is not finite, and where float16 overflowed in MOST_SKIPPED steps in a row.
         """
         while len(self.pending) > keep:
-            step, metrics = self.pending.pop(0)
-            values = {name: float(value) for name, value in metrics.items()}
-            if not all(map(math.isfinite, values.values())):
-                raise self._diverged(step, f"the loss is not finite: {values}")
-            self.skipped = self.skipped + 1 if values.get("skipped") else 0
-            self.loss_scale = values.get("loss_scale", 1.0)
-            if self.skipped == MOST_SKIPPED:
-                raise self._overflows(step)
-            self.window.append(values)
+            last, steps, metrics = self.pending.pop(0)
+            read = {name: np.ravel(value) for name, value in metrics.items()}
+            for i in range(steps):
+                self._read(last - steps + 1 + i, {name: float(values[i]) for name, values in read.items()})
+
+    def _read(self, step: int, values: dict[str, float]) -> None:
+        if not all(map(math.isfinite, values.values())):
+            raise self._diverged(step, f"the loss is not finite: {values}")
+        self.skipped = self.skipped + 1 if values.get("skipped") else 0
+        self.loss_scale = values.get("loss_scale", 1.0)
+        if self.skipped == MOST_SKIPPED:
+            raise self._overflows(step)
+        self.window.append(values)
 
     def take(self) -> list[dict[str, float]]:
         """The metrics read since the last call, one entry a step."""

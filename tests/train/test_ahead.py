@@ -19,7 +19,7 @@ def test_each_step_gets_its_own_batch(depth: int) -> None:
         made.append(step)
         return step * 10
 
-    ahead = BatchesAhead(make, 5, 12, depth)
+    ahead = BatchesAhead(map(make, range(5, 12)), depth)
     taken = [ahead.take() for _ in range(4)]
     ahead.close()
     assert taken == [50, 60, 70, 80]
@@ -29,7 +29,7 @@ def test_each_step_gets_its_own_batch(depth: int) -> None:
 
 def test_nothing_beyond_the_last_step_is_made() -> None:
     made: list[int] = []
-    ahead = BatchesAhead(made.append, 0, 3, 2)
+    ahead = BatchesAhead((made.append(step) or True for step in range(3)), 2)
     for _ in range(3):
         ahead.take()
     ahead.close()
@@ -43,7 +43,7 @@ def test_what_goes_wrong_is_raised_at_its_step(depth: int) -> None:
             raise OSError("the disk is full")
         return step
 
-    ahead = BatchesAhead(make, 0, 9, depth)
+    ahead = BatchesAhead(map(make, range(9)), depth)
     assert [ahead.take(), ahead.take()] == [0, 1]
     with pytest.raises(OSError, match="the disk is full"):
         ahead.take()
@@ -60,7 +60,7 @@ def test_the_step_does_not_wait_for_what_is_ready() -> None:
             assert release.wait(60)
         return step
 
-    ahead = BatchesAhead(make, 0, 4, 1)
+    ahead = BatchesAhead(map(make, range(4)), 1)
     assert ahead.take() == 0
     assert begun.wait(60)  # though nobody has asked for it
     release.set()

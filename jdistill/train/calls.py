@@ -1,0 +1,61 @@
+"""Steps that one call of a compiled program runs: which they are, their batches, and the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jdistill.core import sharding
+from jdistill.core.types import Tree
+from jdistill.train.dataset import Data
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one call of the program reads.
+
+    Args:
+      steps: that it runs.
+      batch: on the devices; of several steps a tuple of their batches, of one shape.
+    """
+
+    steps: int
+    batch: Tree
+
+
+def calls(
+    data: Data, first: int, last: int, most: int, checkpoint_every: int, mesh: jax.sharding.Mesh
+) -> Iterator[Call]:
+    """The calls that run the steps first, first + 1, …, last - 1.
+
+    A call of `most` steps begins at a multiple of it, so that a resumed stage has the calls of one that was never stopped. Steps among
+    which a checkpoint is due, or whose batches are of several shapes, run one by one.
+    """
+    step = first
+    while step < last:
+        due = (step + most - 1) // checkpoint_every > step // checkpoint_every
+        steps = 1 if due else _steps_of(data, step, last, most)
+        batches = tuple(sharding.shard_rows(data.batch(each), mesh) for each in range(step, step + steps))
+        yield Call(steps, batches if steps > 1 else batches[0])
+        step += steps
+
+
+def _steps_of(data: Data, step: int, last: int, most: int) -> int:
+    if most == 1 or step % most or step + most > last:
+        return 1
+    shape = data.batches.at(step)[0]
+    return most if all(data.batches.at(step + more)[0] == shape for more in range(1, most)) else 1
+
+
+def several(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step as train.step.make_step has it, run for each batch of a tuple, one after another; metrics are [steps] each."""
+
+    def steps(state: Any, frozen: Tree, batches: tuple[Tree, ...]) -> tuple[Any, dict[str, jax.Array]]:
+        side_by_side = jax.tree.map(lambda *of: jnp.stack(of), *batches)
+        return jax.lax.scan(lambda state, batch: step(state, frozen, batch), state, side_by_side)
+
+    return steps
