@@ -1,0 +1,154 @@
+"""What words alone make of D2LLM's test pairs and questions: the baselines that a judge and its student must beat.
+
+    python bench/lexical.py --symmetric snli_pairs.jsonl --asymmetric qnli_dev.jsonl [--test_pairs 1200]
+
+Pairs, split as configs/d2llm.py splits them: overlap is the share of one text's words, weighted by their inverse document frequency in the
+training pairs, that the other holds; passage_alone a logistic regression on the passage's words and word pairs, without the query; both
+adds the two overlaps and the words that the query lacks. Which text's share counts, and the regressions' strength, are chosen on dev.
+Questions: BM25 among the distinct passages of the file. No model is read. Writes bench/results/lexical.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+from record import RESULTS, made_by
+from scipy.sparse import csr_matrix, hstack
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+
+from configs.d2llm import get_config
+from jdistill.data.sets.pairs import Pairs, read_pairs, train_and_test, without
+from jdistill.data.text.holdout import comparable
+from jdistill.evals.pair_labels import average_precision, pair_scores
+from jdistill.evals.retrieval import measures
+from jdistill.retrieval.bm25 import bm25_search
+
+STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of the regressions' data against their penalty
+Split = tuple[Pairs, Pairs, Pairs]
+Scorer = Callable[[Pairs], np.ndarray]
+
+
+def split(source: str, key: str, test_pairs: int) -> Split:
+    """(training, dev, test) pairs of a file, as a run of configs/d2llm.py has them (feeds.judged)."""
+    cfg = get_config()
+    pairs = read_pairs(source, key, (cfg.train_split, cfg.test_split))
+    rest, test = train_and_test(pairs, cfg.train_split, cfg.test_split, cfg.held_out_queries, key)
+    rest, _ = without(rest, set(), {comparable(query) for query in test.queries})
+    train, dev = train_and_test(replace(rest, splits=[""] * len(rest)), "", "", cfg.dev_queries, key)
+    return train, dev, test.where([i < test_pairs for i in range(len(test))]) if test_pairs else test
+
+
+def words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
+
+
+def overlaps(train: Pairs) -> Callable[[Pairs], np.ndarray]:
+    """Pairs -> float64 [N, 2]: the weighted share of the query's words that the passage holds, and of the passage's that the query does."""
+    texts = [words(text) for text in dict.fromkeys([*train.queries, *train.passages])]
+    counts = Counter(word for text in texts for word in text)
+    idf = {word: float(np.log(len(texts) / count)) for word, count in counts.items()}
+    rarest = float(np.log(len(texts)))
+
+    def share(of: set[str], held_by: set[str]) -> float:
+        whole = sum(idf.get(word, rarest) for word in of)
+        return sum(idf.get(word, rarest) for word in of & held_by) / whole if whole else 0.0
+
+    def both(pairs: Pairs) -> np.ndarray:
+        sides = [(words(a), words(b)) for a, b in zip(pairs.queries, pairs.passages, strict=True)]
+        return np.array([[share(a, b), share(b, a)] for a, b in sides])
+
+    return both
+
+
+def only_in_passage(pairs: Pairs) -> list[str]:
+    """The words of each passage that its query lacks."""
+    return [" ".join(sorted(words(b) - words(a))) for a, b in zip(pairs.queries, pairs.passages, strict=True)]
+
+
+def scorers(train: Pairs, dev: Pairs) -> dict[str, Scorer]:
+    """Each baseline's score of pairs, chosen on dev."""
+    shares = overlaps(train)
+    column = int(np.argmax([average_precision(shares(dev)[:, i], dev.labels) for i in range(2)]))
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True).fit(train.passages)
+    lacking = TfidfVectorizer(min_df=2, sublinear_tf=True, token_pattern=r"\S+").fit(only_in_passage(train))
+
+    def of_passage(pairs: Pairs) -> Any:
+        return vectorizer.transform(pairs.passages)
+
+    def of_both(pairs: Pairs) -> Any:
+        of_shares = shares(pairs)
+        of_shares = csr_matrix(np.hstack([of_shares, of_shares**2, of_shares[:, :1] * of_shares[:, 1:]]))
+        return hstack([of_passage(pairs), lacking.transform(only_in_passage(pairs)), 3.0 * of_shares]).tocsr()
+
+    return {
+        "overlap": lambda pairs: shares(pairs)[:, column],
+        "passage_alone": regression(of_passage, train, dev),
+        "both": regression(of_both, train, dev),
+    }
+
+
+def regression(features: Callable[[Pairs], Any], train: Pairs, dev: Pairs) -> Scorer:
+    """A logistic regression's log odds, of the strength that is best on dev."""
+    of_train, of_dev = features(train), features(dev)
+    models = [LogisticRegression(C=strength, max_iter=2000).fit(of_train, train.labels) for strength in STRENGTHS]
+    best = max(models, key=lambda model: average_precision(model.decision_function(of_dev), dev.labels))
+    return lambda pairs: best.decision_function(features(pairs))
+
+
+def of_questions(train: Pairs, dev: Pairs, test: Pairs) -> dict[str, float]:
+    """BM25's figures on the test questions that have a passage, among all passages of the file."""
+    passages = list(dict.fromkeys(text for pairs in (test, dev, train) for text in pairs.passages))
+    relevant: dict[str, dict[str, int]] = {}
+    place = {text: str(i) for i, text in enumerate(passages)}
+    for query, passage, right in zip(test.queries, test.passages, test.positive, strict=True):
+        if right:
+            relevant.setdefault(query, {})[place[passage]] = 1
+    queries = list(relevant)
+    scores, rows = bm25_search(queries, passages, 100)[0](0, len(queries))
+    ranking = {
+        query: {str(row): float(score) for row, score in zip(found, of, strict=True) if row >= 0}
+        for query, found, of in zip(queries, rows, scores, strict=True)
+    }
+    return {"questions": len(queries), "passages": len(passages)} | measures(ranking, relevant)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--symmetric", default="")
+    parser.add_argument("--asymmetric", default="")
+    parser.add_argument("--test_pairs", type=int, default=1200, help="the first so many; 0: all")
+    flags = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    questions: list[dict[str, Any]] = []
+    for key, source in (("symmetric", flags.symmetric), ("asymmetric", flags.asymmetric)):
+        if not source:
+            continue
+        train, dev, test = split(source, key, flags.test_pairs)
+        for name, score in scorers(train, dev).items():
+            figures = pair_scores(score(train), train.labels, score(test), test.labels)
+            row = {"file": Path(source).stem, "by": name, "dev ap": average_precision(score(dev), dev.labels)}
+            rows.append(row | {of: round(figures[of], 2) for of in ("ap", "prior", "accuracy", "precision", "recall")})
+            print(json.dumps(rows[-1]), flush=True)
+        if key == "asymmetric":
+            questions.append({"file": Path(source).stem, "by": "BM25"} | of_questions(train, dev, test))
+            print(json.dumps(questions[-1]), flush=True)
+    names = [f"--{key} {Path(of).name}" for key, of in vars(flags).items() if isinstance(of, str) and of]
+    command = f"python bench/lexical.py {' '.join(names)} --test_pairs {flags.test_pairs}"
+    about = made_by(command, seed=0)
+    (RESULTS / "lexical.json").write_text(json.dumps(about | {"pairs": rows, "questions": questions}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
