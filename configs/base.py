@@ -57,6 +57,7 @@ def get_config() -> ConfigDict:
     c.adam_b1, c.adam_b2 = 0.9, 0.999  # of AdamW's means of the gradient and of its square
     c.adam_eps = 1e-8  # beside the root of the latter
     c.clip_norm = 1.0  # of the whole gradient; 0: no clipping
+    c.average = 0.0  # below 1: score and export an average of the parameters over some 1 / (1 - average) steps, as 0.999; 0: the last
     c.shard_frozen = (
         False  # split what is not trained (a teacher inside the step, the base of adapters) over the devices
     )

@@ -38,6 +38,7 @@ LATER = (
     "answers_ahead",
     "shard_params",
     "steps_per_call",
+    "average",
 )  # keys that change no number, and came after the numbers were written
 LONG = {key: STEPS for key in ("max_steps", "checkpoint_every")}
 

@@ -90,6 +90,7 @@ OF_ALL: dict[str, Rule] = {
     "adam_b2": below(0, 1),
     "adam_eps": above(0),
     "clip_norm": at_least(0),
+    "average": below(0, 1),
     "shard_frozen": flag(),
     "shard_params": flag(),
     "dtype": one_of((AUTO, *COMPUTE_TYPES)),
@@ -100,7 +101,6 @@ OF_ALL: dict[str, Rule] = {
     "steps_per_call": whole_number(1, 1000),
     "length_buckets": whole_number(1),
     "length_multiple": whole_number(1),
-    # The run.
     "log_every": whole_number(1),
     "checkpoint_every": whole_number(1),
     "patience": whole_number(0),

@@ -34,7 +34,14 @@ OF_RESULTS = (
 )  # fmt: skip
 MAY_CHANGE = {"cache_dir", "log_every", "keep_last", "prefetch", "answers_ahead", *OF_RESULTS}
 # Keys that were not always there, and what runs did before: a folder that lacks one goes on as it began.
-BEFORE = {"packed": False, "prefetch": 2, "answers_ahead": 0, "shard_params": False, "steps_per_call": 1}
+BEFORE = {
+    "packed": False,
+    "prefetch": 2,
+    "answers_ahead": 0,
+    "shard_params": False,
+    "steps_per_call": 1,
+    "average": 0.0,
+}
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 
 

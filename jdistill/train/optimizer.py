@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from jdistill.core.errors import UserError
 from jdistill.core.types import Tree
 from jdistill.models.precision import AUTO, COMPUTE_TYPES
+from jdistill.train.average import with_average
 from jdistill.train.loss_scale import with_loss_scale
 
 SCHEDULES = ("cosine", "linear", "constant")
@@ -50,10 +51,11 @@ def make_schedule(cfg: ConfigDict, steps: int) -> optax.Schedule:
 
 
 def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
-    """AdamW; biases and LayerNorm parameters do not decay. With loss scaling where cfg.dtype is float16.
+    """AdamW; biases and LayerNorm parameters do not decay. With an average of the parameters where cfg.average says so, and with loss
+    scaling where cfg.dtype is float16.
 
     Args:
-      cfg: learning_rate, adam_b1, adam_b2, adam_eps, weight_decay, clip_norm (0: no clipping), dtype, and what make_schedule reads.
+      cfg: learning_rate, adam_b1, adam_b2, adam_eps, weight_decay, clip_norm (0: no clipping), average (0: none), dtype, and make_schedule's keys.
       steps: of the stage.
 
     Raises: UserError for a dtype that there is not, and as make_schedule.
@@ -74,6 +76,7 @@ def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
     )
     adamw = optax.chain(adamw, scale_by_peak(cfg.learning_rate))
     whole = optax.chain(clip_by_global_norm(cfg.clip_norm), adamw) if cfg.clip_norm else adamw
+    whole = with_average(whole, cfg.average) if cfg.average else whole
     return with_loss_scale(whole) if cfg.dtype == "float16" else whole
 
 

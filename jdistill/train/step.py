@@ -16,6 +16,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.losses.embedding import from_blocks, number_of_blocks, to_blocks
 from jdistill.models.token_batch import by_text, rows_and_texts
+from jdistill.train.average import averaged
 from jdistill.train.loss_scale import all_finite, scale_of
 from jdistill.train.method import Method
 
@@ -205,5 +206,6 @@ def init_state(
 
 
 def host_params(state: TrainState) -> Tree:
-    """The parameters as numpy arrays on the host. All processes of a run call it together."""
-    return jax.tree.map(sharding.to_host, state.params)
+    """The parameters, or their average where the optimiser keeps one, as numpy arrays on the host. All processes of a run call it
+    together."""
+    return jax.tree.map(sharding.to_host, averaged(state.params, state.opt_state))
