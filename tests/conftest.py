@@ -46,7 +46,7 @@ def pytest_collection_finish() -> None:
     """What was imported stays to the end: the collector need not look at it again and again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 50, 1_000)
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)
