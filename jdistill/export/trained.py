@@ -10,6 +10,7 @@ from jdistill.core.errors import UserError
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.students.adapted import adapted_weights
+from jdistill.train.average import averaged
 from jdistill.train.checkpoint import Checkpoints
 
 
@@ -23,7 +24,7 @@ def load_student(workdir: Path, stage: str = "", step: int | None = None) -> Enc
 
 
 def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tuple[Encoder, dict[str, Any]]:
-    """As load_student, and all parameters that were trained."""
+    """As load_student, and all parameters that were trained, or their average where the run kept one."""
     begun = sorted(workdir.glob("*/student/modules.json"), key=lambda path: path.stat().st_mtime_ns)
     stage = stage or (begun[-1].parts[-3] if begun else "distil")
     folder = workdir / stage
@@ -39,6 +40,6 @@ def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tup
     # The best, and where it is damaged, which is told, the next best; without dev scores the newest.
     _, state, _ = checkpoints.restore(None, (checkpoints.best_first() or None) if step is None else [step])
     checkpoints.close()
-    params = state["params"]
+    params = averaged(state["params"], state["opt_state"])
     weights = params["student"] if "student" in params else adapted_weights(workdir, params)
     return loading.load(str(folder / "student"), key="workdir", weights=weights), params

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -53,8 +53,18 @@ def with_average(optimizer: optax.GradientTransformation, decay: float) -> optax
 
 
 def averaged(params: Tree, opt_state: Tree) -> Tree:
-    """What is scored and exported: the average that an optimiser's state holds, or, where it holds none, the parameters."""
-    state = opt_state
-    while isinstance(state, tuple) and hasattr(state, "inner") and not isinstance(state, AverageState):
-        state = state.inner
-    return state.average if isinstance(state, AverageState) else params
+    """What is scored and exported: the average that an optimiser's state holds, or, where it holds none, the parameters.
+
+    Args:
+      params: the last ones.
+      opt_state: as the optimiser has it, or as a checkpoint gives it that is read without its types.
+    """
+    state = _fields(opt_state)
+    while state and "average" not in state:
+        state = _fields(state.get("inner"))
+    return state.get("average", params)
+
+
+def _fields(state: Tree) -> dict[str, Any]:
+    """Of a named tuple, or of the dict that Orbax makes of one."""
+    return state if isinstance(state, dict) else state._asdict() if hasattr(state, "_asdict") else {}
