@@ -12,42 +12,41 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
+from ml_collections import ConfigDict
 from record import RESULTS, made_by
 from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from configs.d2llm import get_config
-from jdistill.data.sets.pairs import Pairs, read_pairs, train_and_test, without
-from jdistill.data.text.holdout import comparable
+from jdistill.data.sets.pairs import Pairs
 from jdistill.evals.pair_labels import average_precision, pair_scores
-from jdistill.evals.retrieval import measures
+from jdistill.evals.retrieval import measures, ranking_of
+from jdistill.feeds.judged import JudgedSet, split_pairs
+from jdistill.feeds.judged_results import held_out_collection
+from jdistill.models.interaction import BRANCHES
 from jdistill.retrieval.bm25 import bm25_search
 
 STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of the regressions' data against their penalty
-Split = tuple[Pairs, Pairs, Pairs]
 Scorer = Callable[[Pairs], np.ndarray]
 
 
-def split(source: str, key: str, test_pairs: int) -> Split:
-    """(training, dev, test) pairs of a file, as a run of configs/d2llm.py has them (feeds.judged)."""
-    cfg = get_config()
-    pairs = read_pairs(source, key, (cfg.train_split, cfg.test_split))
-    rest, test = train_and_test(pairs, cfg.train_split, cfg.test_split, cfg.held_out_queries, key)
-    rest, _ = without(rest, set(), {comparable(query) for query in test.queries})
-    train, dev = train_and_test(replace(rest, splits=[""] * len(rest)), "", "", cfg.dev_queries, key)
-    return train, dev, test.where([i < test_pairs for i in range(len(test))]) if test_pairs else test
+def read_set(cfg: ConfigDict, branch: str) -> JudgedSet:
+    """A file's pairs, split as a run of this config has them; nothing is mined, so that it has no candidates."""
+    train, dev, test, _ = split_pairs(cfg, branch, set())
+    test = test.where([i < (cfg.test_pairs or len(test)) for i in range(len(test))])
+    return JudgedSet(Path(cfg[branch]).stem, branch, cast(Any, None), train, dev, test)
 
 
 def words(text: str) -> set[str]:
@@ -62,8 +61,8 @@ def overlaps(train: Pairs) -> Callable[[Pairs], np.ndarray]:
     rarest = float(np.log(len(texts)))
 
     def share(of: set[str], held_by: set[str]) -> float:
-        whole = sum(idf.get(word, rarest) for word in of)
-        return sum(idf.get(word, rarest) for word in of & held_by) / whole if whole else 0.0
+        whole = math.fsum(idf.get(word, rarest) for word in of)  # exact, whatever the order of a set
+        return math.fsum(idf.get(word, rarest) for word in of & held_by) / whole if whole else 0.0
 
     def both(pairs: Pairs) -> np.ndarray:
         sides = [(words(a), words(b)) for a, b in zip(pairs.queries, pairs.passages, strict=True)]
@@ -107,21 +106,13 @@ def regression(features: Callable[[Pairs], Any], train: Pairs, dev: Pairs) -> Sc
     return lambda pairs: best.decision_function(features(pairs))
 
 
-def of_questions(train: Pairs, dev: Pairs, test: Pairs) -> dict[str, float]:
+def of_questions(judged_set: JudgedSet) -> dict[str, float]:
     """BM25's figures on the test questions that have a passage, among all passages of the file."""
-    passages = list(dict.fromkeys(text for pairs in (test, dev, train) for text in pairs.passages))
-    relevant: dict[str, dict[str, int]] = {}
-    place = {text: str(i) for i, text in enumerate(passages)}
-    for query, passage, right in zip(test.queries, test.passages, test.positive, strict=True):
-        if right:
-            relevant.setdefault(query, {})[place[passage]] = 1
-    queries = list(relevant)
+    collection = held_out_collection(judged_set)
+    queries, passages = list(collection.queries.values()), list(collection.documents.values())
     scores, rows = bm25_search(queries, passages, 100)[0](0, len(queries))
-    ranking = {
-        query: {str(row): float(score) for row, score in zip(found, of, strict=True) if row >= 0}
-        for query, found, of in zip(queries, rows, scores, strict=True)
-    }
-    return {"questions": len(queries), "passages": len(passages)} | measures(ranking, relevant)
+    about = {"questions": len(queries), "passages": len(passages)}
+    return about | measures(ranking_of(collection, scores, rows), collection.relevant)
 
 
 def main() -> None:
@@ -132,17 +123,18 @@ def main() -> None:
     flags = parser.parse_args()
     rows: list[dict[str, Any]] = []
     questions: list[dict[str, Any]] = []
-    for key, source in (("symmetric", flags.symmetric), ("asymmetric", flags.asymmetric)):
-        if not source:
-            continue
-        train, dev, test = split(source, key, flags.test_pairs)
+    cfg = get_config()
+    cfg.update(vars(flags))
+    for branch in (branch for branch in BRANCHES if cfg[branch]):
+        judged_set = read_set(cfg, branch)
+        train, dev, test = judged_set.train, judged_set.dev, judged_set.test
         for name, score in scorers(train, dev).items():
             figures = pair_scores(score(train), train.labels, score(test), test.labels)
-            row = {"file": Path(source).stem, "by": name, "dev ap": average_precision(score(dev), dev.labels)}
+            row = {"file": judged_set.name, "by": name, "dev ap": average_precision(score(dev), dev.labels)}
             rows.append(row | {of: round(figures[of], 2) for of in ("ap", "prior", "accuracy", "precision", "recall")})
             print(json.dumps(rows[-1]), flush=True)
-        if key == "asymmetric":
-            questions.append({"file": Path(source).stem, "by": "BM25"} | of_questions(train, dev, test))
+        if branch == "asymmetric":
+            questions.append({"file": judged_set.name, "by": "BM25"} | of_questions(judged_set))
             print(json.dumps(questions[-1]), flush=True)
     names = [f"--{key} {Path(of).name}" for key, of in vars(flags).items() if isinstance(of, str) and of]
     command = f"python bench/lexical.py {' '.join(names)} --test_pairs {flags.test_pairs}"

@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from record import RESULTS, made_by
+from record import RESULTS, commit, made_by
 
 PARTS = ("corpus", "devices", "compiled")
 OUT, PLOTS = RESULTS / "scale.json", ROOT / "docs" / "results"
@@ -40,7 +40,11 @@ def of_corpora(sizes: list[int]) -> list[dict[str, Any]]:
         if not any(row["sentences"] == size for row in _measured_corpora()):
             made_up = ["--made_up_tokens"] if size > 1_000_000 else []
             subprocess.run([sys.executable, "bench/corpus.py", "--texts", str(size), *made_up], cwd=ROOT, check=True)
-    return [{name: row[name] for name in FROM_CORPUS} for row in _measured_corpora() if row["sentences"] in sizes]
+    return [
+        {name: row[name] for name in (*FROM_CORPUS, "at commit")}
+        for row in _measured_corpora()
+        if row["sentences"] in sizes
+    ]
 
 
 def _measured_corpora() -> list[dict[str, Any]]:
@@ -121,7 +125,7 @@ def in_a_process(part: str, counts: list[int], text: str, **variables: str) -> l
     command = [sys.executable, __file__, "--only", part, "--counts", *map(str, counts), "--text", text]
     env = os.environ | {"JAX_PLATFORMS": "cpu"} | variables
     done = subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    return [row | {"at commit": commit()} for row in json.loads(done.stdout.splitlines()[-1])]
 
 
 def plot(name: str, rows: list[dict[str, Any]], by: str, what: list[str], caption: str) -> None:
@@ -129,7 +133,10 @@ def plot(name: str, rows: list[dict[str, Any]], by: str, what: list[str], captio
     import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams["svg.hashsalt"] = "scale"  # the same file for the same figures
+    matplotlib.rcParams |= {
+        "svg.hashsalt": "scale",
+        "svg.fonttype": "none",
+    }  # the same file for the same figures; text as text
     figure = Figure(figsize=(5.2, 2.9), layout="constrained")
     axes = figure.subplots()
     for key in what:

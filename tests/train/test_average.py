@@ -55,6 +55,7 @@ def test_it_is_scored_and_found_in_a_checkpoint_also_with_loss_scaling(tmp_path:
             np.testing.assert_allclose(found, mean, rtol=1e-5, atol=1e-6)
         checkpoints = Checkpoints(tmp_path / dtype, 1)
         checkpoints.save(3, state._asdict(), {}, None)
+        checkpoints.wait()
         _, arrays, _ = checkpoints.restore(None)
         checkpoints.close()
         found = averaged(arrays["params"], arrays["opt_state"])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jdistill.core.errors import UserError
-from jdistill.core.fetched import versions_of
+from jdistill.core.fetched import local_copy, versions_of
 from jdistill.core.remote import is_url
 from jdistill.data.text.hub import dataset_table
 from jdistill.data.text.locations import files_of, local_path
@@ -79,24 +79,21 @@ def open_source(source: str, column: str, key: str) -> OpenSource:
         return OpenSource(source, None, lambda: iter([(f"{source} row", reader(rest, column, key))]))
     if is_url(source):  # fetched where its rows are asked for alone
         identity: list[Any] = [[name, *version] for name, version in versions_of(source, key).items()]
-        return OpenSource(source, identity, lambda: _file_groups(source, column, key))
+        return OpenSource(
+            source, identity, lambda: _file_groups(files_of(local_copy(source, key), TEXT_SUFFIXES, key), column, key)
+        )
     path = local_path(source, key)
     if path is None:
         table = dataset_table(source, key)
         identity = [str(getattr(table, "_fingerprint", "")), len(table)]
         return OpenSource(source, identity, lambda: iter([(f"{source} row", _table_rows(table, source, column, key))]))
     files = files_of(path, TEXT_SUFFIXES, key)
-    return OpenSource(
-        os.path.abspath(path),
-        [_file_identity(file) for file in files],
-        lambda: _file_groups(source, column, key),
-    )
+    identity = [_file_identity(file) for file in files]
+    return OpenSource(os.path.abspath(path), identity, lambda: _file_groups(files, column, key))
 
 
-def _file_groups(source: str, column: str, key: str) -> Iterator[tuple[str, Iterator[NumberedText]]]:
-    path = local_path(source, key)
-    assert path is not None  # a path or a URL
-    for file in files_of(path, TEXT_SUFFIXES, key):
+def _file_groups(files: Iterable[Path], column: str, key: str) -> Iterator[tuple[str, Iterator[NumberedText]]]:
+    for file in files:
         yield f"{file} {'row' if kind(file) == '.parquet' else 'line'}", file_rows(file, column, key)
 
 
