@@ -23,7 +23,6 @@ from jdistill.core.digest import digest
 from jdistill.core.errors import UserError, exits_cleanly, leave
 from jdistill.core.files import (
     TEMPORARY,
-    clear_left_over,
     damage,
     naming,
     read_seal,
@@ -31,6 +30,7 @@ from jdistill.core.files import (
     write_json,
 )
 from jdistill.core.folders import own_folder
+from jdistill.core.left_over import clear_left_over
 from jdistill.core.locks import only_one
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.remote import local_only

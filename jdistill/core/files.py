@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -156,15 +155,6 @@ def files_in(folder: Path) -> set[str]:
 def some_of(names: list[str]) -> str:
     """The first three names, and how many more there are, for a message."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def clear_left_over(folder: Path) -> None:
-    """Takes away what killed processes were writing below a folder that this one alone works in."""
-    for path in [path for path in folder.rglob(f"{TEMPORARY}*") if not path.name.startswith(f"{TEMPORARY}lock")]:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

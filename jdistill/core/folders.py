@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from typing import Any
 
 from jdistill.core import files
 from jdistill.core.errors import UserError
+from jdistill.core.left_over import clear_beside, take_away
 from jdistill.core.locks import only_one
 from jdistill.core.progress import log
 
@@ -95,9 +95,7 @@ def write_out(out: Path, content: Any) -> None:
     """Writes a JSON file that a user named, and takes away what an earlier process that was killed left beside it."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with only_one(out.with_name(f"{files.TEMPORARY}lock-{out.name}"), out, "the writing", wait=True):
-        for left_over in out.parent.glob(f"{files.TEMPORARY}*-{glob.escape(out.name)}"):
-            if not left_over.name.startswith(f"{files.TEMPORARY}lock-"):
-                left_over.unlink()
+        clear_beside(out)
         files.write_json(out, content)
 
 
@@ -136,7 +134,7 @@ def replacing(
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with only_one(out.with_name(f"{files.TEMPORARY}lock-{out.name}"), out, "the writing"):
-        _clear(out)
+        clear_swap(out)
         if out.is_dir() and not overwrite:
             _refuse_foreign(out, kind, key, legacy)
         beside = Path(tempfile.mkdtemp(dir=out.parent, prefix=f"{files.TEMPORARY}new-{out.name}-"))
@@ -148,7 +146,7 @@ def replacing(
                 _flush(beside)
             _swap(beside, out)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            take_away(beside)
 
 
 def _swap(beside: Path, out: Path) -> None:
@@ -164,18 +162,19 @@ def _swap(beside: Path, out: Path) -> None:
         os.rename(old / out.name, out)
         old.rmdir()
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    take_away(old)
 
 
-def _clear(out: Path) -> None:
-    """Takes away what killed processes left beside `out`, and brings back an `out` that was moved away for a swap that never came."""
+def clear_swap(out: Path) -> None:
+    """Takes away what `replacing` left beside an `out` whose lock this process holds, and brings back one that was moved away for a
+    swap that never came."""
     for path in sorted(out.parent.glob(f"{files.TEMPORARY}old-{glob.escape(out.name)}-*")):
         if (path / out.name).is_dir() and not out.exists():
             os.rename(path / out.name, out)
             log.info("brought back %s, which a killed process had moved away", out)
-        shutil.rmtree(path, ignore_errors=True)
+        take_away(path)
     for path in out.parent.glob(f"{files.TEMPORARY}new-{glob.escape(out.name)}-*"):
-        shutil.rmtree(path, ignore_errors=True)
+        take_away(path)
 
 
 def _flush(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill.core import files
 from jdistill.core.errors import UserError
+from jdistill.core.left_over import clear_beside
 from jdistill.core.locks import only_one
 from jdistill.core.progress import log, progress
 from jdistill.data.text.text_stream import StreamedText
@@ -134,9 +133,7 @@ def embed_part(encoder: BulkEncoder, out: Path, part: PartTexts, settings: Embed
             return False
         if fault:
             log.warning("%s is damaged (%s), and made anew", path, fault)
-        for left_over in out.glob(f"{files.TEMPORARY}*-{glob.escape(part.name)}"):
-            if not left_over.name.startswith(LOCK):
-                left_over.unlink(missing_ok=True)
+        clear_beside(path)
         start = time.monotonic()
         vectors = encoder.pieces(part, path)
         write_part(out, part, vectors, settings.width, settings.with_text, settings.made_by)

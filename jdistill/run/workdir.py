@@ -15,13 +15,13 @@ from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.core.files import (
     TEMPORARY,
-    clear_left_over,
     files_in,
     flat,
     look_into,
     some_of,
     write_json,
 )
+from jdistill.core.left_over import clear_left_over
 from jdistill.core.locks import only_one
 from jdistill.core.progress import log
 from jdistill.core.run_folder import is_config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from jdistill.core.errors import UserError
+from jdistill.core.left_over import take_away
 from jdistill.core.progress import log
 from jdistill.train.watch import Diverged
 
@@ -24,8 +26,10 @@ def open_study(path: Path, prune: bool) -> optuna.Study:
       path: Optuna's journal.
       prune: whether trials below the median of the others are to end early.
 
-    Raises: UserError for a file that is damaged.
+    The folder is held for this process. Raises: UserError for a file that is damaged.
     """
+    for lock in path.parent.glob(f"{glob.escape(path.name)}.lock*"):  # Optuna's, of a process that was killed
+        take_away(lock)
     try:
         return optuna.create_study(
             storage=JournalStorage(JournalFileBackend(str(path))),

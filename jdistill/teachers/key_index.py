@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from jdistill.core.files import TEMPORARY, writing_beside
+from jdistill.core.left_over import clear_beside
 from jdistill.core.locks import only_one
 from jdistill.core.mapped import file_sum
 from jdistill.core.progress import log
@@ -51,6 +52,7 @@ def open_index(keys_path: Path, keys: np.ndarray) -> PartIndex:
     kept = _read(path, keys_path, keys)
     if kept is None:
         with only_one(keys_path.with_name(f"{TEMPORARY}lock-{path.name}"), keys_path, "sorting", wait=True):
+            clear_beside(path)
             kept = _read(path, keys_path, keys) or _write(path, keys_path, keys)
     return PartIndex(kept, sort_keys(keys[len(kept.keys) :]))
 

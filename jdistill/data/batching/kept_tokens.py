@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from jdistill.core.cache_mirror import bring_files, share_files
 from jdistill.core.digest import digest
 from jdistill.core.files import TEMPORARY
+from jdistill.core.left_over import clear_beside, take_away
 from jdistill.core.locks import only_one
 from jdistill.core.mapped import file_sum
 from jdistill.core.progress import log, progress
@@ -43,19 +43,20 @@ def tokenize_once(
     kept = _KeptTokens(folder / name)
     if not kept.about.exists():
         bring_files(folder, f"{name}.*", kept.about.name)
-    if (table := kept.read(len(texts))) is not None:
+    shards = TokenShards(folder / f"{TEMPORARY}shards-{name}", len(texts), chunk)
+    if (table := kept.read(len(texts))) is not None and not shards.folder.exists():
         return table
     folder.mkdir(parents=True, exist_ok=True)
     with only_one(folder / f"{TEMPORARY}lock-{name}", folder, "tokenising", wait=True):
-        for left_over in folder.glob(f"{TEMPORARY}*-{name}.*"):  # of a killed process
-            left_over.unlink()
+        clear_beside(kept.stem, ".*")
         if (table := kept.read(len(texts), quiet=True)) is not None:  # another process made it meanwhile
+            if shards.folder.exists():
+                take_away(shards.folder)
             return table
-        shards = TokenShards(folder / f"{TEMPORARY}shards-{name}", len(texts), chunk)
         _tokenize_shards(texts, tokenize, shards)
         write_table(shards, kept.stem, with_lengths=len(texts) > LARGE)
         share_files(folder, f"{name}.*", kept.about.name)
-        shutil.rmtree(shards.folder, ignore_errors=True)
+        take_away(shards.folder)
         table = kept.read(len(texts))
         if table is None:
             raise OSError(f"{kept.about}: the tokens just written cannot be read back; is the disk sound?")

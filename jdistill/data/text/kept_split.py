@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from jdistill.core.digest import digest
-from jdistill.core.files import write_bytes
+from jdistill.core.files import TEMPORARY, write_bytes
+from jdistill.core.left_over import clear_beside
+from jdistill.core.locks import only_one
 from jdistill.core.mapped import slices_of
 from jdistill.core.progress import log, progress
 from jdistill.data.text.holdout import comparable, split_hash
@@ -53,13 +55,15 @@ def split_kept(
     forbidden = {comparable(text) for text in evaluation}
     settings = str((FORMAT_OF_SPLIT, held_out, max_texts, seed))
     path = kept.folder.with_name(f"{kept.folder.name}-{digest(kept.content, sorted(forbidden), settings)}.npz")
-    rows = _read(path)
-    if rows is None:
-        removed, apart = choose_rows(kept.texts, forbidden, held_out, seed)
-        rows = SplitRows(removed, apart, digest(_training(kept.texts, SplitRows(removed, apart, ""), max_texts)))
-        buffer = io.BytesIO()
-        np.savez(buffer, removed=removed, held_out=apart, fingerprint=np.array(rows.fingerprint))
-        write_bytes(path, buffer.getvalue())
+    with only_one(path.with_name(f"{TEMPORARY}lock-{path.name}"), path, "the splitting", wait=True):
+        clear_beside(path)
+        rows = _read(path)
+        if rows is None:
+            removed, apart = choose_rows(kept.texts, forbidden, held_out, seed)
+            rows = SplitRows(removed, apart, digest(_training(kept.texts, SplitRows(removed, apart, ""), max_texts)))
+            buffer = io.BytesIO()
+            np.savez(buffer, removed=removed, held_out=apart, fingerprint=np.array(rows.fingerprint))
+            write_bytes(path, buffer.getvalue())
     return _training(kept.texts, rows, max_texts), kept.texts.take(rows.held_out), len(rows.removed)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from jdistill.core.cache_mirror import bring_files, share_files
 from jdistill.core.digest import digest
 from jdistill.core.files import SEAL, TEMPORARY, damage, look_into, read_seal, some_of, write_json
-from jdistill.core.folders import replacing
+from jdistill.core.folders import clear_swap, replacing
 from jdistill.core.locks import only_one
 from jdistill.core.mapped import map_rows
 from jdistill.core.progress import log
@@ -91,6 +91,7 @@ def _keep(
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with only_one(out.with_name(f"{TEMPORARY}lock-{KIND}-{out.name}"), out, "the reading of text", wait=True):
+        clear_swap(out)
         if not out.is_dir():
             bring_files(out, "*", SEAL)
         kept = None if identity is None else _open(out, identity, what)
