@@ -1,0 +1,123 @@
+"""Half-written files: a deletion that is refused ends no run and is said, and whoever holds the place next sweeps it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from jdistill.core import left_over
+from jdistill.core.files import TEMPORARY, write_json, writing_beside
+from jdistill.core.left_over import clear_beside, clear_left_over
+from jdistill.core.progress import log
+from jdistill.data.batching.kept_tokens import tokenize_once
+from jdistill.data.text.kept_split import split_kept
+from jdistill.data.text.kept_texts import keep_source
+
+LONG = "n" * 120 + ".json"  # longer than what a temporary name holds of it
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(log, "propagate", True)
+    return caplog
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """No temporary file or folder can be deleted, until .undo() is called."""
+    unlink, rmtree = os.unlink, shutil.rmtree
+
+    def refusing_unlink(path: str | Path, **how: object) -> None:
+        if Path(path).name.startswith(TEMPORARY):
+            raise PermissionError(13, "Permission denied", str(path))
+        unlink(path, **how)  # type: ignore[arg-type]
+
+    def refusing_rmtree(path: Path, *args: object, **how: object) -> None:
+        if Path(path).name.startswith(TEMPORARY):
+            raise PermissionError(13, "Permission denied", str(path))
+        rmtree(path, *args, **how)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(os, "unlink", refusing_unlink)
+    monkeypatch.setattr(shutil, "rmtree", refusing_rmtree)
+    return monkeypatch
+
+
+def strays(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob(f"{TEMPORARY}*") if not path.name.startswith(f"{TEMPORARY}lock")]
+
+
+@pytest.mark.parametrize("name", ["a.json", LONG, "with [brackets].json"])
+def test_only_what_was_written_for_the_file_is_taken(tmp_path: Path, refused: pytest.MonkeyPatch, name: str) -> None:
+    for path in (tmp_path / name, tmp_path / "another.json"):
+        with pytest.raises(KeyboardInterrupt), writing_beside(path):
+            raise KeyboardInterrupt
+    (tmp_path / f"{TEMPORARY}lock-{name}").touch()
+    write_json(tmp_path / name, "whole")
+    assert len(strays(tmp_path)) == 2
+    refused.undo()
+    clear_beside(tmp_path / name)
+    assert [stray[-len("another.json") :] for stray in strays(tmp_path)] == ["another.json"]
+    assert (tmp_path / name).read_text() == '"whole"\n' and (tmp_path / f"{TEMPORARY}lock-{name}").exists()
+
+
+def test_a_folder_is_swept_but_for_its_locks_and_what_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "in" / f"{TEMPORARY}new-out-x" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / f"{TEMPORARY}x-a.json").touch()
+    (tmp_path / f"{TEMPORARY}lock-a").touch()
+    (tmp_path / "in" / f"{TEMPORARY}link").symlink_to(tmp_path / "in")
+    (tmp_path / "in" / "a.json").touch()
+    clear_left_over(tmp_path)
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
+    assert left == {"in", "in/a.json", f"{TEMPORARY}lock-a"}
+
+
+def test_a_refused_deletion_is_said_and_what_it_left_is_swept_by_the_next(
+    tmp_path: Path, refused: pytest.MonkeyPatch, told: pytest.LogCaptureFixture
+) -> None:
+    def tokens(texts: list[str]) -> list[list[int]]:
+        return [[1, 2] for _ in texts]
+
+    first = tokenize_once(["a", "b", "c"], tokens, "t", tmp_path, chunk=2)
+    assert [stray.startswith(f"{TEMPORARY}shards-") for stray in strays(tmp_path)] == [True]
+    assert "cannot be deleted ([Errno 13] Permission denied" in told.text and "the next run tries again" in told.text
+    refused.undo()
+    again = tokenize_once(["a", "b", "c"], tokens, "t", tmp_path, chunk=2)
+    assert strays(tmp_path) == [] and again.ids.tolist() == first.ids.tolist() == [1, 2] * 3
+
+
+def test_the_split_sweeps_what_a_process_that_died_left(tmp_path: Path, refused: pytest.MonkeyPatch) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"sentence {i}\n" for i in range(30)))
+    kept = keep_source(str(text), "", "config.text", tmp_path / "cache")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    refused.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        split_kept(kept, [], 3, 0, seed=0)
+    assert len(strays(tmp_path)) == 1
+    refused.undo()
+    training, held_out, _ = split_kept(kept, [], 3, 0, seed=0)
+    assert strays(tmp_path) == [] and (len(training), len(held_out)) == (27, 3)
+
+
+def test_what_is_gone_meanwhile_is_no_fault(tmp_path: Path, told: pytest.LogCaptureFixture) -> None:
+    left_over.take_away(tmp_path / "none")
+    assert told.text == ""
+
+
+def test_a_sweep_takes_up_a_study_whose_lock_was_left(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    from jdistill.sweep.trials import open_study
+
+    open_study(tmp_path / "study.log", prune=False).enqueue_trial({"x": 1})
+    (tmp_path / "study.log.lock").symlink_to(tmp_path / "study.log")
+    (tmp_path / "study.log.lock0-1.rename").symlink_to(tmp_path / "study.log")
+    assert [trial.system_attrs["fixed_params"] for trial in open_study(tmp_path / "study.log", prune=False).trials] == [
+        {"x": 1}
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["study.log"]
