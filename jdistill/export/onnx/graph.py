@@ -26,6 +26,7 @@ from jdistill.models.registry import transformer_named, with_modules
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the file version of its time: an older runtime refuses newer
 ONNX_POOLINGS = ("mean", "cls", "max", "lasttoken")
 BODIES = (["Transformer"], ["BidirectionalTransformer"], ["WordEmbeddings", "LSTM"])
+OF_TOKENS = ("token_embeddings", "last_hidden_state")  # one tensor by two names
 ONNX_DENSE_ACTIVATIONS = ("Identity", "Tanh")
 
 
@@ -33,8 +34,9 @@ def build_graph(folder: Path) -> tuple[onnx.ModelProto, storage.Constants]:
     """The float32 graph of the encoder in `folder`, token ids in, token and sentence vectors out, and apart from it its constants.
 
     Inputs, int64 [batch, sequence], both dynamic: input_ids, attention_mask (1: a token, 0: padding), and for BERT and ELECTRA
-    token_type_ids. Outputs, float32: token_embeddings [batch, sequence, hidden] and sentence_embedding [batch, dim] after all modules of
-    modules.json; without that file, the mean over the tokens. Prompts are text, so they are the caller's.
+    token_type_ids. Outputs, float32: token_embeddings [batch, sequence, hidden], last_hidden_state (the same, by the name that optimum
+    and with it sentence-transformers' backends ask for) and sentence_embedding [batch, dim] after all modules of modules.json; without
+    that file, the mean over the tokens. Prompts are text, so they are the caller's.
 
     Raises: UserError for whatever is missing, damaged or not supported.
     """
@@ -56,7 +58,7 @@ def build_graph(folder: Path) -> tuple[onnx.ModelProto, storage.Constants]:
         if of_pma
         else _pool(graph, mode, _unflatten(graph, layers, dim), dim)
     )
-    tokens = graph.op("Identity", _unflatten(graph, states[-1], hidden), name="token_embeddings")
+    of_tokens = [graph.op("Identity", _unflatten(graph, states[-1], hidden), name=name) for name in OF_TOKENS]
     for module, path in after:
         if module == "Dense":
             vector, dim = _dense(graph, path, vector, dim)
@@ -67,7 +69,7 @@ def build_graph(folder: Path) -> tuple[onnx.ModelProto, storage.Constants]:
     ids = ["input_ids", "attention_mask", *(["token_type_ids"] if model.takes_types else [])]
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in ids]
     outputs = [
-        helper.make_tensor_value_info(tokens, TensorProto.FLOAT, ["batch", "sequence", hidden]),
+        *(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", "sequence", hidden]) for name in of_tokens),
         helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["batch", dim]),
     ]
     nodes = helper.make_graph(graph.nodes, f"{model.kind}_encoder", inputs, outputs)
