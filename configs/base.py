@@ -37,6 +37,9 @@ def get_config() -> ConfigDict:
 
     # Evaluation.
     c.senteval = ""  # a SentEval folder; empty: skip
+    c.dev_retrieval = (
+        ""  # collections as of beir, to develop on: checkpoints are chosen by nDCG@10 on them too; empty: skip
+    )
     c.beir = ""  # a folder of BEIR-layout collections, or a datasets id such as C-MTEB/T2Retrieval; empty: skip
     # Scored sentence pairs that choose the best checkpoint, while distilling by the mean of their Spearman and that of
     # agreement with the teacher on held-out text; empty: agreement alone.

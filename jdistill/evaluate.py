@@ -32,7 +32,7 @@ from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.collapse import check_vectors
 from jdistill.evals.labelled_source import LabelledSource, read_labelled
 from jdistill.evals.poolers import EveryPooler, pooler_names
-from jdistill.evals.sets import SETS
+from jdistill.evals.sets import SETS, Options
 from jdistill.evals.sts import evaluate_sts
 from jdistill.evals.suite import evaluate, results_table
 from jdistill.evals.transfer import evaluate_transfer
@@ -203,12 +203,14 @@ def evaluate_model(args: argparse.Namespace, sets: EvaluationSets) -> dict[str, 
     results |= evaluate(
         model,
         **sets.paths,
-        corpus_model=load(args.corpus_model) if args.corpus_model else None,
-        index=args.index,
-        index_effort=args.index_effort,
         labelled=sets.labelled,
-        scorer=scorer,
-        rescore=int(args.rescore) if args.rescore.isdecimal() else (0 if args.rescore else None),
+        options=Options(
+            scorer=scorer,
+            corpus_model=load(args.corpus_model) if args.corpus_model else None,
+            index=args.index,
+            index_effort=args.index_effort,
+            rescore=int(args.rescore) if args.rescore.isdecimal() else (0 if args.rescore else None),
+        ),
     )
     if sets.tasks:
         results["transfer"] = {task.name: evaluate_transfer(model, task) for task in sets.tasks}

@@ -17,13 +17,17 @@ from jdistill.core.progress import setup_logging
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL, EmbedSettings
 from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.retrieval import index
+from jdistill.retrieval.bm25 import bm25_search
+from jdistill.retrieval.fusion import fuse
 
 PROPOSED = 100  # texts that the index proposes for an interaction module to rank
 
 
-def answer(workdir: Path, query: str, k: int) -> list[tuple[float, str]]:
+def answer(workdir: Path, query: str, k: int, hybrid: bool = False) -> list[tuple[float, str]]:
     """The k texts nearest to a query, best first, each with its cosine; of a student with an interaction module (D2LLM), the k best of
     the PROPOSED nearest, or of k where k is more, each with the module's logit.
+
+    hybrid: BM25 proposes as many, and both rankings are fused (retrieval.fusion), each text with the sum of its reciprocal ranks.
 
     Reads workdir/export (the student) and workdir/index, or the model and the index of a folder of jdistill.embed. Raises
     UserError where either is missing, where they do not belong together, or where the query is blank or k < 1.
@@ -40,14 +44,18 @@ def answer(workdir: Path, query: str, k: int) -> list[tuple[float, str]]:
             "not compare; train into a new --workdir, or embed into a new folder, which makes both"
         )
     vectors = model.encode([query], prompt=model.prompt_for("query"))
-    (scores,), (rows,) = saved.index.search(vectors, k if scorer.params is None else max(k, PROPOSED))
+    (scores,), (rows,) = saved.index.search(vectors, k if scorer.params is None and not hybrid else max(k, PROPOSED))
     scores, rows = scores[rows >= 0], rows[rows >= 0]  # an index that is not exact may find fewer
     if scorer.params is not None:
         # Its vectors are not the index's, which have length one.
         passages = model.encode([saved.texts[row] for row in rows], prompt=model.prompt_for("document"))
         (scores,) = scorer.rescore(vectors, passages[None])
-        best = np.argsort(-scores, kind="stable")[:k]
+        best = np.argsort(-scores, kind="stable")
         scores, rows = scores[best], rows[best]
+    if hybrid:
+        by_words, _ = bm25_search([query], saved.texts, max(k, PROPOSED))
+        scores, rows = fuse([rows, by_words(0, 1)[1][0]])
+    scores, rows = scores[:k], rows[:k]
     return [(float(score), saved.texts[row]) for score, row in zip(scores, rows, strict=True)]
 
 
@@ -85,11 +93,14 @@ def main(argv: list[str] | None = None) -> int:
         help="the folder of a finished run, or of jdistill.embed with its --index",
     )
     parser.add_argument("--k", type=int, default=5, help="how many texts")
+    parser.add_argument(
+        "--hybrid", action="store_true", help="fuse the vectors' ranking with BM25's, by reciprocal ranks"
+    )
     args = parser.parse_args(argv)
     keep_compiled_programs()
     setup_logging()
     workdir = path_here(args.workdir, "workdir", ("export/", "index/", SEAL))
-    for rank, (score, text) in enumerate(answer(workdir, args.query, args.k), 1):
+    for rank, (score, text) in enumerate(answer(workdir, args.query, args.k, args.hybrid), 1):
         print(f"{rank:3d}  {score:.3f}  {printable(text)}")
     return 0
 

@@ -39,6 +39,7 @@ LATER = (
     "shard_params",
     "steps_per_call",
     "average",
+    "dev_retrieval",
 )  # keys that change no number, and came after the numbers were written
 LONG = {key: STEPS for key in ("max_steps", "checkpoint_every")}
 

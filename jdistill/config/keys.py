@@ -72,6 +72,7 @@ OF_ALL: dict[str, Rule] = {
     "senteval": text(),
     "beir": text(),
     "dev_pairs": text(),
+    "dev_retrieval": text(),
     "evaluate_teacher": flag(),
     "latency_texts": whole_number(0),
     # Optimisation.

@@ -74,11 +74,29 @@ def evaluate_retrieval(
     figures = {}
     for collection in read_collections(str(source)):
         result = search(encoder, collection, documents_by, kind, effort, scorer, rescore)
-        figures[collection.name] = measures(result.ranking, collection.relevant) | {
-            "index_bytes": result.index_bytes,
-            "queries_per_s": result.queries_per_s,
-        }
+        figures[collection.name] = _figures(result, collection)
     return figures
+
+
+def evaluate_beside_queries_of(
+    query_model: TextEncoder, encoder: TextEncoder, source: str | Path, kind: str = index.EXACT, effort: str = ""
+) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+    """evaluate_retrieval of an encoder, and of another model's queries in the index that it filled, whose vectors are made once."""
+    of_encoder: dict[str, dict[str, float]] = {}
+    of_queries: dict[str, dict[str, float]] = {}
+    for collection in read_collections(str(source)):
+        vectors = document_vectors(encoder, collection)
+        for model, figures in ((encoder, of_encoder), (query_model, of_queries)):
+            found = search(model, collection, encoder, kind, effort, vectors=vectors)
+            figures[collection.name] = _figures(found, collection)
+    return of_encoder, of_queries
+
+
+def _figures(found: Found, collection: Collection) -> dict[str, float]:
+    return measures(found.ranking, collection.relevant) | {
+        "index_bytes": found.index_bytes,
+        "queries_per_s": found.queries_per_s,
+    }
 
 
 def search(

@@ -14,7 +14,8 @@ from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.entity import evaluate_entity
 from jdistill.evals.geometry import evaluate_geometry
-from jdistill.evals.retrieval import evaluate_retrieval
+from jdistill.evals.lexical import evaluate_bm25
+from jdistill.evals.retrieval import evaluate_beside_queries_of, evaluate_retrieval
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts
 from jdistill.retrieval.index import EXACT
 
@@ -28,6 +29,8 @@ class Options:
       corpus_model: encodes the documents of a search; None: the encoder itself.
       index, index_effort: of a search, as FAISS writes them.
       rescore: how many found documents the module ranks anew, 0 for all; None: by the index alone.
+      query_model: puts its queries to the encoder's documents too, which only the encoder's own vectors rank; None: nobody does.
+      bm25: whether a search by words alone stands beside.
       senteval: the SentEval folder, which further sets may need; "" where it is not given.
     """
 
@@ -36,6 +39,8 @@ class Options:
     index: str = EXACT
     index_effort: str = ""
     rescore: int | None = None
+    query_model: TextEncoder | None = None
+    bm25: bool = True
     senteval: str = ""
 
     @property
@@ -86,24 +91,35 @@ def sts_lines(results: dict[str, Any]) -> list[str]:
 
 
 def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
-    """The figures of evals.retrieval, under "retrieval"."""
-    figures = evaluate_retrieval(
-        encoder,
-        source,
-        corpus_model=options.corpus_model,
-        kind=options.index,
-        effort=options.index_effort,
-        scorer=None if options.rescore is None else options.scorer,
-        rescore=options.rescore or 0,
-    )
-    return {"retrieval": figures}
+    """The figures of evals.retrieval, under "retrieval", of evals.lexical, under "bm25_retrieval", and those of a query model, under
+    "query_model_retrieval"."""
+    search = {"kind": options.index, "effort": options.index_effort}
+    if options.query_model is not None:
+        figures, of_queries = evaluate_beside_queries_of(options.query_model, encoder, source, **search)
+        results = {"retrieval": figures, "query_model_retrieval": of_queries}
+    else:
+        scorer = None if options.rescore is None else options.scorer
+        figures = evaluate_retrieval(
+            encoder,
+            source,
+            corpus_model=options.corpus_model,
+            scorer=scorer,
+            rescore=options.rescore or 0,
+            **search,
+        )
+        results = {"retrieval": figures}
+    if options.bm25:
+        results["bm25_retrieval"] = evaluate_bm25(source)
+    return results
 
 
 def retrieval_lines(results: dict[str, Any]) -> list[str]:
     """The lines of of_retrieval's figures."""
     lines: list[str] = []
     for name, figures in results.get("retrieval", {}).items():
+        of_words = results.get("bm25_retrieval", {}).get(name, {})
         lines += [f"Retrieval, {name}", *(line_of(*item) for item in figures.items())]
+        lines += [line_of(f"BM25's {measure}", of_words[measure]) for measure in of_words.keys() & {"ndcg@10"}]
     return lines
 
 

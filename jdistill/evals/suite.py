@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from jdistill.core.errors import UserError
-from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.labelled_source import LabelledSource, evaluate_labelled
 from jdistill.evals.sets import SETS, Options, line_of
-from jdistill.retrieval.index import EXACT
 
 
 def evaluate(
     encoder: TextEncoder,
     *,
     labelled: Sequence[LabelledSource] = (),
-    corpus_model: TextEncoder | None = None,
-    index: str = EXACT,
-    index_effort: str = "",
-    scorer: PairScorer | None = None,
-    rescore: int | None = None,
+    options: Options | None = None,
     **sources: str,
 ) -> dict[str, Any]:
     """The figures of an encoder on the sets that are given.
 
     Args:
       labelled: files of labelled pairs.
-      corpus_model, index, index_effort, scorer, rescore: see evals.sets.Options.
+      options: what they are scored by, beside the encoder; None: nothing.
       sources: by the names of evals.sets.SETS; an empty one is passed over.
 
-    Returns: each set's figures under its own keys: "sts", "sts_pearson", "sts_by_subset", "sts_by_module" (evals.sts), "retrieval"
-      (evals.retrieval), "scored_pairs" (Spearman x 100), "entity", "geometry"; and "labelled_pairs" (evals.labelled_source).
+    Returns: each set's figures under its own keys: "sts", "sts_pearson", "sts_by_subset", "sts_by_module" (evals.sts), "retrieval",
+      "query_model_retrieval" (evals.retrieval), "bm25_retrieval" (evals.lexical), "scored_pairs" (Spearman x 100), "entity", "geometry";
+      and "labelled_pairs" (evals.labelled_source).
 
     Raises: UserError for a set that is missing or malformed, and for a name that there is not.
     """
     if unknown := sorted(sources.keys() - SETS.keys()):
         raise UserError(f"there is no evaluation set {', '.join(unknown)}; there are {', '.join(SETS)}")
-    options = Options(scorer, corpus_model, index, index_effort, rescore, sources.get("senteval", ""))
+    options = replace(options or Options(), senteval=sources.get("senteval", ""))
     results: dict[str, Any] = {}
     for name, of in SETS.items():
         if source := sources.get(name):

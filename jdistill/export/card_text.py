@@ -15,6 +15,13 @@ AGREEMENT = {
     "top10_overlap": "overlap of the ten nearest, %",
 }
 
+# Columns beside a search by this model, and the key of results.json that each is read from.
+BESIDE_RETRIEVAL = {
+    "{other}": "teacher_retrieval",
+    "its queries, the {other}'s index": "asymmetric_retrieval",
+    "BM25": "bm25_retrieval",
+}
+
 
 def plain(text: str) -> str:
     """A name of somebody else's as Markdown that shows it letter by letter, on one line."""
@@ -66,12 +73,13 @@ def _sts(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
 
 def _retrieval(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
     for name, scores in results.get("retrieval", {}).items():
-        theirs = results.get("teacher_retrieval", {}).get(name, {})
+        found = {title: results.get(key, {}).get(name, {}) for title, key in BESIDE_RETRIEVAL.items()}
+        beside = {title.format(other=other): figures for title, figures in found.items() if figures}
         rows = [
-            [plain(metric), f"{value:.4f}", f"{theirs[metric]:.4f}" if metric in theirs else ""]
+            [plain(metric), f"{value:.4f}", *(f"{of[metric]:.4f}" if metric in of else "" for of in beside.values())]
             for metric, value in scores.items()
         ]
-        yield f"Retrieval: {plain(name)}", markdown_table(["metric", "this model", other], rows)
+        yield f"Retrieval: {plain(name)}", markdown_table(["metric", "this model", *beside], rows)
 
 
 def _pairs(results: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -45,11 +45,13 @@ class Corpus:
 
 
 def evaluation_texts(cfg: ConfigDict) -> Iterator[str]:
-    """Every sentence of the configured evaluation sets: SentEval's STS test sets, BEIR queries, the dev pairs."""
+    """Every sentence of the configured evaluation sets: SentEval's STS test sets, BEIR queries, the dev pairs and queries."""
     if cfg.senteval:
         yield from sts_sentences(path_here(cfg.senteval, "config.senteval"))
     if cfg.beir:
         yield from query_texts(cfg.beir, "config.beir")
+    if cfg.dev_retrieval:
+        yield from query_texts(cfg.dev_retrieval, "config.dev_retrieval")
     if cfg.dev_pairs:
         left, right, _ = read_scored_pairs(path_here(cfg.dev_pairs, "config.dev_pairs"))
         yield from left
@@ -68,7 +70,7 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) ->
         train, held_out, removed = _from_teacher(cfg, teacher.texts, teacher.source, evaluation)
     else:
         raise UserError("--config.text is empty: name a file, a folder, a datasets id or python-docs")
-    if cfg.senteval or cfg.beir or cfg.dev_pairs:
+    if cfg.senteval or cfg.beir or cfg.dev_pairs or cfg.dev_retrieval:
         log.info("removed %d texts that the evaluation sets hold", removed)
     if cfg.augment:
         train = put_together(train, augmented_texts(cfg, train, [*held_out, *evaluation]))

@@ -8,9 +8,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.fetched import path_here
+from jdistill.data.sets.collection import Collection
+from jdistill.data.sets.collections import read_collections
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals import sts
 from jdistill.evals.agreement import agreement
+from jdistill.evals.retrieval import measures, search
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 
@@ -18,14 +21,15 @@ from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 def encoder_score(
     cfg: ConfigDict, corpus: Corpus, embeddings: TeacherEmbeddings, by_agreement: bool
 ) -> Callable[[Encoder], dict[str, float]]:
-    """Encoder -> figures, of which "score" selects: Spearman on cfg.dev_pairs, agreement with the teacher where by_agreement says so,
-    or the mean of both.
+    """Encoder -> figures, of which "score" selects: the mean of those that there are of Spearman on cfg.dev_pairs, nDCG@10 x 100 on
+    cfg.dev_retrieval and, where by_agreement says so, agreement with the teacher.
 
     A few hundred pairs alone move by half a point from one checkpoint to the next, and would choose an early one by luck.
     Fine-tuning leaves the teacher on purpose, so that agreement would choose the least tuned one. Without a score the last
     checkpoint is taken. All processes of a run call this together, since it asks the teacher of the held-out texts.
     """
     texts, of_teacher = corpus.held_out, embeddings.held_out()
+    collections = list(read_collections(cfg.dev_retrieval, "config.dev_retrieval")) if cfg.dev_retrieval else []
     dev_pairs = path_here(cfg.dev_pairs, "config.dev_pairs") if cfg.dev_pairs else None
 
     def score(model: Encoder) -> dict[str, float]:
@@ -35,9 +39,15 @@ def encoder_score(
             figures = {name: agrees[name] for name in ("spearman", "mean_cosine") if agrees.get(name) is not None}
         if dev_pairs is not None:
             figures["pairs"] = sts.evaluate_pairs(model, dev_pairs)
-        chosen_by = [
-            name for name, counts in (("pairs", True), ("spearman", by_agreement)) if counts and name in figures
-        ]
+        if collections:
+            figures["retrieval"] = 100 * float(np.mean([_ndcg(model, collection) for collection in collections]))
+        counted = {"pairs": True, "retrieval": True, "spearman": by_agreement}
+        chosen_by = [name for name, counts in counted.items() if counts and name in figures]
         return figures | ({"score": float(np.mean([figures[name] for name in chosen_by]))} if chosen_by else {})
 
     return score
+
+
+def _ndcg(model: Encoder, collection: Collection) -> float:
+    """nDCG@10 of an exact search, 0 to 1."""
+    return measures(search(model, collection, model).ranking, collection.relevant)["ndcg@10"]

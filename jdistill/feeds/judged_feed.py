@@ -16,6 +16,7 @@ from jdistill.data.sets.pairs import Pairs
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import average_precision
+from jdistill.evals.sets import Options
 from jdistill.evals.suite import evaluate
 from jdistill.export.interaction import save_interaction
 from jdistill.feeds.feed import Feed
@@ -79,8 +80,8 @@ class JudgedFeed(Feed):
         figures: dict[str, Any] = {"pairs": evaluate_judged(cfg, self.judged_pairs, scorer)}
         figures["questions"] = evaluate_questions(self.judged_pairs, scorer, cfg.rescore)
         if cfg.beir:
-            search = {"index": cfg.index, "index_effort": cfg.index_effort, "rescore": cfg.rescore}
-            figures["retrieval_rescored"] = evaluate(student, beir=cfg.beir, scorer=scorer, **search)["retrieval"]
+            options = Options(scorer, None, cfg.index, cfg.index_effort, cfg.rescore, bm25=False)
+            figures["retrieval_rescored"] = evaluate(student, beir=cfg.beir, options=options)["retrieval"]
         return figures
 
 

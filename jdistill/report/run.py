@@ -19,7 +19,8 @@ from jdistill.report.tables import real
 
 NOT_TERMS = ("loss", "lr", "sentences_per_s", "epoch")
 SECTIONS = (
-    "student", "teacher", "sts", "teacher_sts", "retrieval", "teacher_retrieval", "agreement", "training",
+    "student", "teacher", "sts", "teacher_sts", "retrieval", "teacher_retrieval", "asymmetric_retrieval", "bm25_retrieval",
+    "agreement", "training",
 )  # fmt: skip
 
 
@@ -76,6 +77,10 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
             by_measure(sections["teacher_retrieval"]),
             by_measure(sections["retrieval"]),
             decimals=4,
+            beside={
+                "Student asks the teacher's index": by_measure(sections["asymmetric_retrieval"]),
+                "BM25": by_measure(sections["bm25_retrieval"]),
+            },
         ),
         labelled=labelled_tables(content),
         agreement=run_tables.agreement_table(sections["agreement"]),

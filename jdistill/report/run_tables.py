@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from jdistill.core.progress import clock
@@ -75,19 +77,27 @@ def training_table(training: dict[str, Any]) -> Table:
     return Table("What the training took", ["Training", "Value"], rows)
 
 
-def score_table(caption: str, teacher: dict[str, Any], student: dict[str, Any], decimals: int) -> Table:
-    """Teacher beside student with retention, one row a score, the average last."""
+def score_table(
+    caption: str,
+    teacher: dict[str, Any],
+    student: dict[str, Any],
+    decimals: int,
+    beside: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+) -> Table:
+    """Teacher beside student with retention, one row a score, the average last. beside: further columns, where they have any score."""
+    more = {title: scores for title, scores in beside.items() if scores}
     rows = [
         [
             name,
             num(teacher.get(name), decimals),
             num(student.get(name), decimals),
             num(retention(student.get(name), teacher.get(name)), 1, unit=" %"),
+            *(num(scores.get(name), decimals) for scores in more.values()),
         ]
         for name in sorted(teacher | student, key=lambda name: name == "Avg")
         if real(teacher.get(name)) is not None or real(student.get(name)) is not None
     ]
-    return Table(caption, ["Task", "Teacher", "Student", "Retention"], rows)
+    return Table(caption, ["Task", "Teacher", "Student", "Retention", *more], rows)
 
 
 def agreement_table(agreement: dict[str, Any]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals import agreement, speed
 from jdistill.evals.collapse import COLLAPSE_SAMPLE, check_vectors
+from jdistill.evals.sets import Options
 from jdistill.evals.suite import evaluate
 from jdistill.export.card import write_card
 from jdistill.export.folder import export
@@ -27,6 +29,8 @@ from jdistill.run.completeness import (
     vouch,
 )
 from jdistill.run.stages import Run, Trained
+
+ALIGNED = 0.5  # mean cosine to the teacher's vectors above which a student stands in their space, so that it may ask the teacher's index
 
 
 def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
@@ -84,9 +88,11 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
         },
     }
     sets = {"senteval": cfg.senteval, "beir": cfg.beir, "pairs": cfg.dev_pairs}
-    search = {"index": cfg.index, "index_effort": cfg.index_effort}
+    options = Options(index=cfg.index, index_effort=cfg.index_effort)
     scorer = trained.feed.pair_scorer(cfg, model, trained.params)
-    results |= evaluate(model, **sets, **search, scorer=scorer)
+    results |= evaluate(model, **sets, options=replace(options, scorer=scorer))
+    if corpus.held_out:
+        results |= beside_teacher(run, model)
     if teacher.encoder is not None:
         results["teacher"] = {
             "name": cfg.teacher,
@@ -94,13 +100,15 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
             "bytes": 4 * teacher.encoder.num_params,
         }
         if cfg.evaluate_teacher and any(sets.values()):
-            of_teacher = evaluate(teacher.encoder, **sets, **search)
+            aligned = teacher.width == model.dim and results.get("agreement", {}).get("mean_cosine", 0.0) > ALIGNED
+            options = replace(options, query_model=model if aligned else None, bm25=False)
+            of_teacher = evaluate(teacher.encoder, **sets, options=options)
+            if (asked := of_teacher.pop("query_model_retrieval", None)) is not None:
+                results["asymmetric_retrieval"] = asked
             results |= {f"teacher_{name}": value for name, value in of_teacher.items()}
     results |= trained.feed.results(cfg, model, trained.params)
-    if corpus.held_out:
-        results |= beside_teacher(run, model)
-        if architecture_of(model.config).recurrent:
-            results["student"]["unknown_tokens"] = unknown_tokens(model, corpus.held_out)
+    if corpus.held_out and architecture_of(model.config).recurrent:
+        results["student"]["unknown_tokens"] = unknown_tokens(model, corpus.held_out)
     return results
 
 

@@ -41,6 +41,7 @@ BEFORE = {
     "shard_params": False,
     "steps_per_call": 1,
     "average": 0.0,
+    "dev_retrieval": "",
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 

@@ -65,8 +65,10 @@ def check_space(cfg: ConfigDict, space: Space) -> None:
             for stage in stages:
                 make_optimizer(stage.cfg, 1)
                 resolve_pooler(stage.cfg.pooling or "mean")
-            if not (changed.dev_pairs or stages[-1].data.scored):
-                raise UserError("a sweep compares dev scores, and this method has none without --config.dev_pairs")
+            if not (changed.dev_pairs or changed.dev_retrieval or stages[-1].data.scored):
+                raise UserError(
+                    "a sweep compares dev scores, and this method has none without --config.dev_pairs or --config.dev_retrieval"
+                )
 
 
 def _full_key(name: str, keys: list[str]) -> str:

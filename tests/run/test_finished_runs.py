@@ -172,7 +172,7 @@ def test_a_disk_without_room_is_said_before_the_first_step(place: Path, monkeypa
 
 
 def test_an_evaluation_set_that_is_not_there_is_said_before_the_first_step(place: Path) -> None:
-    for key in ("senteval", "beir", "dev_pairs"):
+    for key in ("senteval", "beir", "dev_pairs", "dev_retrieval"):
         done = run_inside(command(place, f"no-{key}", **{key: place / "nowhere"}))
         assert done.returncode == 2 and "nowhere" in done.stderr, done.stderr[-1000:]
         assert not list((place / f"no-{key}").rglob("checkpoints"))

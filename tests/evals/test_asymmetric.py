@@ -1,0 +1,103 @@
+"""Search as searchers have it: a student asks its teacher's index, and checkpoints are chosen on a collection of the user's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import command, run_inside
+from conftest import make_encoder, save_encoder, sentences
+
+import jdistill
+from jdistill.evals.retrieval import evaluate_beside_queries_of, evaluate_retrieval
+
+MEASURES = ("ndcg@10", "mrr@10", "recall@10", "recall@100", "recall@1000")
+
+
+def write_collection(folder: Path, seed: int) -> Path:
+    """Texts, of which every third is the answer to a question that shares its words."""
+    texts = sentences(60, seed=seed)
+    (folder / "qrels").mkdir(parents=True)
+    rows = [json.dumps({"_id": f"d{i}", "title": "", "text": text}) for i, text in enumerate(texts)]
+    (folder / "corpus.jsonl").write_text("\n".join(rows))
+    asked = [json.dumps({"_id": f"q{i}", "text": texts[i].rsplit(" ", 2)[0]}) for i in range(0, 60, 3)]
+    (folder / "queries.jsonl").write_text("\n".join(asked))
+    judged = "".join(f"q{i}\td{i}\t1\n" for i in range(0, 60, 3))
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
+    return folder
+
+
+def of(figures: dict) -> dict[str, float]:
+    return {name: figures[name] for name in MEASURES}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of SimTDE, whose student lives in its teacher's space, with a collection to choose by and one to report."""
+    place = tmp_path_factory.mktemp("asymmetric")
+    save_encoder(make_encoder(num_layers=2), place / "teacher")
+    dev = write_collection(place / "dev" / "mine", seed=5)
+    write_collection(place / "test" / "theirs", seed=6)
+    queries = [json.loads(line)["text"] for line in (dev / "queries.jsonl").read_text().splitlines()]
+    (place / "text.txt").write_text("\n".join([*sentences(200), *queries]) + "\n")
+    keys = {
+        "teacher": place / "teacher", "text": place / "text.txt", "text_column": "", "cache_dir": place / "cache", "held_out": 20,
+        "student.layers": 2, "student.embedding_size": 12, "batch_size": 8, "max_steps": 4, "checkpoint_every": 2, "onnx": False,
+        "latency_texts": 0, "index_texts": 0, "dev_retrieval": place / "dev", "beir": place / "test",
+    }  # fmt: skip
+    done = run_inside(command("configs/simtde.py", place / "run", keys))
+    assert done.returncode == 0, done.stderr[-3000:]
+    (place / "log").write_text(done.stderr)
+    return place
+
+
+def test_checkpoints_are_chosen_by_the_collection_too(place: Path) -> None:
+    lines = [json.loads(line) for line in (place / "run" / "distil" / "metrics.jsonl").read_text().splitlines()]
+    scores = [line for line in lines if "dev/retrieval" in line]
+    assert [line["step"] for line in scores] == [2, 4]
+    for line in scores:
+        assert line["dev/score"] == pytest.approx((line["dev/retrieval"] + line["dev/spearman"]) / 2)
+    best = max(scores, key=lambda line: line["dev/score"])
+    student = jdistill.load(str(place / "run" / "export"))
+    found = evaluate_retrieval(student, place / "dev")["mine"]["ndcg@10"]
+    assert 100 * found == pytest.approx(best["dev/retrieval"], abs=1e-3)
+
+
+def test_its_questions_are_no_training_text(place: Path) -> None:
+    removed = json.loads((place / "run" / "results.json").read_text())["training"]["removed_evaluation_texts"]
+    assert removed >= 20 and f"removed {removed} texts" in (place / "log").read_text()
+
+
+def test_the_student_asks_the_teachers_index(place: Path) -> None:
+    results = json.loads((place / "run" / "results.json").read_text())
+    student, teacher = jdistill.load(str(place / "run" / "export")), jdistill.load(str(place / "teacher"))
+    asked = evaluate_retrieval(student, place / "test", corpus_model=teacher)["theirs"]
+    assert of(results["asymmetric_retrieval"]["theirs"]) == pytest.approx(of(asked), abs=1e-6)
+    both = evaluate_beside_queries_of(student, teacher, place / "test")
+    assert of(both[0]["theirs"]) == pytest.approx(of(results["teacher_retrieval"]["theirs"]), abs=1e-6)
+    assert of(both[1]["theirs"]) == pytest.approx(of(asked), abs=1e-6)
+
+
+def test_page_and_card_say_whose_index_it_was(place: Path) -> None:
+    results = json.loads((place / "run" / "results.json").read_text())
+    page, card = ((place / "run" / name).read_text() for name in ("report.html", "export/README.md"))
+    for key in ("asymmetric_retrieval", "bm25_retrieval"):
+        shown = f"{results[key]['theirs']['ndcg@10']:.4f}"
+        assert shown in page and shown in card
+    assert "Student asks the teacher&#39;s index" in page and "| its queries, the teacher's index | BM25 |" in card
+
+
+def test_a_collection_without_judgements_is_refused_before_the_first_step(place: Path) -> None:
+    folder = write_collection(place / "unjudged", seed=7)
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td0\t0\n")
+    keys = {"teacher": place / "teacher", "text": place / "text.txt", "text_column": "", "cache_dir": place / "cache"}
+    done = run_inside(
+        command(
+            "configs/simtde.py",
+            place / "no-run",
+            keys | {"student.layers": 2, "student.embedding_size": 12, "dev_retrieval": folder},
+        )
+    )
+    assert done.returncode == 2 and "no query of queries.jsonl has a relevant document" in done.stderr, done.stderr
+    assert not list((place / "no-run").rglob("checkpoints"))
