@@ -38,19 +38,16 @@ class Explained:
 
 
 def explained(source: str) -> Iterator[Explained]:
-    """The statements `c.key = …` of a config file's get_config, in order, each with its comments."""
+    """The statements `c.key = …` of a config file's get_config and of the file's functions that it calls, in order, each with its comments."""
     comments = {
         token.start[0]: (token.string.lstrip("# ").rstrip(), token.line.lstrip().startswith("#"))
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT
     }
     lines = source.splitlines()
-    tree = ast.parse(source)
-    body = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "get_config").body
+    functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
     heading = ""
-    for node in body:
-        if not isinstance(node, ast.Assign):
-            continue
+    for node in _assignments("get_config", functions):
         keys = tuple(key for target in node.targets for key in _keys(target))
         first = node.lineno
         while first - 1 in comments and comments[first - 1][1]:
@@ -64,6 +61,16 @@ def explained(source: str) -> Iterator[Explained]:
         ]
         if keys:
             yield Explained(keys, " ".join([*([] if opens or not above else [above]), *beside]), heading)
+
+
+def _assignments(name: str, functions: dict[str, ast.FunctionDef]) -> Iterator[ast.Assign]:
+    """Of a function, with those of each function that a line of its own calls, as `set_student(c)`."""
+    for node in functions[name].body:
+        match node:
+            case ast.Assign():
+                yield node
+            case ast.Expr(value=ast.Call(func=ast.Name(id=called))) if called in functions:
+                yield from _assignments(called, functions)
 
 
 def _keys(target: ast.expr) -> list[str]:
