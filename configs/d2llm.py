@@ -103,24 +103,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.tune.lora = ConfigDict({"rank": 32, "alpha": 64.0})
     c.tune.checkpoint_every = 100
 
-    c.student = ConfigDict()
-    c.student.embedding_size = -1
-    c.student.layers = 0  # 0: all of the start's
-    c.student.hidden_size = 0
-    c.student.start = "svd"
-    c.student.copy_layers = "first"  # which of the start's layers: first, last, spread
-    c.student.dropout = 0.0  # of the adapters' inputs
-    c.student.attention = "causal"  # or bidirectional
-    c.pooling = "pma"  # or mean, lasttoken
-    c.interaction = "dual"  # the module with a branch for each task; single, or cosine without a module
-    c.iem_size = 512  # width of the module
-    c.heads_start = (
-        "similarity"  # the pooler starts as a mean, the module as a similarity of its two vectors; or random
-    )
-    c.lora = ConfigDict()
-    c.lora.paths = "attention/(query|key|value|out)"  # a regular expression over the kernels' names
-    c.lora.rank = 8  # 0: no adapters
-    c.lora.alpha = 16.0  # adapters are scaled by alpha / rank
+    set_student(c)
 
     c.loss = ConfigDict()
     c.loss.form = "joint"  # of CI: joint, code or paper
@@ -141,3 +124,25 @@ def get_config(variant: str = "") -> ConfigDict:
     c.remat = False  # layers computed anew in the backward pass
 
     return base.apply_variant(c, variant, VARIANTS, "configs/d2llm.py")
+
+
+def set_student(c: ConfigDict) -> None:
+    """The bi-encoder: where it starts, its adapters, pooler and interaction module."""
+    c.student = ConfigDict()
+    c.student.embedding_size = -1
+    c.student.layers = 0  # 0: all of the start's
+    c.student.hidden_size = 0
+    c.student.start = "svd"
+    c.student.copy_layers = "first"  # which of the start's layers: first, last, spread
+    c.student.dropout = 0.0  # of the adapters' inputs
+    c.student.attention = "causal"  # or bidirectional
+    c.pooling = "pma"  # or mean, lasttoken
+    c.interaction = "dual"  # the module with a branch for each task; single, or cosine without a module
+    c.iem_size = 512  # width of the module
+    c.heads_start = (
+        "similarity"  # the pooler starts as a mean, the module as a similarity of its two vectors; or random
+    )
+    c.lora = ConfigDict()
+    c.lora.paths = "attention/(query|key|value|out)"  # a regular expression over the kernels' names
+    c.lora.rank = 8  # 0: no adapters
+    c.lora.alpha = 16.0  # adapters are scaled by alpha / rank

@@ -8,13 +8,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-from conftest import sentences
+from conftest import make_encoder, sentences
 from simtde_setting import random_tokens, small_teacher, start
 
 from configs import bilstm_sra, bilstm_sra_task
+from configs import bilstm_sra as config_file
 from jdistill.data.sets.tasks import Split, Task
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.stage import Start
 from jdistill.feeds.task import TaskFeed
 from jdistill.methods import METHODS
+from jdistill.students.bilstm import make_tokenizer
 from jdistill.train.method import Method
 
 SIZES = {"embedding_size": 12, "lstm_size": 8}
@@ -53,3 +57,21 @@ def flavour(folder: Path, pairs: bool) -> None:
             label = int(("lemon" in first) == ("lemon" in other)) if pairs else int("lemon" in first)
             lines.append(f"{first}\t{other}\t{label}" if pairs else f"{first}\t{label}")
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
+def config(**changes: object):
+    cfg = config_file.get_config()
+    cfg.student.embedding_size, cfg.student.lstm_size = 12, 8
+    cfg.update_from_flattened_dict(changes)
+    return cfg
+
+
+def student(**changes: object) -> Encoder:
+    """Untrained, from a tiny BERT with MiniLM's tokenizer."""
+    cfg, start = config(**changes), make_encoder()
+    (stage,) = METHODS["bilstm_sra"](cfg)
+    start = replace(start, tokenizer=make_tokenizer(cfg, start))
+    tokens = random_tokens(50, vocab_size=1000)
+    return stage.build(
+        cfg, Start(start, True, 32, tokens, lambda rows: np.zeros((len(rows), 32), np.float32), None)
+    ).student

@@ -20,6 +20,7 @@ from jdistill.train.method import Method
 
 COUNTS = (2, 3, 2)  # positives, hard and easy negatives
 SUMS = (64, 2 * 4)  # feed-forward width and layers of the decoder of make_decoder, both sides in float32
+HEAD_SUMS = (64, 2 * 6)  # its feed-forward width; layers, pooler and head, both sides in float32
 LOGIT = 4.5  # a large one of it: four times 0.2 sqrt(32), of weights of 0.2 and 32 normalised numbers
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from simtde_setting import LOSSES, random_tokens, small_teacher, start
+from steps import loss_of
 
 from configs import ibkd as config_file
 from jdistill.data.sets.triplets import TripletTokens
@@ -14,7 +15,6 @@ from jdistill.methods import METHODS
 from jdistill.train.method import Method
 
 NEGATIVES = 2
-
 # name -> (variant of configs/ibkd.py, stage, changed keys): one for each way that a loss is computed.
 SETTINGS: dict[str, tuple[str, str, dict[str, object]]] = {
     "ibkd": ("", "distil", {}),
@@ -29,8 +29,6 @@ SETTINGS: dict[str, tuple[str, str, dict[str, object]]] = {
     "finetune_own": ("", "finetune", {"loss.own_negatives": True}),
     "supervised": ("supervised", "finetune", {}),
 }
-
-
 # What test_sharding.py compiles for any number of devices: packed texts, matrices in chunks and blocks, D2LLM's lists and a base
 # that is split too.
 ON_ANY_COUNT = ("packed", "ibkd_blocks", "d2llm_spread")
@@ -84,3 +82,9 @@ def setting(name: str, rows: int = 8, dropout: float = 0.0, **changes: object) -
         batch["others"] = given.embeddings(others.ravel()).reshape(*others.shape, -1)
         batch |= {"row": which_rows.astype(np.int32), "other_rows": others.astype(np.int32)}
     return method, batch
+
+
+def evaluate(method: Method, batch: dict, params=None) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:
+    params = method.params if params is None else params
+    total, metrics, reps = loss_of(method)(params, batch)
+    return float(total), {k: float(v) for k, v in metrics.items()}, {k: np.asarray(v) for k, v in reps.items()}

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "bench")]
 
 from campaign import cases, faults, products  # noqa: E402
-from campaign.children import End  # noqa: E402
 from campaign.faults import ACTIONS, Fault  # noqa: E402
+from campaign.launches import End  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the library is for Linux with glibc")
 

@@ -1,4 +1,4 @@
-"""README, docs/ and the build notes: their commands run, their names exist, their links lead somewhere, what is generated is up to date.
+"""README, docs/ and the build notes: their commands run.
 
 A block of shell or Python runs in a small place that holds what the pages name: TEACHER, sentences.txt.gz, SENTEVAL and so on, with keys
 that make a run short. What needs more says so in a comment before it: <!-- not run: why -->.
@@ -8,33 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import importlib
-import importlib.util
 import json
-import os
-import re
 import shlex
-import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from commands import ROOT, run_inside
 from conftest import make_encoder, save_encoder, sentences, write_senseless_pairs
+from docs_setting import ALL, PAGES, Block, blocks, name_of
 
 from jdistill import compare, embed, evaluate, mine, search
-from jdistill.core.files import flat
-from jdistill.evals.sets import SETS
 from jdistill.export import command as export
 
-DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-ALL = [*PAGES, ROOT / "BUILD_NOTES.md", ROOT / "SECURITY.md"]
 LANGUAGES = ("bash", "python", "text")
-NOT_RUN = re.compile(r"<!-- not run: .{5,} -->")
 COMMANDS = {
     "jdistill.evaluate": evaluate.main,
     "jdistill.search": search.main,
@@ -55,36 +42,6 @@ SMALLER: dict[str, dict[str, object]] = {
     "bilstm_sra": {"student.embedding_size": 8, "student.lstm_size": 8},
     "bilstm_sra_task": {"held_out": 0, "index_texts": 0},
 }
-# Options of other programs and of scripts, and words of a sentence.
-OTHER_FLAGS = {"fast", "pack", "no-deps", "nodes", "xla_backend_optimization_level", "option", "check", "array"}
-
-
-@dataclass(frozen=True)
-class Block:
-    page: Path
-    line: int
-    language: str
-    text: str
-    runs: bool
-
-
-def blocks(page: Path) -> Iterator[Block]:
-    """The fenced blocks of a page."""
-    lines, start = page.read_text().splitlines(), None
-    for number, line in enumerate(lines):
-        if not line.startswith("```"):
-            continue
-        if start is None:
-            start = number
-            continue
-        marked = start > 0 and NOT_RUN.fullmatch(lines[start - 1]) is not None
-        yield Block(page, start + 1, lines[start][3:], "\n".join(lines[start + 1 : number]), not marked)
-        start = None
-    assert start is None, f"{page}: a block that does not end"
-
-
-def name_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
 
 
 @pytest.fixture(scope="module")
@@ -162,144 +119,3 @@ def test_blocks_run(page: Path, place: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("page", ALL, ids=name_of)
 def test_blocks_name_their_language(page: Path) -> None:
     assert {block.language for block in blocks(page)} <= set(LANGUAGES)
-
-
-@pytest.mark.parametrize("page", ALL, ids=name_of)
-def test_lines_end_by_120_characters(page: Path) -> None:
-    """But for tables, whose rows cannot be broken."""
-    long = [line for line in page.read_text().splitlines() if len(line) > 120 and not line.startswith("|")]
-    assert not long, long
-
-
-def test_readme_and_notes_are_short() -> None:
-    readme, notes = ((ROOT / name).read_text().splitlines() for name in ("README.md", "BUILD_NOTES.md"))
-    assert len(readme) <= 120 and max(map(len, readme)) <= 120
-    assert len(notes) <= 200 and max(map(len, notes)) <= 120
-
-
-def test_generated_pages_are_up_to_date() -> None:
-    old = generator().out_of_date()
-    assert not old, f"{', '.join(old)}: python docs/generate.py"
-
-
-def test_a_changed_comment_makes_a_page_out_of_date(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = generator()
-    source = module._source
-    monkeypatch.setattr(module, "_source", lambda name: source(name).replace("# 0: by epochs", "# 0: as epochs say"))
-    assert module.out_of_date() == ["docs/configs.md"]
-
-
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_every_key_is_explained_in_the_page_of_configs() -> None:
-    page = (DOCS / "configs.md").read_text()
-    missing = {key for name in config_names() for key in flat(config(name).to_dict()) if f"`{key}`" not in page}
-    assert not missing
-
-
-@pytest.mark.parametrize("page", ALL, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
-        path, _, anchor = target.partition("#")
-        there = (page.parent / path) if path else page
-        assert not target.startswith("http") and there.is_file(), f"{name_of(page)}: {target}"
-        if anchor:
-            titles = re.findall(r"^#+ (.+)$", there.read_text(), re.MULTILINE)
-            assert anchor in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}, target
-
-
-def prose(page: Path) -> str:
-    """A page without line breaks within its commands and names in code."""
-    return page.read_text().replace("\\\n", " ")
-
-
-@pytest.mark.parametrize("page", ALL, ids=name_of)
-def test_modules_and_files_exist(page: Path) -> None:
-    text = prose(page)
-    for name in re.findall(r"\bjdistill(?:\.[A-Za-z_]\w*)+", text):
-        adds = f"into {name.replace('.', '/')}.py -->" in text  # to a copy of the package (test_extending.py)
-        if name != "jdistill.json" and not adds:  # the name of a seal
-            assert exists(name), f"{name_of(page)}: {name}"
-    for path in re.findall(r"\b(?:jdistill|configs|bench|tests|launch|docs)/[\w/.-]*\w", text):
-        if "NAME" not in path and f"into {path} -->" not in text:
-            assert (ROOT / path).exists(), f"{name_of(page)}: {path}"
-    for path, name in re.findall(r"`(jdistill/[\w/]+\.py): (\w+)", text):
-        assert re.search(rf"^ *(def|class) {name}\b|^ *{name}\b.*=", (ROOT / path).read_text(), re.MULTILINE), (
-            path,
-            name,
-        )
-
-
-def exists(name: str) -> bool:
-    """Whether a dotted name is a module of ours, or what one holds."""
-    parts = name.split(".")
-    for count in range(len(parts), 0, -1):
-        path = ROOT.joinpath(*parts[:count])
-        if path.is_dir() or path.with_suffix(".py").is_file():
-            holder = None if count == len(parts) else importlib.import_module(".".join(parts[:count]))
-            for attribute in parts[count:]:
-                if not hasattr(holder, attribute):
-                    return False
-                holder = getattr(holder, attribute)
-            return True
-    return False
-
-
-@pytest.mark.parametrize("page", ALL, ids=name_of)
-def test_flags_and_keys_exist(page: Path) -> None:
-    text, keys, flags = prose(page), known_keys(), known_flags()
-    for key in re.findall(r"--config\.([a-z_]\w*(?:\.\w+)*)", text):
-        assert key in keys or key == "key", f"{name_of(page)}: --config.{key}"
-    for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", text):
-        known = {flag, flag.removeprefix("no-")} & (flags | OTHER_FLAGS) or flag.startswith("xla_")
-        assert known, f"{name_of(page)}: --{flag}"
-    for name, variant in re.findall(r"\bconfigs/(\w+)\.py:([a-z]\w*)", text):
-        assert variant in importlib.import_module(f"configs.{name}").VARIANTS, f"{name_of(page)}: {name}:{variant}"
-
-
-def config_names() -> list[str]:
-    return sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
-
-
-def config(name: str):
-    return importlib.import_module(f"configs.{name}").get_config()
-
-
-def known_keys() -> set[str]:
-    return {key for name in config_names() for key in flat(config(name).to_dict())}
-
-
-def known_flags() -> set[str]:
-    """Options that a command or bench of ours defines."""
-    found = {"symmetric", "asymmetric", *SETS}  # which are not written out
-    for folder in ("jdistill", "bench", "docs", "launch"):
-        for path in (ROOT / folder).rglob("*.py"):
-            source = path.read_text()
-            found |= {a or b for a, b in re.findall(r"DEFINE_\w+\(\s*\"([\w-]+)\"|\"--([\w-]+)\"", source)}
-            if 'f"--{name}"' in source:
-                found |= {
-                    name for row in re.findall(r"for name in \(([^)]*)\)", source) for name in re.findall(r"\w+", row)
-                }
-    return found
-
-
-def test_the_site_is_built_without_a_warning_and_asks_nobody(tmp_path: Path) -> None:
-    pytest.importorskip("mkdocs")
-    pytest.importorskip("material")
-    arguments = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(
-        arguments, cwd=ROOT, capture_output=True, text=True, timeout=1800, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    pages = list((tmp_path / "site").rglob("*.html"))
-    assert len(pages) > len(PAGES) - 2
-    fetched = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"']?(?:https?:)?//[^>]+>")
-    for page in pages:
-        assert not (from_elsewhere := fetched.findall(page.read_text())), (page, from_elsewhere)

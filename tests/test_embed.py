@@ -1,12 +1,9 @@
-"""jdistill.embed: the vectors are the model's, a kill costs a file, shards make one whole, and what does not fit is refused."""
+"""jdistill.embed: the vectors are the model's, they teach and are searched, and what does not fit is refused."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,53 +11,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import HANG, ROOT, environment, run
-from conftest import make_encoder, random_params, save_encoder, sentences
+from conftest import make_encoder, random_params, save_encoder
+from embed_setting import TEXTS, error_lines, let_logs_pass, read_folder, run_embed, vectors_of, write_place
 
-from jdistill import embed, search
+from jdistill import search
 from jdistill.core.files import SEAL
-from jdistill.core.locks import only_one
-from jdistill.core.progress import log, setup_logging
+from jdistill.core.progress import log
 from jdistill.encoder.loading import load
 from jdistill.teachers.embeddings import open_teacher
-
-TEXTS = sentences(130)
-PROMPTS = {"query": "ask: ", "passage": "tell: "}
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with MODEL, which has prompts for both roles, and text.txt."""
-    save_encoder(replace(make_encoder(), prompts=PROMPTS), tmp_path / "MODEL")
-    (tmp_path / "text.txt").write_text("\n".join(TEXTS) + "\n")
-    return tmp_path
+    return write_place(tmp_path)
 
 
 @pytest.fixture(autouse=True)
 def propagating(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands keep their log lines from the loggers above, where pytest listens."""
-    setup_logging()
-    monkeypatch.setattr(log, "propagate", True)
-
-
-def run_embed(place: Path, *more: str, out: str = "out", model: str = "MODEL", text: str = "text.txt") -> int:
-    where = ["--model", str(place / model), "--text", str(place / text), "--out", str(place / out)]
-    return embed.main([*where, "--part_size", "50", *more])
-
-
-def error_lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What a command said that was refused; its log stands on standard error too, where an earlier test has set it up."""
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    return [line for line in said.splitlines() if line.startswith("error: ")]
-
-
-def read_folder(folder: Path) -> pa.Table:
-    return pa.concat_tables([pq.read_table(path) for path in sorted(folder.glob("part-*.parquet"))])
-
-
-def vectors_of(table: pa.Table) -> np.ndarray:
-    return table["vector"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
+    let_logs_pass(monkeypatch)
 
 
 @pytest.mark.parametrize("role", ["query", "document"])
@@ -73,54 +41,6 @@ def test_the_vectors_are_the_models_own(place: Path, role: str, caplog: pytest.L
     expected = model.encode(TEXTS, prompt={"query": "query", "document": "passage"}[role])
     np.testing.assert_allclose(vectors_of(table), expected, atol=1e-6)
     assert sorted(path.name for path in (place / "out").iterdir()) == [SEAL, *(f"part-0000{i}.parquet" for i in range(3))]  # fmt: skip
-
-
-def test_the_same_command_again_makes_what_lacks_and_says_so(place: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert run_embed(place) == 0
-    whole = read_folder(place / "out")
-    first, second, third = sorted((place / "out").glob("part-*"))
-    first.unlink()
-    second.write_bytes(second.read_bytes()[:-60])
-    written = third.stat().st_mtime_ns
-    with caplog.at_level("INFO", logger="jdistill"):
-        assert run_embed(place, "--check") == 2
-        assert run_embed(place) == 0
-    assert "part-00001.parquet is damaged (" in caplog.text and "and made anew" in caplog.text
-    assert "2 made now, 1 were there" in caplog.text and third.stat().st_mtime_ns == written
-    assert read_folder(place / "out").equals(whole)
-
-
-def test_check_says_what_lacks_and_makes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_embed(place, "--check") == 2 and "nothing to check" in capsys.readouterr().err
-    assert not (place / "out").exists()
-    assert run_embed(place, "--shard", "1/3") == 0
-    assert run_embed(place, "--check") == 2
-    assert "has 1 of 3 parts; it lacks 0 (missing), 2 (missing): run" in capsys.readouterr().err
-    assert len(list((place / "out").glob("part-*"))) == 1
-
-
-def test_shards_make_what_one_process_makes(place: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert run_embed(place, out="whole") == 0
-    with caplog.at_level("INFO", logger="jdistill"):
-        for shard in ("1/2", "0/2"):
-            assert run_embed(place, "--shard", shard) == 0
-            with pytest.raises(Exception, match="is not finished"):
-                open_teacher(f"vectors:{place / 'out'}", 0, "float32")
-    assert "shard 1/2 has 1 parts: 1 made, 0 were there; 1 of all 3 are there now" in caplog.text
-    assert "shard 0/2 has 2 parts: 2 made, 0 were there; all are there now" in caplog.text
-    assert run_embed(place, "--check") == 0
-    assert read_folder(place / "out").equals(read_folder(place / "whole"))
-    (place / "out" / SEAL).write_text("{")  # is written again, since the parts tell of themselves
-    assert run_embed(place) == 0 and json.loads((place / "out" / SEAL).read_text())["parts"] == 3
-
-
-def test_two_processes_do_not_make_one_part(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_embed(place, "--shard", "0/3") == 0
-    lock = place / "out" / ".jdistill-lock-part-00001.parquet"
-    with only_one(lock, lock, "a test"):
-        assert run_embed(place, "--shard", "2/3") == 0  # another part is free
-        assert run_embed(place, "--shard", "1/3") == 2
-    assert "part-00001.parquet is in use by the writing of another process" in capsys.readouterr().err
 
 
 def test_what_was_made_teaches_and_is_searched(place: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -252,54 +172,6 @@ def test_vectors_that_are_not_finite_are_refused(place: Path, capsys: pytest.Cap
     error = capsys.readouterr().err
     assert "part-00000.parquet row 0: the vector by" in error and "holds NaN or infinity, as do 50 of 50" in error
     assert [path.name for path in (place / "out").iterdir()] == [SEAL]
-
-
-def test_a_kill_costs_a_part_and_a_full_disk_is_one_line(place: Path) -> None:
-    """By the campaign's library, which sees every write: killed at the third rename, refused from a write on, then let go."""
-    sys.path.insert(0, str(ROOT / "bench"))
-    faults = pytest.importorskip("campaign.faults")
-    library = faults.build(place / "lib")
-    script = (
-        "import errno, sys\n"
-        "sys.path[:0] = ['bench']\n"
-        "from pathlib import Path\n"
-        "from campaign.faults import Fault, arm, disarm\n"
-        "from jdistill import embed\n"
-        "out, action = Path(sys.argv[1]), sys.argv[2]\n"
-        "fault = Fault(3, 'kill before', 0, 'n') if action == 'kill' else Fault(4, 'fail from', errno.ENOSPC, 'w')\n"
-        "arm(fault, out)\n"
-        "status = embed.main(sys.argv[3:])\n"
-        "disarm()\n"
-        "raise SystemExit(status)\n"
-    )
-    flags = ["--model", str(place / "MODEL"), "--text", str(place / "text.txt"), "--out", str(place / "out")]
-    env = environment() | {"LD_PRELOAD": str(library)}
-
-    def start(action: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-c", script, str(place / "out"), action, *flags, "--part_size", "50"]
-        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=HANG)
-
-    assert run_embed(place, out="whole") == 0
-    killed = start("kill")  # the seal and the first part have their names
-    assert killed.returncode == -9, killed.stderr[-2000:]
-    assert [path.name for path in (place / "out").glob("part-*")] == ["part-00000.parquet"]
-    refused = start("full")
-    assert refused.returncode == 2, refused.stderr[-2000:]
-    last = refused.stderr.splitlines()[-1]
-    assert "No space left on device" in last and "make room" in last and "part-00001.parquet" in last, refused.stderr
-    assert run_embed(place) == 0
-    assert read_folder(place / "out").equals(read_folder(place / "whole"))
-    assert sorted(os.listdir(place / "out")) == sorted(os.listdir(place / "whole"))
-
-
-def test_a_slurm_array_makes_a_shard_a_task(place: Path) -> None:
-    flags = ["--model", str(place / "MODEL"), "--text", str(place / "text.txt"), "--out", str(place / "out")]
-    slurm = {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_MAX": "2", "SLURM_SUBMIT_DIR": str(ROOT), "PYTHON": sys.executable}  # fmt: skip
-    done = run(["bash", "launch/embed_slurm.sh", *flags, "--part_size", "50"], **slurm)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "shard 1/3 has 1 parts: 1 made" in done.stderr
-    assert [path.name for path in (place / "out").glob("part-*")] == ["part-00001.parquet"]
-    assert run_embed(place) == 0 and len(read_folder(place / "out")) == 130
 
 
 def test_the_log_is_quiet_where_nothing_was_skipped(place: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from campaign.children import End
+from campaign.launches import End
 from campaign.products import differences
 from campaign.workplace import Workplace
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from campaign.cases import Case, told
-from campaign.children import End, Launch
 from campaign.kills import PHASES
+from campaign.launches import End, Launch
 from campaign.products import differences
 from campaign.settings import SETTINGS
 from campaign.workplace import Workplace

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "tests")]
 
-from campaign.children import Launch
+from campaign.launches import Launch
 
 EVERY = {
     "batch_size": 8, "max_steps": 6, "checkpoint_every": 2, "log_every": 2, "keep_last": 2, "held_out": 20, "length_buckets": 1,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from campaign import children
-from campaign.children import End, Launch
 from campaign.faults import ALL_KINDS, Fault
+from campaign.launches import End, Launch
 from campaign.products import differences, digest
 from campaign.settings import COMMANDS, SETTINGS, launch_of, write_inputs
 

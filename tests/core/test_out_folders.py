@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,6 @@ from jdistill.core.folders import (
     own_folder,
     replacing,
 )
-from jdistill.core.locks import only_one
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -174,34 +170,6 @@ def test_two_at_once_one_ends_and_the_other_is_told_who(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=f"in use by the writing of another process.*process {os.getpid()} on"):
             made(tmp_path / "out", "second")
     assert (tmp_path / "out" / "model").read_text() == "first"
-
-
-def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
-    code = (
-        "import sys, time; from pathlib import Path; from jdistill.core.locks import only_one\n"
-        "with only_one(Path(sys.argv[1]), Path('there'), 'a run'): print('held', flush=True); time.sleep(100)\n"
-    )
-    path = tmp_path / "lock"
-    process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "held\n"
-    said = f"there is in use by a run of another process \\(process {process.pid} on"
-    with pytest.raises(UserError, match=said), only_one(path, Path("there"), "a run"):
-        pass
-    process.kill()
-    process.wait()
-    with only_one(path, Path("there"), "a run"):
-        assert path.exists()
-    assert not path.exists()
-
-
-def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch, caplog: pytest.LogCaptureFixture) -> None:
-    def none(*_: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(fcntl, "flock", none)
-    with caplog.at_level("WARNING", logger="jdistill"), only_one(tmp_path / "lock", tmp_path, "a run"):
-        pass
-    assert "without locks" in caplog.text
 
 
 def test_a_result_file_is_replaced_only_if_the_same_command_wrote_it(tmp_path: Path) -> None:

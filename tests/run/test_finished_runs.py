@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import commands
-import jax
 import numpy as np
 import pytest
 from commands import run_inside
 from conftest import make_encoder, save_encoder, sentences
+from finished_setting import assert_same, command, flip, leaves
 
 from jdistill.core import files
 from jdistill.encoder import loading
@@ -21,36 +20,6 @@ from jdistill.export import command as export
 from jdistill.run import preflight
 from jdistill.run.workdir import only_run
 from jdistill.train.checkpoint import Checkpoints
-
-SAME = (
-    "export/model.safetensors",
-    "export/tokenizer.json",
-    "export/onnx/model.onnx",
-    "index/vectors.faiss",
-    "index/texts.jsonl",
-)
-
-
-def command(folder: Path, workdir: str, **keys: object) -> list[str]:
-    settings: dict[str, object] = {
-        "student.layers": 2,
-        "student.embedding_size": 12,
-        "teacher": folder / "teacher",
-        "text": folder / "text.txt",
-        "text_column": "",
-        "cache_dir": folder / "cache",
-        "max_steps": 12,
-        "batch_size": 8,
-        "checkpoint_every": 4,
-        "keep_last": 3,
-        "log_every": 4,
-        "held_out": 12,
-        "length_buckets": 1,
-        "latency_texts": 0,
-        "index_texts": 50,
-        "learning_rate": 1e-3,
-    }
-    return commands.command("configs/simtde.py", folder / workdir, settings | keys)
 
 
 @pytest.fixture(scope="module")
@@ -70,29 +39,6 @@ def finished(place: Path, request: pytest.FixtureRequest) -> Path:
     copy = place / f"copy-{len(list(place.iterdir()))}"
     shutil.copytree(place / "run", copy)
     return copy
-
-
-def assert_same(workdir: Path, other: Path) -> None:
-    for name in SAME:
-        assert (workdir / name).read_bytes() == (other / name).read_bytes(), name
-    assert results(workdir) == results(other)
-    assert (workdir / "report.html").is_file()
-    assert files.files_in(workdir) == files.files_in(other)
-
-
-def results(workdir: Path) -> dict:
-    found = json.loads((workdir / "results.json").read_text())
-    found.pop("command")
-    found["training"].pop("seconds")
-    for stage in found["training"]["stages"]:
-        stage.pop("seconds")
-    return found
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
@@ -248,10 +194,6 @@ def test_checkpoints_that_a_killed_deletion_left_are_deleted(place: Path, finish
     assert done.returncode == 0, done.stderr[-2000:]
     assert sorted(path.name for path in checkpoints.glob("[0-9]*")) == steps
     assert_same(finished, place / "run")
-
-
-def leaves(tree: object) -> list:
-    return jax.tree.leaves(tree)
 
 
 def test_where_the_best_checkpoint_is_damaged_the_next_best_is_taken(place: Path, finished: Path) -> None:

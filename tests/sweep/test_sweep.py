@@ -1,10 +1,8 @@
-"""Sweeps: what is refused before the first trial, samplers and pruning, a kill, real trials that share one compiled step."""
+"""Sweeps: samplers and pruning, a kill, real trials that share one compiled step."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,96 +12,14 @@ from conftest import make_encoder, save_encoder, sentences, write_senseless_pair
 from jax.experimental.compilation_cache import compilation_cache
 from ml_collections import ConfigDict
 from remote_setting import enter_machine
+from sweep_setting import config, hill, never
 
-from configs import distilface as config_file
 from jdistill.core.errors import UserError
 from jdistill.models.pooling import DISTILFACE
 from jdistill.report.sweep import best_by_value, over_seeds
 from jdistill.sweep.command import sweep
 from jdistill.sweep.space import parse_space
 from jdistill.train.watch import Diverged
-
-
-@pytest.mark.parametrize(
-    ("specs", "message"),
-    [
-        ([], "--grid is missing"),
-        (["temperature"], "write KEY=A,B,C"),
-        (["temprature=0.1"], "no such key; near it: .*temperature"),
-        (["learning_rate=1e-3,fast"], "'fast' is no float, which learning_rate is"),
-        (["batch_size=64.5"], "'64.5' is no int"),
-        (["onnx=maybe"], "'maybe' is no bool"),
-        (["learning_rate=1e-5..1e-3"], "a range needs --sampler"),
-        (["seed=0,1", "seed=2"], "given twice"),
-        (["seed=1,1"], "a value is given twice"),
-        (["adam_b=0.9"], "no such key"),
-    ],
-)
-def test_a_grid_that_does_not_fit_is_refused(specs: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        parse_space(specs, config_file.get_config(), "grid")
-
-
-def test_without_optuna_the_command_says_what_to_install() -> None:
-    code = "import sys, runpy; sys.modules['optuna'] = None; runpy.run_module('jdistill.sweep', run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1800)
-    assert done.stderr.strip() == 'error: a sweep needs optuna: pip install -e ".[sweep]"' and done.returncode == 1
-
-
-def test_keys_by_their_end_and_ranges() -> None:
-    found = parse_space(["temperature=0.1,1", "batch_size=8..64", "learning_rate=1e-5..1e-3"], config(), "tpe")
-    assert list(found) == ["loss.temperature", "batch_size", "learning_rate"]
-    assert found["learning_rate"].log and not found["batch_size"].log  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match="from a lower number"):
-        parse_space(["learning_rate=1e-3..1e-5"], config(), "tpe")
-    paths = parse_space(["start=../a.gguf,../b.gguf"], config(), "grid")["start"]
-    assert paths.choices == ("../a.gguf", "../b.gguf")  # type: ignore[attr-defined]
-    both = ConfigDict({"a": {"x": 1}, "b": {"x": 2}})
-    with pytest.raises(UserError, match="a.x, b.x end so"):
-        parse_space(["x=1"], both, "grid")
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("temperature=0.05,0", "loss.temperature=0.0: must be a number above 0"),
-        ("pooling=mean,men", "pooling=men: must be one of cls,"),
-        ("dtype=float8", "dtype=float8: must be one of"),
-        ("batch_size=1,8", "at least 2 texts"),
-    ],
-)
-def test_a_value_that_the_method_refuses_ends_the_sweep_before_it_begins(
-    tmp_path: Path, spec: str, message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        sweep(config(), tmp_path / "sweep", parse_space([spec], config(), "grid"), trainer=never)
-    assert not (tmp_path / "sweep").exists()
-
-
-def test_trials_without_a_dev_score_are_refused_before_the_first(tmp_path: Path) -> None:
-    space = parse_space(["temperature=0.05"], config_file.get_config(), "grid")
-    with pytest.raises(UserError, match="none without --config.dev_pairs"):
-        sweep(config_file.get_config(), tmp_path / "sweep", space, trainer=never)
-    taught = config_file.get_config()  # agreement with the teacher is a score of its own
-    taught.update_from_flattened_dict({"teacher": "teacher", "loss.distil": 1.0})
-    assert sweep(taught, tmp_path / "taught", space, trainer=hill)
-
-
-def config() -> ConfigDict:
-    cfg = config_file.get_config()
-    cfg.dev_pairs = "dev.csv"
-    return cfg
-
-
-def never(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
-    raise AssertionError("no trial should begin")
-
-
-def hill(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
-    """A dev score that is highest at temperature 0.05, by step."""
-    for step in (10, 20, 30):
-        if give_up(step, step - 100 * abs(cfg.loss.temperature - 0.05)):
-            break
 
 
 def test_a_sweep_in_a_store_goes_on_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,39 +15,9 @@ import numpy as np
 import pytest
 from commands import ROOT, environment, run, run_inside, wait_for_step
 from conftest import make_encoder, save_encoder, sentences
+from train_setting import command, final_weights, truncate
 
 from jdistill.export.trained import load_student
-from jdistill.train.checkpoint import Checkpoints
-
-
-def command(folder: Path, teacher: Path, workdir: str = "run", **keys: object) -> list[str]:
-    settings: dict[str, object] = {
-        "student.layers": 2,
-        "student.embedding_size": 12,
-        "student.dropout": 0.1,
-        "teacher": teacher,
-        "text": folder / "text.txt",
-        "text_column": "",
-        "cache_dir": folder / "cache",
-        "max_steps": 60,
-        "batch_size": 8,
-        "checkpoint_every": 10,
-        "log_every": 5,
-        "held_out": 20,
-        "length_buckets": 2,
-        "latency_texts": 0,
-        "index_texts": 0,
-        "onnx": False,
-        "learning_rate": 1e-3,
-    }
-    return commands.command("configs/simtde.py", folder / workdir, settings | keys)
-
-
-def final_weights(workdir: Path) -> dict[str, np.ndarray]:
-    checkpoints = Checkpoints(workdir / "distil" / "checkpoints", 100)
-    _, state, _ = checkpoints.restore(None)
-    checkpoints.close()
-    return {f"{i}": np.asarray(leaf) for i, leaf in enumerate(__import__("jax").tree.leaves(state))}
 
 
 @pytest.fixture(scope="module")
@@ -155,12 +125,6 @@ def test_a_corpus_that_shrank_is_refused(place: tuple[Path, Path]) -> None:
         and "the training text has changed" in done.stderr
         and "it was 220 texts and is now 180" in done.stderr
     )
-
-
-def truncate(checkpoint: Path) -> None:
-    for path in checkpoint.rglob("*"):
-        if path.is_file() and path.stat().st_size > 2000:
-            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def test_a_truncated_checkpoint_falls_back_to_the_one_before(place: tuple[Path, Path]) -> None:

@@ -1,0 +1,94 @@
+"""The lock of a run's folder in a store: never two machines at once, and one that is gone is not waited for."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from mirror_setting import quick_store
+from remote_setting import objects
+
+from jdistill.core import store_lock
+from jdistill.core.errors import UserError
+from jdistill.core.fetched import RUN_FILES
+from jdistill.core.remote import Store
+from jdistill.core.store_lock import LOCK_OBJECT, StoreLock
+from jdistill.run.remote_workdir import mirrored_run
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    return quick_store(tmp_path, monkeypatch)
+
+
+def test_a_second_machine_is_told_who_works_there(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mirrored_run(url):
+        with (
+            pytest.raises(UserError, match="is in use by a run of another process .process \\d+ on "),
+            mirrored_run(url),
+        ):
+            pass
+        monkeypatch.setattr(store_lock, "_machine", lambda: "another")  # whose processes cannot be looked at
+        with pytest.raises(UserError, match="is in use by a run"), mirrored_run(url):
+            pass
+    with mirrored_run(url):
+        pass
+
+
+@pytest.mark.parametrize("machine", ["another", "this"])
+def test_a_lock_without_a_sign_of_life_is_taken_over(
+    url: str, machine: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = {
+        "token": "x",
+        "host": "there",
+        "process": 2**22 + 1,
+        "started": "1",
+        "machine": store_lock._machine() if machine == "this" else "other",
+    }
+    Store(url).write(LOCK_OBJECT, json.dumps(left).encode())
+    started = time.monotonic()
+    with caplog.at_level("INFO", logger="jdistill"), mirrored_run(url):
+        assert (time.monotonic() - started > 0.4) == (machine == "another")
+        assert json.loads(objects(url)[LOCK_OBJECT])["token"] != "x"
+    assert ("no sign of life" if machine == "another" else "which is gone") in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"process": "../1", "machine": 3}'])
+def test_a_damaged_lock_is_watched_as_any(url: str, content: bytes) -> None:
+    Store(url).write(LOCK_OBJECT, content)
+    with mirrored_run(url):
+        assert b"token" in objects(url)[LOCK_OBJECT]
+
+
+def test_who_lost_the_lock_stops_and_stores_nothing_more(url: str) -> None:
+    with pytest.raises(UserError, match="was taken over by another process"), mirrored_run(url) as folder:
+        (folder / "config.json").write_text("{}")
+        for _ in range(1000):  # until it is interrupted
+            Store(url).write(LOCK_OBJECT, b'{"token": "of another"}')
+            time.sleep(0.02)
+    assert objects(url).keys() == {LOCK_OBJECT, RUN_FILES}
+    assert json.loads(objects(url)[RUN_FILES])["files"] == {}
+
+
+def test_of_two_that_begin_at_once_one_goes_on(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_lock, "_machine", lambda: "")
+    ends: list[str] = []
+
+    def begin() -> None:
+        try:
+            with StoreLock(Store(url), "a run").held():
+                ends.append("held")
+                time.sleep(0.8)
+        except UserError:
+            ends.append("refused")
+
+    threads = [threading.Thread(target=begin) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ends) == ["held", "refused", "refused", "refused"]

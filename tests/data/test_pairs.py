@@ -1,0 +1,105 @@
+"""Labelled pairs: which rows and labels are read, what is held out of them, and a query's candidates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from d2llm_setting import write_pairs
+
+from jdistill.core.errors import UserError
+from jdistill.data.sets.candidates import (
+    by_query,
+    candidates,
+    in_turn,
+    passages_of,
+)
+from jdistill.data.sets.pairs import (
+    Pairs,
+    read_pairs,
+    train_and_test,
+    without,
+)
+
+
+def test_candidates_are_what_they_should_be() -> None:
+    pairs = Pairs(
+        ["a", "a", "a", "b", "b", "c"],
+        ["a1", "a2", "no a", "b1", "a1", "c no"],
+        [True, True, False, True, False, False],
+        [""] * 6,
+    )
+    queries = by_query(pairs)
+    assert queries.texts == ["a", "b"]  # c has no positive
+    assert queries.positives == [["a1", "a2"], ["b1"]] and queries.negatives == [["no a"], ["a1"]]
+    passages = passages_of(queries) + [f"other {i}" for i in range(20)] + ["A2."]
+    found = candidates(queries, [["b1", "a2", "other 3"], ["no a"]], passages, (1, 3, 4), seed=1)
+    texts = [[passages[j] if j >= 0 else "" for j in row] for row in found.columns]
+    assert texts[0][:4] == ["a1", "no a", "b1", "other 3"]  # a2 is right for it
+    assert texts[1][:4] == ["b1", "a1", "no a", ""]
+    for row, near in zip(texts, ({"a1", "a2", "A2.", "no a", "b1", "other 3"}, {"b1", "a1", "no a"}), strict=True):
+        assert len(set(row[4:])) == 4 and not near & set(row[4:])
+    again = candidates(queries, [["b1", "a2", "other 3"], ["no a"]], passages, (1, 3, 4), seed=1)
+    np.testing.assert_array_equal(found.columns, again.columns)
+    assert found.pairs()[0].count("b") == int((found.columns[1] >= 0).sum())
+    assert list(in_turn(["x", "y", "z"], ["y", "w"])) == ["x", "y", "w", "z"]
+    with pytest.raises(UserError, match="3 hard and 4 easy negatives a query are asked of a collection of 4 passages"):
+        candidates(queries, [[], []], passages[:4], (1, 3, 4), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"sentence1": "a", "label": 1}, "sentence2"),
+        ({"sentence1": "a", "sentence2": "b", "label": "perhaps"}, "the label 'perhaps' is none of"),
+        ({"sentence1": "a", "sentence2": "", "label": 1}, "no usable row"),
+        ({"sentence1": "a", "sentence2": "b", "label": -1}, "no usable row"),
+        ({"sentence1": "a", "sentence2": "b", "label": float("nan")}, "no usable row"),
+        ({"sentence1": 3, "sentence2": "b", "label": 1}, "holds int where a text belongs"),
+    ],
+)
+def test_broken_pairs_are_named(row: dict, message: str, tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(UserError, match=message):
+        read_pairs(str(tmp_path / "pairs.jsonl"), "config.symmetric")
+
+
+def test_pairs_with_an_evaluation_text_or_a_test_query_leave_the_training_rows() -> None:
+    pairs = Pairs(["a", "B .", "c", "d"], ["x", "y", "Z", "w"], [True] * 4, [""] * 4)
+    kept, removed = without(pairs, {"z"}, {"b"})
+    assert kept.queries == ["a", "d"] and removed == 2
+
+
+def test_a_datasets_classes_count_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = datasets.Features(
+        {
+            "question": datasets.Value("string"),
+            "sentence": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=["entailment", "not_entailment"]),
+        }
+    )
+    rows = {"question": ["a", "b", "c"], "sentence": ["x", "y", "z"], "label": [0, 1, -1]}
+    table = datasets.Dataset.from_dict(rows, features)
+    monkeypatch.setattr("jdistill.data.text.records.dataset_splits", lambda source, key: {"train": table})
+    found = read_pairs("owner/glue:qnli", "config.asymmetric")
+    assert found.positive == [True, False] and found.skipped["without a label"] == 1
+
+
+def test_splits_and_held_out_queries(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "split.jsonl", 20, split=True)
+    pairs = read_pairs(str(tmp_path / "split.jsonl"), "config.symmetric")
+    train, test = train_and_test(pairs, "dev", "test", 0, "config.symmetric")
+    assert len(train) == 30 and len(test) == 10 and not set(train.queries) & set(test.queries)
+    with pytest.raises(UserError, match="config.symmetric: there is no split 'train'; there are dev, test"):
+        train_and_test(pairs, "train", "test", 0, "config.symmetric")
+    write_pairs(tmp_path / "whole.jsonl", 20, split=False)
+    whole = read_pairs(str(tmp_path / "whole.jsonl"), "config.asymmetric")
+    train, test = train_and_test(whole, "dev", "test", 5, "config.asymmetric")
+    assert len(set(test.queries)) == 5 and len(set(train.queries)) == 15
+    with pytest.raises(UserError, match="train and test are the same split 'dev'"):
+        train_and_test(pairs, "dev", "dev", 0, "config.symmetric")
+    with pytest.raises(UserError, match="holding out 20 of 20 queries leaves none to train on"):
+        train_and_test(whole, "dev", "test", 20, "config.asymmetric")
