@@ -15,9 +15,7 @@ def get_config() -> ConfigDict:
     # Sources: a path, a hub id, or pkg:import_name/sub/folder inside an installed package.
     # teacher: also vectors:FILE (texts with their embeddings) and st:SOURCE (whatever sentence-transformers loads; torch extra)
     c.teacher = ""  # empty: the start itself
-    c.teacher_dtype = (
-        "auto"  # in which a teacher of ours computes its answers, each kept apart in the cache; auto: as dtype
-    )
+    c.teacher_dtype = "auto"  # in which a teacher of ours answers, each kept apart in the cache; auto: as dtype
     c.teacher_pooling = ""  # in the place of the teacher's own pooler, such as cls; empty: its own
     c.start = ""  # where the student's weights start; empty: the teacher itself
     c.pooling = ""  # the student's pooler, a name in jdistill/models/pooling.py; empty: its start's own
@@ -37,9 +35,7 @@ def get_config() -> ConfigDict:
 
     # Evaluation.
     c.senteval = ""  # a SentEval folder; empty: skip
-    c.dev_retrieval = (
-        ""  # collections as of beir, to develop on: checkpoints are chosen by nDCG@10 on them too; empty: skip
-    )
+    c.dev_retrieval = ""  # as beir, to develop on: checkpoints are chosen by nDCG@10 on it too; empty: skip
     c.beir = ""  # a folder of BEIR-layout collections, or a datasets id such as C-MTEB/T2Retrieval; empty: skip
     # Scored sentence pairs that choose the best checkpoint, while distilling by the mean of their Spearman and that of
     # agreement with the teacher on held-out text; empty: agreement alone.

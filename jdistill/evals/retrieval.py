@@ -73,8 +73,8 @@ def evaluate_retrieval(
         )
     figures = {}
     for collection in read_collections(str(source)):
-        result = search(encoder, collection, documents_by, kind, effort, scorer, rescore)
-        figures[collection.name] = _figures(result, collection)
+        ranked = search(encoder, collection, documents_by, kind, effort, scorer, rescore)
+        figures[collection.name] = _figures(ranked, collection)
     return figures
 
 
@@ -87,15 +87,15 @@ def evaluate_beside_queries_of(
     for collection in read_collections(str(source)):
         vectors = document_vectors(encoder, collection)
         for model, figures in ((encoder, of_encoder), (query_model, of_queries)):
-            found = search(model, collection, encoder, kind, effort, vectors=vectors)
-            figures[collection.name] = _figures(found, collection)
+            ranked = search(model, collection, encoder, kind, effort, vectors=vectors)
+            figures[collection.name] = _figures(ranked, collection)
     return of_encoder, of_queries
 
 
-def _figures(found: Found, collection: Collection) -> dict[str, float]:
-    return measures(found.ranking, collection.relevant) | {
-        "index_bytes": found.index_bytes,
-        "queries_per_s": found.queries_per_s,
+def _figures(ranked: Found, collection: Collection) -> dict[str, float]:
+    return measures(ranked.ranking, collection.relevant) | {
+        "index_bytes": ranked.index_bytes,
+        "queries_per_s": ranked.queries_per_s,
     }
 
 

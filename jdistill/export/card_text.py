@@ -73,8 +73,8 @@ def _sts(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
 
 def _retrieval(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
     for name, scores in results.get("retrieval", {}).items():
-        found = {title: results.get(key, {}).get(name, {}) for title, key in BESIDE_RETRIEVAL.items()}
-        beside = {title.format(other=other): figures for title, figures in found.items() if figures}
+        columns = {title: results.get(key, {}).get(name, {}) for title, key in BESIDE_RETRIEVAL.items()}
+        beside = {title.format(other=other): figures for title, figures in columns.items() if figures}
         rows = [
             [plain(metric), f"{value:.4f}", *(f"{of[metric]:.4f}" if metric in of else "" for of in beside.values())]
             for metric, value in scores.items()

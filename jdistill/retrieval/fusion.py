@@ -23,8 +23,7 @@ def fuse(rankings: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """
     sums: dict[int, float] = {}
     for rows in rankings:
-        found = [int(row) for row in rows if row >= 0]
-        for place, row in enumerate(found, 1):
+        for place, row in enumerate(rows[rows >= 0].tolist(), 1):
             sums[row] = sums.get(row, 0.0) + 1 / (RANK_OFFSET + place)
     best = sorted(sums, key=lambda row: -sums[row])  # which keeps the order of equals
     return np.array([sums[row] for row in best]), np.array(best, np.int64)
