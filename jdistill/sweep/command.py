@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import shutil
+import os
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,8 @@ from optuna.samplers import RandomSampler, TPESampler
 from jdistill.config.flags import CONFIG, WORKDIR
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, keep_crashes_in
-from jdistill.core.files import naming, write_json
+from jdistill.core.files import TEMPORARY, naming, write_json
+from jdistill.core.left_over import take_away
 from jdistill.core.progress import log, setup_logging
 from jdistill.report.sweep import write_sweep_page
 from jdistill.run.remote_workdir import mirrored_run
@@ -52,10 +54,12 @@ Trainer = Callable[[ConfigDict, Path, Callable[[int, float], bool]], None]
 
 
 def train_trial(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
-    """Trains a trial, without export and evaluation; its checkpoints are then deleted."""
+    """Trains a trial, without export and evaluation; its checkpoints are then deleted, all or, where that is refused, none."""
     train_stages(prepare(cfg), folder, give_up)
     for checkpoints in folder.glob("*/checkpoints"):
-        shutil.rmtree(checkpoints)
+        going = Path(tempfile.mkdtemp(dir=checkpoints.parent, prefix=TEMPORARY))
+        os.rename(checkpoints, going / checkpoints.name)  # a part of them would pass for damaged ones
+        take_away(going)
 
 
 def sweep(
@@ -98,7 +102,7 @@ def _sweep(
     clear_temporary(workdir)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = open_study(workdir / "study.log", prune)
-    before = take_up_killed(study)
+    before = take_up_killed(study, space)
     if sampler == "grid":
         choices = [drawn.choices for drawn in space.values() if isinstance(drawn, CategoricalDistribution)]
         combinations = list(itertools.product(*choices))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +93,19 @@ def repeat_trial(study: optuna.Study, trial: optuna.Trial, same: FrozenTrial) ->
         study.tell(trial, state=TrialState.PRUNED)
 
 
-def take_up_killed(study: optuna.Study) -> dict[str, dict[int, float]]:
+def take_up_killed(study: optuna.Study, keys: Collection[str]) -> dict[str, dict[int, float]]:
     """Enqueues the trials that a kill ended.
+
+    keys: that a sweep varies. A kill may come between a trial's beginning and the noting of their values: those it was enqueued with are
+    taken, and one that had drawn some only is drawn again, as its number alone decides.
 
     Returns: a trial's name -> its dev scores by step, from all the times that it was killed.
     """
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
+        values = trial.system_attrs.get("fixed_params", {}) | trial.params
+        if set(keys) <= values.keys():
+            study.enqueue_trial(values)  # before it is told, or a kill between the two would lose it
         study.tell(trial.number, state=TrialState.FAIL)
-        study.enqueue_trial(trial.params)
     curves: dict[str, dict[int, float]] = {}
     for trial in study.get_trials(states=(TrialState.FAIL,)):
         curves.setdefault(trial_name(trial.params), {}).update(trial.intermediate_values)

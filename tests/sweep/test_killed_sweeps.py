@@ -1,0 +1,57 @@
+"""A sweep that a kill ended at any moment: no setting of a grid is lost, none is drawn otherwise than by the one left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sweep_setting import config, hill
+
+from jdistill.core.files import TEMPORARY
+from jdistill.sweep import command
+from jdistill.sweep.command import sweep
+from jdistill.sweep.space import parse_space
+
+
+def run(folder: Path, sampler: str) -> list[dict]:
+    specs = ["temperature=0.01,0.05", "learning_rate=1e-3,1e-2"] if sampler == "grid" else ["temperature=0.01..0.2"]
+    cfg = config()
+    return sweep(cfg, folder, parse_space(specs, cfg, sampler), sampler, trials=3, trainer=hill)
+
+
+@pytest.mark.parametrize("sampler", ["grid", "random"])
+def test_a_kill_after_any_line_of_the_journal_changes_nothing(
+    tmp_path: Path, sampler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Optuna notes a trial, its beginning, each of its values, its scores and its end in a line of their own."""
+    monkeypatch.setattr(command, "write_sweep_page", lambda *_: None)  # whose pictures would take most of the time
+    rows = run(tmp_path / "whole", sampler)
+    assert len(rows) == (4 if sampler == "grid" else 3)
+    settings = [(row["params"], row["score"]) for row in rows]
+    lines = (tmp_path / "whole" / "study.log").read_text().splitlines(keepends=True)
+    for kept in range(len(lines)):
+        folder = tmp_path / f"after-{kept}"
+        folder.mkdir()
+        (folder / "config.json").write_bytes((tmp_path / "whole" / "config.json").read_bytes())
+        (folder / "study.log").write_text("".join(lines[:kept]))
+        again = run(folder, sampler)
+        # Of equal scores the one that began first comes first, which a kill changes.
+        assert sorted(((row["params"], row["score"]) for row in again), key=repr) == sorted(settings, key=repr), kept
+        assert {row["score"]: row["curve"] for row in again} == {row["score"]: row["curve"] for row in rows}, kept
+
+
+def test_a_trials_checkpoints_go_all_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half-deleted ones would be taken for damaged by the trial that goes on."""
+
+    def train_stages(_: object, folder: Path, give_up: object) -> None:
+        for step in ("2", "4"):
+            (folder / "contrast" / "checkpoints" / step).mkdir(parents=True)
+
+    def refuse(path: Path) -> None:
+        assert path.name.startswith(TEMPORARY) and len(list((path / "checkpoints").iterdir())) == 2
+
+    monkeypatch.setattr(command, "prepare", lambda cfg: cfg)
+    monkeypatch.setattr(command, "train_stages", train_stages)
+    monkeypatch.setattr(command, "take_away", refuse)
+    command.train_trial(config(), tmp_path, lambda step, score: False)
+    assert not (tmp_path / "contrast" / "checkpoints").exists()
