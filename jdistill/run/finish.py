@@ -93,16 +93,16 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
     results |= evaluate(model, **sets, options=replace(options, scorer=scorer))
     if corpus.held_out:
         results |= beside_teacher(run, model)
-    if teacher.encoder is not None:
+    if (as_used := teacher.as_used()) is not None:
         results["teacher"] = {
             "name": cfg.teacher,
-            "num_params": teacher.encoder.num_params,
-            "bytes": 4 * teacher.encoder.num_params,
+            "num_params": as_used.num_params,
+            "bytes": 4 * as_used.num_params,
         }
         if cfg.evaluate_teacher and any(sets.values()):
             aligned = teacher.width == model.dim and results.get("agreement", {}).get("mean_cosine", 0.0) > ALIGNED
             options = replace(options, query_model=model if aligned else None, bm25=False)
-            of_teacher = evaluate(teacher.encoder, **sets, options=options)
+            of_teacher = evaluate(as_used, **sets, options=options)
             if (asked := of_teacher.pop("query_model_retrieval", None)) is not None:
                 results["asymmetric_retrieval"] = asked
             results |= {f"teacher_{name}": value for name, value in of_teacher.items()}

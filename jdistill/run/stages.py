@@ -103,6 +103,12 @@ def open_start(cfg: ConfigDict, first: Stage, teacher: Teacher) -> tuple[Encoder
         )
     if encoder is None:
         encoder = loading.load(first.student or cfg.start, key="config.student" if first.student else "config.start")
+    if cfg.max_length > encoder.max_length:
+        log.info(
+            "max_length=%d: the start reads %d tokens of a text, and so will the student",
+            cfg.max_length,
+            encoder.max_length,
+        )
     if cfg.max_length:
         encoder = replace(encoder, max_length=min(cfg.max_length, encoder.max_length))
     prompts, pooling = encoder.prompts | configured_prompts(cfg), resolve_pooler(cfg.pooling or encoder.pooling)

@@ -31,6 +31,7 @@ class Teacher:
       fingerprint: of all that decides them.
       answer: N texts -> float32 [N, width], before any Normalize.
       encoder: the model itself where it is one of ours, else None.
+      own_length: tokens of a text that the encoder reads where nothing shortens it.
       texts: those it can answer where they are a fixed list (vectors:FILE, or a folder that has the texts), else None.
     """
 
@@ -39,7 +40,12 @@ class Teacher:
     fingerprint: str
     answer: Callable[[list[str]], np.ndarray]
     encoder: Encoder | None = None
+    own_length: int = 0
     texts: Iterable[str] | None = None
+
+    def as_used(self) -> Encoder | None:
+        """The encoder as who has it uses it, whatever a run reads of its texts: what a student is measured against."""
+        return self.encoder and replace(self.encoder, max_length=self.own_length)
 
     def cache(self, folder: Path, writer: int = 0) -> AnswerCache:
         """Where this teacher's answers are kept under the cache folder. writer: as AnswerCache has it."""
@@ -70,13 +76,14 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") ->
     if dtype not in (AUTO, "float32", "bfloat16"):
         raise UserError(f"--config.teacher_dtype={dtype!r} is not one of {AUTO}, float32, bfloat16")
     model = loading.load(source, key="config.teacher")
+    own_length = model.max_length
     if max_length:
         model = replace(model, max_length=min(max_length, model.max_length))
     if pooling:
         model = replace(model, pooling=resolve_pooler(pooling), dense=(), dense_activations=())
     bare = replace(model, normalize=False, dtype=settled_dtype(dtype))
     return Teacher(
-        source, model.dim, bare.fingerprint(), lambda texts: bare.encode(texts, batch_size=32), encoder=model
+        source, model.dim, bare.fingerprint(), lambda texts: bare.encode(texts, batch_size=32), model, own_length
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from conftest import make_encoder, save_encoder, sentences
 import jdistill
 from jdistill.evals.retrieval import evaluate_beside_queries_of, evaluate_retrieval
 
+SHORT = 6  # tokens that the run reads of a text
 MEASURES = ("ndcg@10", "mrr@10", "recall@10", "recall@100", "recall@1000")
 
 
@@ -44,7 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     keys = {
         "teacher": place / "teacher", "text": place / "text.txt", "text_column": "", "cache_dir": place / "cache", "held_out": 20,
         "student.layers": 2, "student.embedding_size": 12, "batch_size": 8, "max_steps": 4, "checkpoint_every": 2, "onnx": False,
-        "latency_texts": 0, "index_texts": 0, "dev_retrieval": place / "dev", "beir": place / "test",
+        "latency_texts": 0, "index_texts": 0, "dev_retrieval": place / "dev", "beir": place / "test", "max_length": SHORT,
     }  # fmt: skip
     done = run_inside(command("configs/simtde.py", place / "run", keys))
     assert done.returncode == 0, done.stderr[-3000:]
@@ -67,6 +69,17 @@ def test_checkpoints_are_chosen_by_the_collection_too(place: Path) -> None:
 def test_its_questions_are_no_training_text(place: Path) -> None:
     removed = json.loads((place / "run" / "results.json").read_text())["training"]["removed_evaluation_texts"]
     assert removed >= 20 and f"removed {removed} texts" in (place / "log").read_text()
+
+
+def test_the_teacher_is_measured_as_who_has_it_uses_it(place: Path) -> None:
+    """The run shortened its texts, but what a student is held against reads as much as it does without us."""
+    results = json.loads((place / "run" / "results.json").read_text())
+    teacher = jdistill.load(str(place / "teacher"))
+    whole = evaluate_retrieval(teacher, place / "test")["theirs"]
+    short = evaluate_retrieval(replace(teacher, max_length=SHORT), place / "test")["theirs"]
+    assert of(results["teacher_retrieval"]["theirs"]) == pytest.approx(of(whole), abs=1e-6)
+    assert of(whole) != pytest.approx(of(short), abs=1e-6)  # or the test would say nothing
+    assert jdistill.load(str(place / "run" / "export")).max_length == SHORT
 
 
 def test_the_student_asks_the_teachers_index(place: Path) -> None:

@@ -1,0 +1,157 @@
+"""A student in the servers that people run: does it load, are its vectors those of Flax, how fast is it, how much memory does it take.
+
+    python bench/servers.py --model simtde=runs/simtde/export --text sentences.txt.gz [--only NAME ...] [--envs FOLDER]
+
+Each server has an environment of its own (bench/serving/NAME_client.py runs in it), made by pip or npm under --envs when it is first asked
+for. 1,000 sentences, 32 at a time and one at a time; the largest difference from jdistill's own vectors, of length one. Writes
+bench/results/servers.json, from which docs/serving.md has its table. What does not load stays in the table, with the error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+import numpy as np
+from record import RESULTS, made_by
+
+CLIENTS = Path(__file__).parent / "serving"
+SENTENCES = 1000
+HANG = 1200  # seconds
+TORCH = "torch==2.13.0"
+
+
+@dataclass(frozen=True)
+class Server:
+    """client: the file in bench/serving that asks it. environment: its name. requirements: of pip; of npm for a .mjs. arguments: of the client."""
+
+    client: str
+    environment: str
+    requirements: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+
+
+NEW = (TORCH, "sentence-transformers>=5", "transformers>=5")
+OLD = (TORCH, "sentence-transformers>=5", "transformers>=4.57,<5", "optimum-onnx[onnxruntime]")
+INTEL = (TORCH, "sentence-transformers>=5", "optimum-intel[openvino]")
+SENTENCE_TRANSFORMERS = "sentence_transformers_client.py"
+SERVERS = {
+    "sentence-transformers, torch, transformers 5": Server(SENTENCE_TRANSFORMERS, "st-new", NEW, ("torch",)),
+    "sentence-transformers, torch, transformers 4.57": Server(SENTENCE_TRANSFORMERS, "st-old", OLD, ("torch",)),
+    "sentence-transformers, onnx": Server(SENTENCE_TRANSFORMERS, "st-old", OLD, ("onnx",)),
+    "sentence-transformers, openvino": Server(SENTENCE_TRANSFORMERS, "st-intel", INTEL, ("openvino",)),
+    "transformers 5, AutoModel": Server("auto_model_client.py", "st-new", NEW),
+    "transformers 4.57, AutoModel": Server("auto_model_client.py", "st-old", OLD),
+    "ONNX Runtime alone": Server("onnxruntime_client.py", "ort", ("onnxruntime", "tokenizers", "numpy")),
+    "fastembed": Server("fastembed_client.py", "fastembed", ("fastembed",)),
+    "transformers.js, Node": Server("transformers_js_client.mjs", "node", ("@huggingface/transformers",)),
+    "LangChain": Server(
+        "langchain_client.py", "langchain", (TORCH, "langchain-huggingface", "sentence-transformers>=5")
+    ),
+    "LlamaIndex": Server("llama_index_client.py", "llama-index", (TORCH, "llama-index-embeddings-huggingface")),
+    "Infinity": Server(
+        "infinity_client.py",
+        "infinity",
+        (TORCH, "infinity-emb[server,torch]", "openai", "transformers<4.50"),
+        ("torch",),
+    ),
+}
+
+
+class Failed(Exception):
+    """What a server, or the making of its environment, said in its last line."""
+
+
+def environment(server: Server, folder: Path) -> Path:
+    """Makes the server's environment where it is not there, and returns its interpreter, or for node its folder."""
+    place = folder / server.environment
+    node = server.client.endswith(".mjs")
+    done = place / "made"
+    if not done.exists() or done.read_text() != repr(server.requirements):
+        place.mkdir(parents=True, exist_ok=True)
+        if node:
+            checked(["npm", "install", "--no-fund", "--no-audit", "--prefix", str(place), *server.requirements])
+        else:
+            checked([sys.executable, "-m", "venv", "--clear", str(place)])
+            pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q"]
+            if TORCH in server.requirements:  # by this spelling alone, lest a wheel for GPUs comes
+                checked([*pip, TORCH])
+            checked([*pip, *server.requirements])
+        done.write_text(repr(server.requirements))
+    return place if node else place / "bin" / "python"
+
+
+def checked(command: list[str], **variables: str) -> None:
+    """Runs a command. Raises Failed with its last line."""
+    ran = subprocess.run(
+        command, capture_output=True, text=True, timeout=HANG, env=os.environ | {"HF_HUB_OFFLINE": "1"} | variables
+    )
+    if ran.returncode:
+        lines = (ran.stderr.strip() or ran.stdout.strip()).splitlines() or [f"ended with {ran.returncode}"]
+        raise Failed(lines[-1][:200])
+
+
+def ask(server: Server, folder: Path, texts: list[str], reference: np.ndarray, envs: Path) -> dict[str, Any]:
+    """One cell of the table: figures of a student in a server."""
+    with tempfile.TemporaryDirectory() as scratch:
+        work = Path(scratch)
+        (work / "texts.json").write_text(json.dumps(texts))
+        try:
+            by = environment(server, envs)
+            if server.client.endswith(".mjs"):
+                checked(["node", str(CLIENTS / server.client), str(folder), str(work)], NODE_ENVIRONMENT=str(by))
+                vectors = np.array(json.loads((work / "vectors.json").read_text()), np.float32)
+            else:
+                checked([str(by), str(CLIENTS / server.client), str(folder), str(work), *server.arguments])
+                vectors = np.load(work / "vectors.npy")
+        except Failed as error:
+            return {"loads": False, "error": str(error)}
+        difference = float(np.abs(vectors - reference).max())
+        return {"loads": True, "largest_difference": difference} | json.loads((work / "times.json").read_text())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", nargs="+", required=True, metavar="NAME=FOLDER", help="exported students")
+    parser.add_argument("--text", required=True)
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="servers by their names; the others' figures stay as they are"
+    )
+    parser.add_argument("--envs", type=Path, default=Path(tempfile.gettempdir()) / "jdistill-servers")
+    flags = parser.parse_args()
+    if unknown := set(flags.only) - SERVERS.keys():
+        parser.error(f"there is no server {', '.join(sorted(unknown))}; there are {', '.join(SERVERS)}")
+
+    import jdistill
+    from jdistill.data.text.sources import read_texts
+
+    texts = read_texts(flags.text, key="text").texts[:SENTENCES]
+    path = RESULTS / "servers.json"
+    before = json.loads(path.read_text()) if path.is_file() else {}
+    models = dict(item.split("=", 1) for item in flags.model)
+    rows: dict[str, dict[str, Any]] = before.get("students", {})
+    for model, source in models.items():
+        folder = Path(source).resolve()
+        reference = jdistill.load(str(folder)).encode(texts, normalize=True)
+        of_model = rows.setdefault(model, {})
+        for name, server in SERVERS.items():
+            if not flags.only or name in flags.only:
+                of_model[name] = ask(server, folder, texts, reference, flags.envs)
+                print(f"{model}, {name}: {of_model[name]}", flush=True)
+        of_model |= {name: of_model.pop(name) for name in SERVERS if name in of_model}  # in their order
+    command = "python bench/servers.py --model NAME=FOLDER --text sentences.txt.gz"
+    path.write_text(json.dumps(made_by(command, sentences=len(texts)) | {"students": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

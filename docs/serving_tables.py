@@ -1,0 +1,45 @@
+"""docs/serving.md from bench/results/servers.json: a student in each server, as bench/servers.py measured it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from markdown_parts import MADE, as_page, code, table
+
+RESULTS = Path(__file__).resolve().parents[1] / "bench" / "results" / "servers.json"
+# What cannot be run where the bench runs, and why a student is or is not for it, by the list of architectures in its sources.
+NOT_RUN = {
+    "text-embeddings-inference": "its image needs Docker; it knows BERT's layout and not ELECTRA's",
+    "vLLM": "its CPU build is compiled from source; it knows BERT's layout and not ELECTRA's",
+    "llama.cpp, Ollama": "no export to GGUF yet; llama.cpp knows BERT's layout and not ELECTRA's",
+}
+HEAD = ["server", "loads", "largest difference", "sentences/s, 32 at a time", "one at a time", "memory, MB", "versions"]
+
+
+def serving_page() -> str:
+    """docs/serving.md."""
+    measured = json.loads(RESULTS.read_text())
+    parts = [
+        "# Servers",
+        MADE,
+        "Where an exported student loads, each server really started in an environment of its own: the largest difference of a number "
+        "of its vectors, of length one, from jdistill's own; sentences a second; the most memory that its process held.",
+        f"<!-- not run: makes an environment for each server -->\n```bash\n{measured['command']}\n```",
+        f"{measured['sentences']:,} sentences, {measured['machine']}, commit {code(measured['commit'])}. Rates are of one run each, on a "
+        "machine that did other work too, and say which server is slow, not by how much.",
+    ]
+    for student, servers in measured["students"].items():
+        parts += [f"## {student}", table(HEAD, [_row(name, figures) for name, figures in servers.items()])]
+        parts += [f"{name}: {figures['error']}" for name, figures in servers.items() if not figures["loads"]]
+    rows = [[name, why] for name, why in NOT_RUN.items()]
+    return as_page([*parts, "## Not run", table(["server", "why"], rows)])
+
+
+def _row(name: str, figures: dict[str, Any]) -> list[str]:
+    if not figures["loads"]:
+        return [name, "no", *[""] * (len(HEAD) - 2)]
+    rates = [f"{figures[f'sentences_per_s_batch_{batch}']:,.0f}" for batch in (32, 1)]
+    versions = ", ".join(f"{library} {version}" for library, version in figures["versions"].items())
+    return [name, "yes", f"{figures['largest_difference']:.1e}", *rates, f"{figures['peak_mb']:,.0f}", versions]
