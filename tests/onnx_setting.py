@@ -22,7 +22,7 @@ def tiny(folder: Path, kind: str, **changes: Any) -> Any:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(7)
-    pad = 1 if kind == "roberta" else 0
+    pad = 1 if kind in ("roberta", "xlm-roberta") else 0
     config = transformers.AutoConfig.for_model(kind, **{**SIZES, "pad_token_id": pad, **changes})
     if kind == "electra" and "embedding_size" not in changes:
         config.embedding_size = config.hidden_size

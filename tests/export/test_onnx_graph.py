@@ -67,6 +67,7 @@ def hidden_states(model: Any, kind: str, tokens: dict[str, np.ndarray]) -> np.nd
         ("bert", {"hidden_act": "relu", "layer_norm_eps": 0.3}),
         ("bert", {"hidden_act": "silu"}),
         ("roberta", {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+        ("xlm-roberta", {"type_vocab_size": 1}),
         ("distilbert", {"activation": "gelu_pytorch_tanh", "hidden_dim": 48}),
         ("distilbert", {"hidden_dim": 48}),
         ("electra", {}),

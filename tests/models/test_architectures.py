@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2] / "jdistill"
 CONFIGS: dict[str, Any] = {
     "bert": tiny_config(),
     "roberta": tiny_config(model_type="roberta", type_vocab_size=1, pad_token_id=1),
+    "xlm-roberta": tiny_config(model_type="xlm-roberta", type_vocab_size=1, pad_token_id=1),
     "distilbert": tiny_config(model_type="distilbert", type_vocab_size=0),
     "electra": tiny_config(model_type="electra", embedding_size=12),
     "electra of one width": tiny_config(model_type="electra"),

@@ -38,6 +38,9 @@ def torch_model(kind: str, folder: Path):
         "roberta": lambda: transformers.RobertaModel(
             transformers.RobertaConfig(**small, **wide, pad_token_id=1, type_vocab_size=1)
         ),
+        "xlm-roberta": lambda: transformers.XLMRobertaModel(
+            transformers.XLMRobertaConfig(**small, **wide, pad_token_id=1, type_vocab_size=1)
+        ),
         "electra": lambda: transformers.ElectraModel(transformers.ElectraConfig(**small, **wide, embedding_size=16)),
         "distilbert": lambda: transformers.DistilBertModel(
             transformers.DistilBertConfig(**small, dim=48, n_layers=3, n_heads=4, hidden_dim=96)
@@ -47,7 +50,7 @@ def torch_model(kind: str, folder: Path):
     return model
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "electra"])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "distilbert", "electra"])
 def test_every_hidden_state_equals_transformers(kind: str, tmp_path: Path) -> None:
     model = torch_model(kind, tmp_path)
     import torch
@@ -92,7 +95,7 @@ def test_every_hidden_state_of_the_real_teacher() -> None:
         assert_close(one, other, model.config.intermediate_size, max(layer, 1), what=f"state {layer}")
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "electra"])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "distilbert", "electra"])
 def test_weights_go_to_hugging_face_and_back_exactly(kind: str) -> None:
     config = tiny_config(
         model_type=kind,
@@ -110,8 +113,8 @@ def test_weights_go_to_hugging_face_and_back_exactly(kind: str) -> None:
 
 @st.composite
 def bert_configs(draw: st.DrawFn) -> BertConfig:
-    """Any small architecture of the four kinds that config.json can describe."""
-    kind = draw(st.sampled_from(["bert", "roberta", "distilbert", "electra"]))
+    """Any small architecture of the five kinds that config.json can describe."""
+    kind = draw(st.sampled_from(["bert", "roberta", "xlm-roberta", "distilbert", "electra"]))
     distil, heads, vocabulary, pad = (
         kind == "distilbert",
         draw(small),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class BertArchitecture(Transformer[BertConfig]):
-    """BERT, RoBERTa, DistilBERT and ELECTRA; a student of theirs may have narrower token embeddings, in ELECTRA's layout."""
+    """BERT, RoBERTa, XLM-RoBERTa, DistilBERT and ELECTRA; a student of theirs may have narrower token embeddings, in ELECTRA's layout."""
 
     model_types = tuple(TABLES)
     compresses = True
@@ -44,6 +44,9 @@ class BertArchitecture(Transformer[BertConfig]):
         x_BxLxE = embedding_output(config, params["embeddings"], ids_BxL, dtype, positions_BxL)
         project = params.get("project")
         return x_BxLxE if project is None else x_BxLxE @ project["kernel"].astype(dtype) + project["bias"].astype(dtype)
+
+    def prefix(self, config: BertConfig) -> str:
+        return files.prefix_of(config.model_type)
 
     def names(self, config: BertConfig) -> Names:
         return files.tensor_names(config)

@@ -1,4 +1,4 @@
-"""An encoder's sizes, and config.json and the names of tensors of BERT, RoBERTa, ELECTRA and DistilBERT, both ways."""
+"""An encoder's sizes, and config.json and the names of tensors of BERT, RoBERTa, XLM-RoBERTa, ELECTRA and DistilBERT, both ways."""
 
 from __future__ import annotations
 
@@ -21,13 +21,17 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
     "silu": nn.silu,
 }
+ROBERTAS = (
+    "roberta",
+    "xlm-roberta",
+)  # which count positions from the padding token, and differ in their tokenizers alone
 
 
 @dataclass(frozen=True)
 class BertConfig:
     """The sizes of an encoder; hashable, so that it can be a static argument of jit."""
 
-    model_type: str  # "bert", "roberta", "distilbert" or "electra": decides names on disk and the three facts below
+    model_type: str  # a key of TABLES: decides names on disk and the three facts below
     vocab_size: int
     embedding_size: int  # E; differs from hidden_size only where a projection follows the embedding block (ELECTRA)
     hidden_size: int  # D
@@ -45,7 +49,7 @@ class BertConfig:
     @property
     def position_offset(self) -> int:
         """The position of the first token: RoBERTa counts from padding_idx + 1, the others from 0."""
-        return self.pad_token_id + 1 if self.model_type == "roberta" else 0
+        return self.pad_token_id + 1 if self.model_type in ROBERTAS else 0
 
     @property
     def causal(self) -> bool:
@@ -86,13 +90,19 @@ _DISTILBERT = {
     "layer_{i}/down": "transformer.layer.{i}.ffn.lin2",
     "layer_{i}/output_norm": "transformer.layer.{i}.output_layer_norm",
 }
-TABLES = {"bert": _BERT, "roberta": _BERT, "electra": _ELECTRA, "distilbert": _DISTILBERT}
+TABLES = {"bert": _BERT, "roberta": _BERT, "xlm-roberta": _BERT, "electra": _ELECTRA, "distilbert": _DISTILBERT}
 HF_CLASSES = {
     "bert": "BertModel",
     "roberta": "RobertaModel",
+    "xlm-roberta": "XLMRobertaModel",
     "electra": "ElectraModel",
     "distilbert": "DistilBertModel",
 }
+
+
+def prefix_of(model_type: str) -> str:
+    """What may stand before the tensors' names, as a model with a head on it has them."""
+    return "roberta." if model_type in ROBERTAS else f"{model_type}."
 
 
 def tensor_names(config: BertConfig) -> Names:
@@ -119,9 +129,9 @@ def numbers_of(hf: Settings, kind: str) -> BertConfig:
         raise hf.fault(key, f"is {heads}, which does not divide the width {hidden}")
     vocabulary = hf.integer("vocab_size", 1)
     # What stands in padding is never looked at, but RoBERTa counts its positions from this number.
-    pad = hf.integer("pad_token_id", 0, vocabulary - 1, default=int(kind == "roberta"))
+    pad = hf.integer("pad_token_id", 0, vocabulary - 1, default=int(kind in ROBERTAS))
     positions = hf.integer("max_position_embeddings", 1, default=512)
-    if kind == "roberta" and positions <= pad + 1:
+    if kind in ROBERTAS and positions <= pad + 1:
         raise hf.fault("max_position_embeddings", f"is {positions}, of which RoBERTa uses none up to pad_token_id + 1")
     return BertConfig(
         model_type=kind,

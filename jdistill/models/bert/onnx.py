@@ -17,6 +17,7 @@ from transformers import AutoConfig
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import read_json
 from jdistill.models.architecture import Body, ReadTensors
+from jdistill.models.bert.config import ROBERTAS, prefix_of
 from jdistill.models.onnx_nodes import ONNX_ACTIVATIONS, Graph, OnnxBody, Weights
 
 _BERT = {
@@ -41,7 +42,7 @@ _DISTILBERT = {
     "output_norm": "output_layer_norm",
     "layer": "transformer.layer",
 }
-LAYERS = {"bert": _BERT, "roberta": _BERT, "distilbert": _DISTILBERT, "electra": _BERT}
+LAYERS = {"bert": _BERT, "roberta": _BERT, "xlm-roberta": _BERT, "distilbert": _DISTILBERT, "electra": _BERT}
 AddNodes = Callable[[Graph, Any, Weights], str]
 WITH_TYPES = ("bert", "electra")  # the model types that take token_type_ids
 
@@ -50,7 +51,7 @@ def onnx_states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
     """All hidden states of the encoder in a folder."""
     root = body[0][1]
     config = read_encoder_config(root)
-    weights = Weights(root, read(root), f"{config.model_type}.")
+    weights = Weights(root, read(root), prefix_of(config.model_type))
     states = encoder_nodes(graph, config, weights, LAYERS[config.model_type], _embeddings)
     return OnnxBody(states, int(config.hidden_size), config.model_type, config.model_type in WITH_TYPES)
 
@@ -146,7 +147,7 @@ def _embeddings(graph: Graph, config: Any, weights: Weights) -> str:
             x = op("Add", x, op("Gather", types, "token_type_ids"))
         else:
             position = position + types[0]  # RoBERTa: every token is of type 0
-    if config.model_type != "roberta":
+    if config.model_type not in ROBERTAS:
         return op("Add", x, op("Slice", position, [0], op("Shape", "input_ids", start=1, end=2), [0]))
     return op("Add", x, op("Gather", position, counted_positions(graph, config.pad_token_id)))
 
