@@ -87,6 +87,10 @@ def environment(server: Server, folder: Path) -> Path:
             if TORCH in server.requirements:  # by this spelling alone, lest a wheel for GPUs comes
                 checked([*pip, TORCH])
             checked([*pip, *server.requirements])
+            if (
+                TORCH in server.requirements
+            ):  # torchvision's wheel is built for another torch, and breaks transformers' import
+                checked([*pip[:-2], "uninstall", "-q", "-y", "torchvision"])
         done.write_text(repr(server.requirements))
     return place if node else place / "bin" / "python"
 

@@ -164,6 +164,8 @@ def read_sets(args: argparse.Namespace) -> EvaluationSets:
 
 def check_flags(args: argparse.Namespace, has_labelled: bool, has_sets: bool) -> None:
     """Raises UserError for flags that do not go together."""
+    if args.poolers and (args.backend != "flax" or not args.senteval):
+        raise UserError("--poolers: the STS tasks by each pooler need --senteval, and --backend=flax")
     if not has_sets and not has_labelled and not args.transfer:
         names = ", ".join(f"--{name}" for name in (*SETS, *BRANCHES, "transfer"))
         raise UserError(f"nothing to evaluate on: give at least one of {names}")
@@ -171,8 +173,6 @@ def check_flags(args: argparse.Namespace, has_labelled: bool, has_sets: bool) ->
         raise UserError("--transfer needs --task_dir or --senteval, the folder that holds the tasks")
     if (args.test_split or args.threshold_split) and not has_labelled:
         raise UserError("--test_split and --threshold_split are of --symmetric or --asymmetric, which is not given")
-    if args.poolers and (args.backend != "flax" or not args.senteval):
-        raise UserError("--poolers: the STS tasks by each pooler need --senteval, and --backend=flax")
     if args.rescore and (args.backend != "flax" or not (args.rescore == "all" or args.rescore.isdecimal())):
         raise UserError(f"--rescore={args.rescore}: a number of documents or all, and --backend=flax")
 

@@ -14,6 +14,7 @@ if __name__ == "__main__":
 import os
 import shlex
 import sys
+import time
 from pathlib import Path
 
 from absl import flags
@@ -30,7 +31,8 @@ from jdistill.core.errors import (
 )
 from jdistill.core.files import naming
 from jdistill.core.machines import GRAMMAR, known_gpus
-from jdistill.core.progress import log, setup_logging
+from jdistill.core.progress import clock, log, setup_logging
+from jdistill.core.remote import is_url
 from jdistill.run.completeness import lacking
 from jdistill.run.finish import finish
 from jdistill.run.remote_workdir import mirrored_run
@@ -42,7 +44,14 @@ from jdistill.run.stages import (
     stages_of,
     train_stages,
 )
-from jdistill.run.workdir import DTYPE_KEYS, clear_temporary, only_run, settle_config, settle_dtypes
+from jdistill.run.workdir import (
+    DTYPE_KEYS,
+    check_may_be_run,
+    clear_temporary,
+    only_run,
+    settle_config,
+    settle_dtypes,
+)
 from jdistill.train.signals import Interrupted
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "print the plan (parameters, steps, memory, disk, time) and stop")
@@ -60,7 +69,7 @@ def run(cfg: ConfigDict, workdir: str | Path, dry_run: bool, machine: str = "") 
     """One run from its config to its report; every part that is already in `workdir` is taken from there.
 
     Args:
-      workdir: a path, or a URL as a string.
+      workdir: a path, or a URL as a string; of a plan it may be "".
       dry_run: print the plan instead.
       machine: that it is for, in core.machines.GRAMMAR; empty: this one.
     """
@@ -69,7 +78,13 @@ def run(cfg: ConfigDict, workdir: str | Path, dry_run: bool, machine: str = "") 
         raise UserError(f"--machine={machine} is for plans: add --dry_run; a run takes the devices that are there")
     if dry_run:
         planned = planned_machine(machine) if machine else None
-        settle_dtypes(cfg, dict.fromkeys(DTYPE_KEYS, planned[0].fast_type) if planned else {})
+        if planned:
+            settle_dtypes(cfg, dict.fromkeys(DTYPE_KEYS, planned[0].fast_type))
+        elif workdir and not is_url(str(workdir)):
+            check_may_be_run(Path(workdir))
+            settle_config(cfg, Path(workdir), planned=True)
+        else:
+            settle_dtypes(cfg)
         for lines in plans_on(prepare(cfg), *planned) if planned else plans(prepare(cfg)):
             print(lines, flush=True)
         return
@@ -91,6 +106,7 @@ def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:
         log.info(
             "%s is finished, but %s; made again", workdir, "; ".join(what for part in lacks.values() for what in part)
         )
+    began = time.monotonic()
     log.info("devices: %s", sharding.describe_devices())
     clear_temporary(workdir)
     ready = prepare(cfg)
@@ -99,6 +115,7 @@ def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:
     trained.feed.ask_for_results(cfg)
     if sharding.is_first_process():
         finish(ready, trained, workdir, command_line())
+        log.info("finished after %s of this command; see %s", clock(time.monotonic() - began), workdir / "report.html")
     sharding.barrier("results")
 
 
@@ -116,7 +133,7 @@ def train_command(_: list[str]) -> int:
         raise UserError("--workdir is missing: the folder for this run's checkpoints and results")
     sharding.connect(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
     try:
-        run(CONFIG.value, WORKDIR.value or ".", DRY_RUN.value, MACHINE.value)
+        run(CONFIG.value, WORKDIR.value or "", DRY_RUN.value, MACHINE.value)
     except Interrupted as stop:
         log.info(
             "stopped by %s at step %d, which is saved; resume with: %s",

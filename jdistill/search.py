@@ -61,6 +61,10 @@ def answer(workdir: Path, query: str, k: int, hybrid: bool = False) -> list[tupl
 
 def _load_model(workdir: Path) -> tuple[PairScorer, Path]:
     """The model of a folder and where the index of its vectors lies: of a run, or of jdistill.embed."""
+    if not workdir.is_dir():
+        raise UserError(
+            f"--workdir={workdir}: there is no such folder; name that of a finished run or of jdistill.embed"
+        )
     seal = read_seal(workdir, EMBEDDINGS_SEAL)
     if seal is not None:
         if not (workdir / "index").is_dir():

@@ -34,26 +34,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # of torch and FAISS, whose idle 
 # Tests compare numbers, which are to be the same whatever the machine is fast in.
 os.environ.setdefault("JDISTILL_DTYPE", "float32")
 share_compiled_programs()
-# Files of long runs, which begin first, the longest foremost, so that no worker is left with one at the end.
-LONGEST = (
-    "test_train.py",
-    "test_sharding.py",
-    "test_devices_come_and_go.py",
-    "test_d2llm_runs.py",
-    "test_golden.py",
-    "test_finished_runs.py",
-    "test_pooling.py",
-    "test_token_batch.py",
-    "test_campaign.py",
-    "test_docs.py",
-    "test_retrieval.py",
-    "test_loss_scale.py",
-    "test_simtde.py",
-    "test_sts.py",
-    "test_stages.py",
-    "test_remote_runs.py",
-    "test_gpu_bench.py",
-)
+LONGEST = (Path(__file__).parent / "longest.txt").read_text().splitlines()  # files that begin first
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

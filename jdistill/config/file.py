@@ -97,7 +97,7 @@ def _others(path: Path) -> str:
     """The configs in the folder configs, those of a like name if there are any."""
     configs = [config for config in sorted(Path("configs").glob("*.py")) if config.stem not in ("base", "__init__")]
     near = [config for config in configs if difflib.get_close_matches(config.stem, [path.stem], cutoff=0.5)]
-    return f"; there are {', '.join(map(str, near or configs))}" if configs else ""
+    return f"; {'near it' if near else 'there are'}: {', '.join(map(str, near or configs))}" if configs else ""
 
 
 def check_keys(config: ConfigDict, argv: list[str]) -> None:

@@ -35,7 +35,7 @@ def writing_beside(path: Path) -> Iterator[Path]:
         with naming(path), open(handle, "rb") as file:
             yield beside
             os.fsync(file.fileno())
-        os.chmod(beside, 0o666 & ~_umask())
+        as_new(beside)
         os.replace(beside, path)
     except BaseException:
         with suppress(OSError):
@@ -167,6 +167,11 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _checksum(content: dict[str, Any]) -> str:
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
+
+
+def as_new(file: Path) -> None:
+    """Gives a file the rights of any new one: temporary files, and those of safetensors, are their owner's alone."""
+    os.chmod(file, 0o666 & ~_umask())
 
 
 def _umask() -> int:

@@ -16,7 +16,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from safetensors.numpy import save_file
 
 from jdistill.core.errors import UserError
 from jdistill.core.files import write_json
@@ -24,7 +23,7 @@ from jdistill.core.json_files import read_settings, said
 from jdistill.data.text.locations import resolve
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.formats.tensors import float_tensor, load_tensors
+from jdistill.encoder.formats.tensors import float_tensor, load_tensors, write_tensors
 from jdistill.models import classifier_head
 
 
@@ -86,7 +85,7 @@ def save_head(model: Classifier, folder: Path) -> None:
     for layer in ("hidden", "out"):
         tensors[f"{layer}.weight"] = np.ascontiguousarray(np.asarray(model.head[layer]["kernel"], np.float32).T)
         tensors[f"{layer}.bias"] = np.asarray(model.head[layer]["bias"], np.float32)
-    save_file(tensors, folder / "head.safetensors", metadata={"format": "pt"})
+    write_tensors(tensors, folder / "head.safetensors")
     write_json(folder / "head.json", {"labels": model.labels, "pairs": model.pairs})
 
 

@@ -93,7 +93,8 @@ class Encoder:
 
         Returns: N lists of ids.
 
-        Raises: UserError for a prompt that there is not, and naming the row of a text that is not a string or cannot be written in UTF-8.
+        Raises: UserError for one string in the place of a list, for a prompt that there is not, and naming the row of a text that is not
+          a string or cannot be written in UTF-8.
         """
         name = self.default_prompt if prompt is None else prompt
         if name is not None and name not in self.prompts:
@@ -101,6 +102,8 @@ class Encoder:
                 f"prompt {name!r} is not one of this model's prompts: {sorted(self.prompts) or 'it has none'}"
             )
         prefix = self.prompts[name] if name is not None else ""
+        if isinstance(texts, str):
+            raise UserError(f"texts is one string, {texts[:60]!r}: give a list of them, [text]")
         for row, text in enumerate(texts):
             if not isinstance(text, str):
                 raise UserError(f"text {row} is {type(text).__name__}, not a string")

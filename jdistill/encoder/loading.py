@@ -60,6 +60,8 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
         return _load_gguf(folder, source, dtype)
     if not folder.is_dir():
         raise UserError(f"--{key}={source}: {folder} is no folder of a model and no .gguf file")
+    if not (folder / "modules.json").is_file() and (folder / "export" / "modules.json").is_file():
+        raise UserError(f"--{key}={source} is the folder of a run; its student is {source}/export")
     if weights is None:
         _tell_damage(folder)
     modules = read_modules(folder)

@@ -105,7 +105,8 @@ def add_form(model: Encoder, folder: Path, name: str, texts: Sequence[str] = ())
         num_bytes = max(path.stat().st_size for path in out.rglob("*") if path.is_file())
     smaller = 100 * (1 - num_bytes / (4 * model.num_params))
     what = "max abs difference from it" if target.exact else "mean cosine to it"
-    log.info("%s: %.1f MB, %.0f %% smaller than float32; %s %.2g", out, num_bytes / 1e6, smaller, what, figure)
+    shown = out.relative_to(folder)  # which is a temporary place of the whole export
+    log.info("%s: %.1f MB, %.0f %% smaller than float32; %s %.2g", shown, num_bytes / 1e6, smaller, what, figure)
     return out
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from jdistill.core.errors import UserError
 from jdistill.core.files import write_json
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import CUSTOM
+from jdistill.encoder.formats.tensors import write_tensors
 from jdistill.models.registry import architecture_of
 
 MODULE = "int8_transformer"
@@ -42,7 +42,7 @@ def save_int8_folder(model: Encoder, plain: Path, out: Path, texts: Sequence[str
     shutil.rmtree(out, ignore_errors=True)
     skipped = shutil.ignore_patterns("model.safetensors", "onnx", "README.md", "torch_int8*", out.name)
     shutil.copytree(plain, out, ignore=lambda folder, names: skipped(folder, names) if Path(folder) == plain else set())
-    save_file(tensors, out / "int8.safetensors", metadata={"format": "pt"})
+    write_tensors(tensors, out / "int8.safetensors")
     shutil.copyfile(CUSTOM / f"{MODULE}.py", out / f"{MODULE}.py")
     rows[0]["type"] = f"{MODULE}.Int8Transformer"
     write_json(out / "modules.json", rows)

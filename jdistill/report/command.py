@@ -22,5 +22,7 @@ def main(argv: list[str] | None = None) -> int:
         for name in ("report.html", "report"):
             if (workdir / name).exists():
                 raise UserError(f"--workdir={workdir} is no run's folder, and holds a {name} that is not jdistill's")
+    if workdir.is_dir() and not (workdir / "results.json").is_file():
+        log.warning("%s has no results yet; its page shows what there is", workdir)
     log.info("report written to %s", write_report(workdir))
     return 0

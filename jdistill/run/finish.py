@@ -56,7 +56,7 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
     vouch(cfg, workdir, results)
     for line in headline_lines(results):
         log.info(line)
-    log.info("trained in %s; see %s", clock(results["training"]["seconds"]), workdir / "report.html")
+    log.info("trained in %s", clock(results["training"]["seconds"]))
 
 
 def export_trained(run: Run, trained: Trained, workdir: Path) -> None:

@@ -116,8 +116,10 @@ def open_start(cfg: ConfigDict, first: Stage, teacher: Teacher) -> tuple[Encoder
 
 
 def plans(run: Run) -> Iterator[str]:
-    """What each stage would take here, for --dry_run; writes nothing."""
+    """What each stage would take here, for --dry_run; writes nothing. Raises UserError for an index that cannot be made."""
     for stage, feed, method, data in untrained_stages(run):
+        if stage.trains == "student":
+            preflight.check_index(run.cfg, method.student.dim, len(run.feeds[-1].index_texts()))
         yield dry_run.describe_stage(stage, feed, method, data)
 
 

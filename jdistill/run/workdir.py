@@ -85,10 +85,11 @@ def clear_temporary(workdir: Path) -> None:
     sharding.barrier("clearing")
 
 
-def settle_config(cfg: ConfigDict, workdir: Path) -> None:
+def settle_config(cfg: ConfigDict, workdir: Path, planned: bool = False) -> None:
     """Writes workdir/config.json, or refuses a workdir that belongs to another config and has begun, with the keys that differ.
 
     Of a run that is older than a key of BEFORE the config takes what was done then, and where it says "auto" the type that the run began in.
+    planned: nothing is written.
     """
     path = workdir / "config.json"
     theirs = look_into(path) if path.is_file() else None
@@ -110,7 +111,7 @@ def settle_config(cfg: ConfigDict, workdir: Path) -> None:
             return
         for key, (there, now) in differ.items():
             log.info("%s is %r now, and was %r: it does not change the student", key, now, there)
-    if sharding.is_first_process():
+    if sharding.is_first_process() and not planned:
         write_json(path, mine)
 
 

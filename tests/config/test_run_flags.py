@@ -63,8 +63,8 @@ def test_without_a_config(refused):
 def test_a_config_that_is_not_there(refused, tmp_path: Path):
     message = refused("--config=configs/simtd.py")
     assert message.startswith("--config=configs/simtd.py: there is no such file; give --config configs/NAME.py")
-    assert message.endswith("; there are configs/simtde.py")
-    assert "; there are configs/bilstm_sra.py, configs/" in refused("--config=/nowhere/mine.py")
+    assert message.endswith("; near it: configs/simtde.py")
+    assert "; there are: configs/bilstm_sra.py, configs/" in refused("--config=/nowhere/mine.py")
     assert refused(f"--config={tmp_path}").startswith(f"--config={tmp_path}: this is a folder, not a config file")
 
 

@@ -57,6 +57,11 @@ def test_a_text_that_cannot_be_encoded_is_named(text: object, message: str) -> N
         make_encoder().encode(["fine", text])  # type: ignore[list-item]
 
 
+def test_one_string_is_no_list_of_letters() -> None:
+    with pytest.raises(UserError, match=r"texts is one string, 'a stone': give a list of them, \[text\]"):
+        make_encoder().encode("a stone")
+
+
 @pytest.mark.parametrize(
     ("modules", "message"),
     [

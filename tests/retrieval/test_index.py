@@ -174,6 +174,10 @@ def test_search_says_what_is_missing(workdir: Path, tmp_path: Path, capsys: pyte
     index.load_index(workdir / "index").index.save(tmp_path / "index", ["a", "b", "c"], "that of another model")
     with pytest.raises(UserError, match="made by another model"):
         search.answer(tmp_path, "question", 1)
+    with pytest.raises(UserError, match="nowhere: there is no such folder"):
+        search.answer(tmp_path / "nowhere", "question", 1)
+    with pytest.raises(UserError, match="is the folder of a run; its student is .*/export"):
+        loading.load(str(workdir))
     for query, k, message in (("  ", 1, "question is empty"), ("question", 0, "--k=0")):
         with pytest.raises(UserError, match=message):
             search.answer(workdir, query, k)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import os
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from jdistill.core.errors import UserError
 from jdistill.core.fetched import local_copy
+from jdistill.core.files import some_of
 from jdistill.core.remote import is_url
 from jdistill.data.text.hub import hub_answers, hub_error
 from jdistill.data.text.readers import (
@@ -60,7 +62,13 @@ def local_path(source: str, key: str) -> Path | None:
         return None
     there = f"nor is there a folder {path.parent}"
     if path.parent.is_dir():
-        there = f"{path.parent} holds {', '.join(sorted(p.name for p in path.parent.iterdir())[:8]) or 'nothing'}"
+        names = sorted(p.name for p in path.parent.iterdir())
+        near = difflib.get_close_matches(path.name, names, n=3)
+        there = (
+            f"near it in {path.parent}: {', '.join(near)}"
+            if near
+            else f"{path.parent} holds {some_of(names) or 'nothing'}"
+        )
     raise UserError(f"--{key}={source}: there is no such file or folder; {there}. A hub id is written owner/name")
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from jdistill.core.errors import UserError
 from jdistill.core.files import write_json
 from jdistill.encoder.formats.modules import read_modules
 from jdistill.encoder.formats.pma import read_iem, to_torch
 from jdistill.encoder.formats.st_writer import CUSTOM
+from jdistill.encoder.formats.tensors import write_tensors
 
 
 def add_interaction(folder: Path, params: Mapping[str, Any], width: int, interaction: str) -> None:
@@ -34,7 +34,7 @@ def add_interaction(folder: Path, params: Mapping[str, Any], width: int, interac
         "interaction": interaction,
     }
     write_json(folder / path / "config.json", settings)
-    save_file(to_torch(params), folder / path / "model.safetensors", metadata={"format": "pt"})
+    write_tensors(to_torch(params), folder / path / "model.safetensors")
     shutil.copyfile(CUSTOM / "interaction.py", folder / "interaction.py")
     row = {"idx": len(modules), "name": str(len(modules)), "path": path, "type": "interaction.Interaction"}
     write_json(folder / "modules.json", [*modules, row])

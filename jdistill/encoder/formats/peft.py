@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import read_settings
 from jdistill.core.types import Array
-from jdistill.encoder.formats.tensors import float_tensor, load_tensors
+from jdistill.encoder.formats.tensors import float_tensor, load_tensors, write_tensors
 from jdistill.models.lora import Adapters
 from jdistill.models.registry import ModelConfig, names_of
 
@@ -44,7 +43,7 @@ def save_adapters(
             tensors[f"base_model.model.model.{module}.lora_{letter}.weight"] = np.ascontiguousarray(
                 np.asarray(adapter[letter]).T
             )
-    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    write_tensors(tensors, folder / "adapter_model.safetensors")
     about = {
         "peft_type": "LORA",
         "r": rank,

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from jdistill.core.files import write_json
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.pma import to_torch
+from jdistill.encoder.formats.tensors import write_tensors
 from jdistill.models.architecture import BUILT_IN
 from jdistill.models.pma import heads_for
 from jdistill.models.pooling import POOLERS
@@ -165,7 +165,7 @@ def write_modules(model: Encoder, folder: Path) -> None:
         if module.settings is not None:
             write_json(folder / path / "config.json", module.settings)
         if module.kind == "WeightedLayerPooling":  # not trained: part of the contract, and so written with it
-            save_file(module.tensors, folder / path / "model.safetensors", metadata={"format": "pt"})
+            write_tensors(module.tensors, folder / path / "model.safetensors")
     for name in custom_files(model):
         shutil.copyfile(CUSTOM / name, folder / name)
     write_json(folder / "modules.json", rows)
@@ -176,7 +176,7 @@ def write_module_weights(model: Encoder, folder: Path) -> None:
     for idx, module in enumerate(modules_of(model), len(architecture_of(model.config).modules(model.config))):
         if module.tensors:
             path = folder / f"{idx}_{module.kind}" / "model.safetensors"
-            save_file(module.tensors, path, metadata={"format": "pt"})
+            write_tensors(module.tensors, path)
 
 
 def write_files(model: Encoder, folder: Path) -> None:
@@ -193,5 +193,5 @@ def write_files(model: Encoder, folder: Path) -> None:
 def write_weights(model: Encoder, folder: Path) -> None:
     """model.safetensors of the encoder and of each module that has weights."""
     for name, tensors in architecture_of(model.config).tensor_files(model.config, model.params).items():
-        save_file(tensors, folder / name, metadata={"format": "pt"})
+        write_tensors(tensors, folder / name)
     write_module_weights(model, folder)

@@ -1,4 +1,4 @@
-"""safetensors files that a stranger wrote: read whole, or refused with the file, the tensor and what was expected of it."""
+"""safetensors files: a stranger's are read whole, or refused with the file, the tensor and what was expected of it; ours are written."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from jdistill.core.errors import UserError, first_line
+from jdistill.core.files import as_new
 from jdistill.core.json_files import read_settings, said
 
 WEIGHTS_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def write_tensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
+    """Writes a safetensors file as torch's libraries expect it, for whoever may read its folder."""
+    save_file(dict(tensors), path, metadata={"format": "pt"})
+    as_new(path)
 
 
 def load_tensors(path: Path) -> dict[str, np.ndarray]:
