@@ -50,6 +50,9 @@ SERVERS = {
     "sentence-transformers, torch, transformers 4.57": Server(SENTENCE_TRANSFORMERS, "st-old", OLD, ("torch",)),
     "sentence-transformers, onnx": Server(SENTENCE_TRANSFORMERS, "st-old", OLD, ("onnx",)),
     "sentence-transformers, openvino": Server(SENTENCE_TRANSFORMERS, "st-intel", INTEL, ("openvino",)),
+    "sentence-transformers, openvino in float32": Server(
+        SENTENCE_TRANSFORMERS, "st-intel", INTEL, ("openvino-float32",)
+    ),
     "transformers 5, AutoModel": Server("auto_model_client.py", "st-new", NEW),
     "transformers 4.57, AutoModel": Server("auto_model_client.py", "st-old", OLD),
     "ONNX Runtime alone": Server("onnxruntime_client.py", "ort", ("onnxruntime", "tokenizers", "numpy")),
@@ -80,7 +83,18 @@ def environment(server: Server, folder: Path) -> Path:
     if not done.exists() or done.read_text() != repr(server.requirements):
         place.mkdir(parents=True, exist_ok=True)
         if node:
-            checked(["npm", "install", "--no-fund", "--no-audit", "--prefix", str(place), *server.requirements])
+            checked(
+                [
+                    "npm",
+                    "install",
+                    "--no-fund",
+                    "--no-audit",
+                    "--ignore-scripts",
+                    "--prefix",
+                    str(place),
+                    *server.requirements,
+                ]
+            )
         else:
             checked([sys.executable, "-m", "venv", "--clear", str(place)])
             pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q"]

@@ -15,7 +15,12 @@ NOT_RUN = {
     "vLLM": "its CPU build is compiled from source; it knows BERT's layout and not ELECTRA's",
     "llama.cpp, Ollama": "no export to GGUF yet; llama.cpp knows BERT's layout and not ELECTRA's",
 }
-HEAD = ["server", "loads", "largest difference", "sentences/s, 32 at a time", "one at a time", "memory, MB", "versions"]
+NOTES = [
+    "OpenVINO computes in bfloat16 where the processor has it, unless it is told otherwise: "
+    '`SentenceTransformer(..., backend="openvino", model_kwargs={"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}})`.',
+    "ONNX Runtime alone and fastembed pool by the graph or by themselves; both need no torch.",
+]
+HEAD = ["server", "loads", "largest difference", "memory, MB", "versions"]
 
 
 def serving_page() -> str:
@@ -25,21 +30,20 @@ def serving_page() -> str:
         "# Servers",
         MADE,
         "Where an exported student loads, each server really started in an environment of its own: the largest difference of a number "
-        "of its vectors, of length one, from jdistill's own; sentences a second; the most memory that its process held.",
+        "of its vectors, of length one, from jdistill's own; and the most memory that its process held.",
         f"<!-- not run: makes an environment for each server -->\n```bash\n{measured['command']}\n```",
-        f"{measured['sentences']:,} sentences, {measured['machine']}, commit {code(measured['commit'])}. Rates are of one run each, on a "
-        "machine that did other work too, and say which server is slow, not by how much.",
+        f"{measured['sentences']:,} sentences, {measured['machine']}, commit {code(measured['commit'])}. The bench writes rates too; they were taken beside "
+        "other work here, and are not shown.",
     ]
     for student, servers in measured["students"].items():
         parts += [f"## {student}", table(HEAD, [_row(name, figures) for name, figures in servers.items()])]
         parts += [f"{name}: {figures['error']}" for name, figures in servers.items() if not figures["loads"]]
     rows = [[name, why] for name, why in NOT_RUN.items()]
-    return as_page([*parts, "## Not run", table(["server", "why"], rows)])
+    return as_page([*parts, *NOTES, "## Not run", table(["server", "why"], rows)])
 
 
 def _row(name: str, figures: dict[str, Any]) -> list[str]:
     if not figures["loads"]:
         return [name, "no", *[""] * (len(HEAD) - 2)]
-    rates = [f"{figures[f'sentences_per_s_batch_{batch}']:,.0f}" for batch in (32, 1)]
     versions = ", ".join(f"{library} {version}" for library, version in figures["versions"].items())
-    return [name, "yes", f"{figures['largest_difference']:.1e}", *rates, f"{figures['peak_mb']:,.0f}", versions]
+    return [name, "yes", f"{figures['largest_difference']:.1e}", f"{figures['peak_mb']:,.0f}", versions]

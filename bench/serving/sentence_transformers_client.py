@@ -1,13 +1,18 @@
-"""sentence-transformers, by the backend that the third argument names: torch, onnx or openvino."""
+"""sentence-transformers, by the backend that the third argument names: torch, onnx, openvino, or openvino in float32."""
 
 import sys
 
 from measure import FOLDER, measure
 from sentence_transformers import SentenceTransformer
 
-BACKEND = sys.argv[3]
-ONNX = {"provider": "CPUExecutionProvider", "file_name": "onnx/model.onnx"}
-model = SentenceTransformer(str(FOLDER), device="cpu", backend=BACKEND, model_kwargs=ONNX if BACKEND == "onnx" else {})
+KEYWORDS = {
+    "torch": {},
+    "onnx": {"provider": "CPUExecutionProvider", "file_name": "onnx/model.onnx"},
+    "openvino": {},
+    "openvino-float32": {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}},
+}
+backend = sys.argv[3].removesuffix("-float32")
+model = SentenceTransformer(str(FOLDER), device="cpu", backend=backend, model_kwargs=KEYWORDS[sys.argv[3]])
 measure(
     lambda texts, batch: model.encode(texts, batch_size=batch, show_progress_bar=False),
     "sentence-transformers",

@@ -82,7 +82,7 @@ def first_batches(folder: Path, name: str, tokens_each: int) -> tuple[Corpus, Da
     """A corpus and its packed batches, the last of an epoch made."""
     cfg = ConfigDict(
         {"text": str(folder / name), "text_column": "", "cache_dir": str(folder / "cache"), "split_sentences": False,
-         "held_out": 50, "max_texts": 0, "augment": "", "senteval": "", "beir": "", "dev_pairs": "", "batch_size": 64, "seed": 0,
+         "held_out": 50, "max_texts": 0, "augment": "", "senteval": "", "beir": "", "dev_pairs": "", "dev_retrieval": "", "batch_size": 64, "seed": 0,
          "chunk_size": 0, "length_multiple": 1, "student": {"dropout": 0.0}}
     )  # fmt: skip
     teacher = Teacher("t", 2, "t", lambda texts: np.array([[len(text), float(text.split()[0])] for text in texts]))
