@@ -32,8 +32,8 @@ def serving_page() -> str:
         "Where an exported student loads, each server really started in an environment of its own: the largest difference of a number "
         "of its vectors, of length one, from jdistill's own; and the most memory that its process held.",
         f"<!-- not run: makes an environment for each server -->\n```bash\n{measured['command']}\n```",
-        f"{measured['sentences']:,} sentences, {measured['machine']}, commit {code(measured['commit'])}. The bench writes rates too; they were taken beside "
-        "other work here, and are not shown.",
+        f"{measured['sentences']:,} sentences, {measured['machine']}, commit {code(measured['commit'])}. The bench writes rates too; they "
+        "were taken beside other work here, and are not shown.",
     ]
     for student, servers in measured["students"].items():
         parts += [f"## {student}", table(HEAD, [_row(name, figures) for name, figures in servers.items()])]
