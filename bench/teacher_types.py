@@ -74,7 +74,9 @@ def main() -> None:
             "spearman": agrees["spearman"],
         }
         print(name, rows[name], flush=True)
-    command = f"python bench/teacher_types.py --teacher {flags.teacher} --text sentences.txt.gz"
+    command = (
+        f"python bench/teacher_types.py --teacher {flags.teacher} --text sentences.txt.gz --sentences {len(texts)}"
+    )
     about = made_by(command, sentences=len(texts), rounds=flags.rounds)
     (RESULTS / "teacher_types.json").write_text(json.dumps(about | {"by type": rows}, indent=2) + "\n")
 
