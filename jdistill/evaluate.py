@@ -200,6 +200,8 @@ def evaluate_model(args: argparse.Namespace, sets: EvaluationSets) -> dict[str, 
     results: dict[str, Any] = {
         "model": {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
     }
+    if args.corpus_model:
+        results["model"]["corpus_model"] = args.corpus_model
     results |= evaluate(
         model,
         **sets.paths,

@@ -174,7 +174,7 @@ def test_the_card_of_a_folder_with_an_odd_name(tmp_path: Path) -> None:
     export(make_encoder(num_layers=1), tmp_path / "out", add=[lambda folder: write_card(workdir, folder)])
     text = (tmp_path / "out" / "README.md").read_text()
     assert "\x1b" not in text and "\n# heading" not in text and "<b>" not in text.split("## Use")[0]
-    assert 'SentenceTransformer("a\\"<b>`c`\\\\x1b")' in text
+    assert 'SentenceTransformer("path/to/a\\"<b>`c`\\\\x1b")' in text
 
 
 def test_vectors_that_are_all_alike_are_refused_and_few_directions_told(caplog: pytest.LogCaptureFixture) -> None:

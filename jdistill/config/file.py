@@ -117,9 +117,9 @@ def check_keys(config: ConfigDict, argv: list[str]) -> None:
             )
         if not within:
             near = near_keys(key, keys)
-            hint = (
-                f"near it: {', '.join(f'--config.{name}' for name in near)}" if near else "its file lists those it has"
-            )
+            hint = f"near it: {', '.join(f'--config.{name}' for name in near)}" if near else "docs/configs.md lists all"
+            if key in flags.FLAGS:
+                hint = f"--{key} is a flag of the command, without config."
             raise UserError(f"--config.{key}: this config has no such key; {hint}")
 
 

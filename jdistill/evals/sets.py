@@ -116,9 +116,11 @@ def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[st
 def retrieval_lines(results: dict[str, Any]) -> list[str]:
     """The lines of of_retrieval's figures."""
     lines: list[str] = []
+    other = results.get("model", {}).get("corpus_model")
+    whose = f", documents by {other}" if other else ""
     for name, figures in results.get("retrieval", {}).items():
         of_words = results.get("bm25_retrieval", {}).get(name, {})
-        lines += [f"Retrieval, {name}", *(line_of(*item) for item in figures.items())]
+        lines += [f"Retrieval, {name}{whose}", *(line_of(*item) for item in figures.items())]
         lines += [line_of(f"BM25's {measure}", of_words[measure]) for measure in of_words.keys() & {"ndcg@10"}]
     return lines
 

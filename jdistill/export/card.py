@@ -105,7 +105,7 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
     own_results = {} if measured else results
     text = metadata(workdir.resolve().name, config, own_results) + HEAD.format(
         name=plain(workdir.resolve().name),
-        quoted=json.dumps(printable(workdir.resolve().name), ensure_ascii=False),
+        quoted=json.dumps(f"path/to/{printable(workdir.resolve().name)}", ensure_ascii=False),
         params=_count(results, "student"),
         dim=dim,
         method=plain(str(config.get("method", "jdistill"))),

@@ -93,7 +93,11 @@ def _pairs(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _agreement(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
     figures = results.get("agreement", {})
-    rows = [[label, f"{figures[key]:.4f}"] for key, label in AGREEMENT.items() if figures.get(key) is not None]
+    rows = [
+        [label, f"{figures[key]:.{4 if key == 'mean_cosine' else 2}f}"]
+        for key, label in AGREEMENT.items()
+        if figures.get(key) is not None
+    ]
     if figures:
         yield f"Agreement with {other} on held-out text", markdown_table(["figure", "value"], rows)
 

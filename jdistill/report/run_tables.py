@@ -30,7 +30,8 @@ def headline_sentence(results: dict[str, dict[str, Any]], speed: list[dict[str, 
     if not said:
         return "This run has no result yet."
     text = " and ".join(filter(None, [", ".join(said[:-1]), said[-1]]))
-    return f"{student.get('name', 'The student')} {text}."
+    name = student.get("name", "student")
+    return f"{'The student' if name == 'student' else name} {text}."
 
 
 def _beside(student: Any, teacher: Any, decimals: int) -> str:

@@ -104,7 +104,10 @@ def test_an_unknown_key_is_named_with_those_near_it(refused):
         message = refused("--config=configs/simtde.py", f"--config.{wrong}=3")
         assert message.startswith(f"--config.{wrong}: this config has no such key; near it: --config.{right}")
     assert refused("--config=configs/simtde.py", "--noconfig.zzz") == (
-        "--config.zzz: this config has no such key; its file lists those it has"
+        "--config.zzz: this config has no such key; docs/configs.md lists all"
+    )
+    assert refused("--config=configs/simtde.py", "--config.machine=h200") == (
+        "--config.machine: this config has no such key; --machine is a flag of the command, without config."
     )
     assert refused("--config=configs/simtde.py", "--config.epochs.first=3").startswith(
         "--config.epochs.first: this config has no such key"
