@@ -9,11 +9,11 @@ from typing import Any
 from markdown_parts import MADE, as_page, code, table
 
 RESULTS = Path(__file__).resolve().parents[1] / "bench" / "results" / "servers.json"
-# What cannot be run where the bench runs, and why a student is or is not for it, by the list of architectures in its sources.
+# What was not run, and why. That ELECTRA's layout is unknown there is what is reported of them; their sources were not read for this.
 NOT_RUN = {
-    "text-embeddings-inference": "its image needs Docker; it knows BERT's layout and not ELECTRA's",
-    "vLLM": "its CPU build is compiled from source; it knows BERT's layout and not ELECTRA's",
-    "llama.cpp, Ollama": "no export to GGUF yet; llama.cpp knows BERT's layout and not ELECTRA's",
+    "text-embeddings-inference": "its image needs Docker; it is said to know BERT's layout and not ELECTRA's",
+    "vLLM": "its CPU build is compiled from source; it is said to know BERT's layout and not ELECTRA's",
+    "llama.cpp, Ollama": "there is no export to GGUF yet; llama.cpp is said to know BERT's layout and not ELECTRA's",
 }
 NOTES = [
     "OpenVINO computes in bfloat16 where the processor has it, unless it is told otherwise: "
