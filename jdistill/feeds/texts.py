@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -19,6 +20,8 @@ from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import make_batches, make_packed_batches, may_pack, number_of_groups, tokens_of
 from jdistill.models.registry import architecture_of
 from jdistill.train.dataset import BatchOrder, Data
+
+Vectors = Callable[[np.ndarray], np.ndarray]  # rows of the corpus int64 [n] -> float32 [n, D]
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class TextFeed(Feed):
             self.num_extra,
             packed=cfg.packed and self.packs and architecture_of(student.config).packs and may_pack(cfg),
             ask_for=None if made_up else self.shared.embeddings.ask_for,
+            in_their_place=self.shared.random_embeddings,
         )
 
 
@@ -73,11 +77,12 @@ def text_batches(
     cfg: ConfigDict,
     corpus: Corpus,
     tokens: TokenTable,
-    embeddings: Callable[[np.ndarray], np.ndarray] | None,
+    embeddings: Vectors | None,
     pad_id: int,
     num_extra: int = 0,
     packed: bool = False,
     ask_for: Callable[[np.ndarray | None], None] | None = None,
+    in_their_place: Vectors | None = None,
 ) -> Data:
     """Batches of the corpus, each with its teacher embeddings.
 
@@ -86,6 +91,7 @@ def text_batches(
       num_extra: teacher embeddings of other texts per row, drawn by (seed, step, row); 0 for none.
       packed: several texts stand in a row.
       ask_for: has the teacher answer some rows, int64 [n], or all, before they are read; None: they are answered.
+      in_their_place: as embeddings, which nobody is asked for; None: there are no batches without asking.
 
     Returns: Data of {"ids": int32 [n, L], "mask": bool [n, L], "teacher": float32 [n, D]}; with extra ones "others" float32
       [n, num_extra, D], and which texts those are: "row" int32 [n], "other_rows" int32 [n, num_extra]. Packed, the tokens are as
@@ -94,33 +100,40 @@ def text_batches(
     check_rows(texts=len(corpus.train), tokens=len(tokens))
     groups = number_of_groups(cfg)
 
-    def of_teacher(step: int, rows: np.ndarray) -> dict[str, np.ndarray]:
-        if embeddings is None:
-            return {}
-        if ahead is not None:
-            ahead.reach(step)
-        batch = {"teacher": embeddings(rows)}
+    def of_teacher(step: int, rows: np.ndarray, vectors: Vectors) -> dict[str, np.ndarray]:
+        batch = {"teacher": vectors(rows)}
         if num_extra:
             drawn = other_rows(rows, step, cfg.seed, num_extra, len(tokens))
-            batch["others"] = embeddings(drawn.ravel()).reshape(*drawn.shape, -1)
+            batch["others"] = vectors(drawn.ravel()).reshape(*drawn.shape, -1)
             batch |= {"row": rows.astype(np.int32), "other_rows": drawn.astype(np.int32)}
         return batch
 
-    def padded_rows(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+    def padded_rows(step: int, width: int, rows: np.ndarray, vectors: Vectors | None) -> dict[str, np.ndarray]:
         ids, mask = tokens.padded(rows, width, pad_id)
         tokens.release()
-        return {"ids": ids, "mask": mask} | of_teacher(step, rows)
+        return {"ids": ids, "mask": mask} | (of_teacher(step, rows, vectors) if vectors else {})
 
-    def packed_rows(step: int, layout: Layout, rows: np.ndarray) -> dict[str, np.ndarray]:
+    def packed_rows(step: int, layout: Layout, rows: np.ndarray, vectors: Vectors | None) -> dict[str, np.ndarray]:
         rows_nxg = rows.reshape(-1, cfg.batch_size // groups)
-        by_group = {name: x.reshape(*rows_nxg.shape, *x.shape[1:]) for name, x in of_teacher(step, rows).items()}
+        answers = of_teacher(step, rows, vectors) if vectors else {}
+        by_group = {name: x.reshape(*rows_nxg.shape, *x.shape[1:]) for name, x in answers.items()}
         arrays = pack_texts(tokens, rows_nxg, layout, pad_id) | by_group
         tokens.release()
         return arrays
 
+    def asked_rows(step: int, shape: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
+        if embeddings is not None and ahead is not None:
+            ahead.reach(step)
+        return rows_of(step, shape, rows, embeddings)
+
+    def unasked_rows(step: int, shape: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return rows_of(step, shape, rows, in_their_place if embeddings else None)
+
+    rows_of: Callable[..., dict[str, np.ndarray]] = packed_rows if packed else padded_rows
     batches: BatchOrder = (make_packed_batches if packed else make_batches)(cfg, tokens.lengths)
     ahead = AnswersAhead(cfg, batches, ask_for, every_row=num_extra > 0) if ask_for else None
-    return Data(batches, packed_rows if packed else padded_rows, corpus.fingerprint, "texts")
+    made_up = unasked_rows if in_their_place else None
+    return Data(batches, asked_rows, corpus.fingerprint, "texts", made_up=made_up)
 
 
 def other_rows(rows: np.ndarray, step: int, seed: int, count: int, texts: int) -> np.ndarray:

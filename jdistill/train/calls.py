@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jdistill.core import sharding
 from jdistill.core.types import Tree
 from jdistill.train.dataset import Data
+from jdistill.train.step import TrainState, jit_step
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,22 @@ def _steps_of(data: Data, step: int, last: int, most: int) -> int:
         return 1
     shape = data.batches.at(step)[0]
     return most if all(data.batches.at(step + more)[0] == shape for more in range(1, most)) else 1
+
+
+class Programs:
+    """A stage's step as programs, each compiled for the shapes that it is called with.
+
+    Args:
+      step: as train.step.make_step has it.
+      mesh, state: as train.step.jit_step has them.
+    """
+
+    def __init__(self, step: Callable[..., Any], mesh: jax.sharding.Mesh, state: TrainState):
+        self._one, self._several = jit_step(step, mesh, state), jit_step(several(step), mesh, state)
+
+    def of(self, call: Call) -> Any:
+        """The jitted program of a call: (state, frozen, batch) -> (state, metrics)."""
+        return self._one if call.steps == 1 else self._several
 
 
 def several(step: Callable[..., Any]) -> Callable[..., Any]:

@@ -58,13 +58,15 @@ class Data:
       fingerprint: of the content and its order.
       unit: what a row is, for the log: "texts" or "triplets".
       texts_per_row: how many texts a row has.
+      made_up: as rows_of, with arrays of the same shapes for which nobody is asked; None: rows_of asks nobody.
     """
 
     batches: BatchOrder
     rows_of: Callable[[int, Any, np.ndarray], dict[str, np.ndarray]]
-    fingerprint: str  # of the content and its order
-    unit: str  # what a row is, for the log: "texts" or "triplets"
+    fingerprint: str
+    unit: str
     texts_per_row: int = 1
+    made_up: Callable[[int, Any, np.ndarray], dict[str, np.ndarray]] | None = None
 
     def __len__(self) -> int:
         return len(self.batches.lengths)

@@ -19,14 +19,15 @@ from jdistill.core.memory import give_back_freed_memory
 from jdistill.core.progress import log
 from jdistill.core.types import Tree
 from jdistill.train.ahead import BatchesAhead
-from jdistill.train.calls import calls, several
+from jdistill.train.calls import Call, Programs, calls
 from jdistill.train.checkpoint import Checkpoints, abstract
+from jdistill.train.compiling import compiling, expected_calls
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
 from jdistill.train.metrics import Recorder
 from jdistill.train.optimizer import make_optimizer
 from jdistill.train.signals import Interrupted, catch_signals
-from jdistill.train.step import TrainState, configured_step, host_params, init_state, jit_step, place_frozen
+from jdistill.train.step import TrainState, configured_step, host_params, init_state, place_frozen
 from jdistill.train.watch import Watch
 
 # Calls that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt.
@@ -92,7 +93,7 @@ class _Training:
         score: Callable[[Tree], dict[str, float]],
         give_up: Callable[[int, float], bool] | None,
     ):
-        """Compiles nothing yet; reads the newest checkpoint and the first batch. The arguments are those of `train`."""
+        """Reads the newest checkpoint and the first batch, and compiles meanwhile. The arguments are those of `train`."""
         self.cfg, self.data, self.folder, self.score, self.give_up = cfg, data, folder, score, give_up
         self.steps, self.given_up = total_steps(cfg, data.batches.steps_per_epoch), False
         self.done = self.before = 0  # steps; before: those before the last call
@@ -100,16 +101,10 @@ class _Training:
         optimizer = make_optimizer(cfg, self.steps)
         step = configured_step(cfg, method, optimizer, self.mesh)
         self.state = init_state(method, optimizer, self.mesh, cfg.shard_params)
-        self.run_step, self.frozen = jit_step(step, self.mesh, self.state), place_frozen(cfg, method, self.mesh)
-        self.run_steps = jit_step(several(step), self.mesh, self.state)
+        self.programs, self.frozen = Programs(step, self.mesh, self.state), place_frozen(cfg, method, self.mesh)
         self.checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last, cfg.checkpoint_every)
         # What a checkpoint says of the run that it belongs to.
-        self.about: dict[str, Any] = {
-            "texts": len(data),
-            "data": data.fingerprint,
-            "steps": self.steps,
-            "seconds": 0.0,
-        }
+        self.about: dict[str, Any] = {"texts": len(data), "data": data.fingerprint, "steps": self.steps, "seconds": 0.0}
         if self.checkpoints.steps():
             self._resume()
         else:
@@ -117,13 +112,17 @@ class _Training:
         self.watch = Watch(self.checkpoints)
         # The first look asks the teacher for what its cache lacks, which is no part of training's time and rate.
         if self.done < self.steps:
-            data.batch(self.done)
+            with compiling(expected_calls(data, self.done, cfg.steps_per_call, self.mesh), self._compile):
+                data.batch(self.done)
         self.recorder = Recorder(cfg, data, folder, self.steps, self.done)
         self.ahead = BatchesAhead(
             calls(data, self.done, self.steps, cfg.steps_per_call, cfg.checkpoint_every, self.mesh), cfg.prefetch
         )
         self.seconds_before, self.started = self.about["seconds"], time.monotonic()
         self.batch_shapes: set[tuple[tuple[int, ...], ...]] = set()
+
+    def _compile(self, call: Call) -> None:
+        self.programs.of(call).lower(self.state, self.frozen, call.batch).compile()
 
     def _resume(self) -> None:
         """Takes the newest checkpoint that can be read; deletes those after it, which training writes again."""
@@ -177,8 +176,7 @@ class _Training:
             self.batch_shapes.add(shapes)
             self.watch.look()  # no step is under way
             give_back_freed_memory()  # the holes that steps of other widths left
-        run = self.run_step if call.steps == 1 else self.run_steps
-        self.state, metrics = run(self.state, self.frozen, call.batch)
+        self.state, metrics = self.programs.of(call)(self.state, self.frozen, call.batch)
         self.before, self.done = self.done, self.done + call.steps
         self.watch.add(self.done, metrics, call.steps)
         self.watch.look(LAG)
