@@ -115,8 +115,8 @@ def text_batches(
 
     def packed_rows(step: int, layout: Layout, rows: np.ndarray, vectors: Vectors | None) -> dict[str, np.ndarray]:
         rows_nxg = rows.reshape(-1, cfg.batch_size // groups)
-        answers = of_teacher(step, rows, vectors) if vectors else {}
-        by_group = {name: x.reshape(*rows_nxg.shape, *x.shape[1:]) for name, x in answers.items()}
+        of_rows = of_teacher(step, rows, vectors) if vectors else {}
+        by_group = {name: x.reshape(*rows_nxg.shape, *x.shape[1:]) for name, x in of_rows.items()}
         arrays = pack_texts(tokens, rows_nxg, layout, pad_id) | by_group
         tokens.release()
         return arrays

@@ -55,5 +55,6 @@ def expected_calls(data: Data, first: int, most: int, mesh: jax.sharding.Mesh) -
     shapes = dict.fromkeys([data.batches.at(first)[0], *data.batches.shapes_used()])
     steps = [first, *map(data.step_with, list(shapes)[1:])]
     unasked = replace(data, rows_of=data.made_up)
-    known = steps[:1] if sharding.process_count() > 1 else steps
-    return [next(calls(unasked, step, step + most, most, step + most + 1, mesh)) for step in known]
+    if sharding.process_count() > 1:
+        steps = steps[:1]
+    return [next(calls(unasked, step, step + most, most, step + most + 1, mesh)) for step in steps]
