@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ml_collections import ConfigDict
 
@@ -14,11 +15,10 @@ from jdistill.core.progress import log
 from jdistill.data.sets.collections import query_texts
 from jdistill.data.sets.sts import read_scored_pairs, sts_sentences
 from jdistill.data.text.augment import text_variants
-from jdistill.data.text.holdout import remove_evaluation_texts, split_held_out
+from jdistill.data.text.holdout import comparable
 from jdistill.data.text.kept_split import split_kept
-from jdistill.data.text.kept_texts import keep_sentences, keep_source
-from jdistill.data.text.sentences import split_sentences
-from jdistill.data.text.stored_texts import StoredTexts, put_together
+from jdistill.data.text.kept_texts import KeptTexts, keep_sentences, keep_source, keep_texts
+from jdistill.data.text.stored_texts import StoredTexts
 from jdistill.feeds.tokens import cache_folder
 from jdistill.teachers.embeddings import Teacher
 
@@ -67,13 +67,13 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) ->
     if cfg.text:
         train, held_out, removed = _from_source(cfg, evaluation)
     elif teacher.texts is not None:
-        train, held_out, removed = _from_teacher(cfg, teacher.texts, teacher.source, evaluation)
+        train, held_out, removed = _from_teacher(cfg, teacher, evaluation)
     else:
         raise UserError("--config.text is empty: name a file, a folder, a datasets id or python-docs")
     if cfg.senteval or cfg.beir or cfg.dev_pairs or cfg.dev_retrieval:
         log.info("removed %d texts that the evaluation sets hold", removed)
     if cfg.augment:
-        train = put_together(train, augmented_texts(cfg, train, [*held_out, *evaluation]))
+        train = with_variants(cfg, train, [*held_out, *evaluation])
     return Corpus(train, held_out, removed)
 
 
@@ -82,29 +82,33 @@ def _from_source(cfg: ConfigDict, evaluation: Sequence[str]) -> tuple[Sequence[s
     kept = keep_source(cfg.text, cfg.text_column, "config.text", cache_folder(cfg) / "texts")
     skipped = ", ".join(f"{count} {reason}" for reason, count in kept.skipped.counts.items() if count)
     log.info("text: %d sentences from %s%s", len(kept.texts), cfg.text, f"; skipped {skipped}" if skipped else "")
+    return _parted(cfg, kept, evaluation)
+
+
+def _from_teacher(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) -> tuple[Sequence[str], list[str], int]:
+    """The same of the texts that a teacher brings."""
+    of, folder = teacher.fingerprint, cache_folder(cfg) / "texts"
+    kept = keep_texts(teacher.texts or (), f"the texts of {teacher.source}", of, [of], folder)
+    log.info("text: the %d texts of %s", len(kept.texts), teacher.source)
+    return _parted(cfg, kept, evaluation)
+
+
+def _parted(cfg: ConfigDict, kept: KeptTexts, evaluation: Sequence[str]) -> tuple[Sequence[str], list[str], int]:
     if cfg.split_sentences:
         kept = keep_sentences(kept)
         log.info("of which the sentences are %d", len(kept.texts))
     return split_kept(kept, evaluation, cfg.held_out, cfg.max_texts, seed=0)
 
 
-def _from_teacher(
-    cfg: ConfigDict, own: Iterable[str], source: str, evaluation: Sequence[str]
-) -> tuple[list[str], list[str], int]:
-    """The same of the texts that a teacher brings, which are in memory as its vectors are."""
-    texts = list(dict.fromkeys(own))
-    log.info("text: the %d texts of %s", len(texts), source)
-    if cfg.split_sentences:
-        texts = split_sentences(texts)
-        log.info("of which the sentences are %d", len(texts))
-    texts, removed = remove_evaluation_texts(texts, evaluation)
-    train, held_out = split_held_out(texts, min(cfg.held_out, len(texts) // 10), seed=0)
-    return train[: cfg.max_texts] if cfg.max_texts else train, held_out, removed
-
-
-def augmented_texts(cfg: ConfigDict, train: Sequence[str], apart: list[str]) -> list[str]:
-    """Variants of the training texts (data.text.augment) that equal none of those kept apart, held out or of an evaluation set. They are
-    in memory."""
-    further, _ = remove_evaluation_texts(text_variants(train, cfg.augment, cfg.text, cfg.text_column), apart)
-    log.info("augmented: %d further texts by %s", len(further), cfg.augment)
-    return further
+def with_variants(cfg: ConfigDict, train: Sequence[str], apart: Sequence[str]) -> Sequence[str]:
+    """The training texts, and after them their variants (data.text.augment) that equal no other text and none of those kept apart, held
+    out or of an evaluation set."""
+    forbidden = {comparable(text) for text in apart}
+    variants = text_variants(train, cfg.augment, cfg.text, cfg.text_column)
+    further = (text for text in variants if comparable(text) not in forbidden)
+    name = f"texts and variants by {cfg.augment}"
+    every = keep_texts(
+        chain(train, further), name, Corpus(train, [], 0).fingerprint, None, cache_folder(cfg) / "texts"
+    ).texts
+    log.info("augmented: %d further texts by %s", len(every) - len(train), cfg.augment)
+    return every

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
 from jdistill.data.sets.task_augment import WordsByTag, task_variants, variant
@@ -16,6 +17,7 @@ from jdistill.data.text.augment import (
     substituted,
     text_variants,
 )
+from jdistill.feeds.corpus import with_variants
 
 LICENCE = "  1 This software and database is being provided to you under a license.  \n"
 # part -> senses, each its words, the first being the index's lemma with its attested senses
@@ -81,12 +83,19 @@ def test_a_third_of_the_words_is_replaced_and_always_the_same() -> None:
     assert len({substituted(f"{'quick woods table ' * 4}{i}", known) for i in range(9)}) == 9
 
 
-def test_variants_are_new_and_distinct(wordnet: Path) -> None:
+def test_variants_are_new_and_distinct(wordnet: Path, tmp_path: Path) -> None:
     texts = [f"{i} woods" for i in range(20)] + [f"{i} forest" for i in range(20)] + ["no such words"]
-    found = text_variants(texts, f"wordnet:{wordnet}", "", "")
-    # By the draw some would be a forest, which is there already.
-    assert set(found) < {f"{i} timber" for i in range(20)} and len(set(found)) == len(found) > 3
-    assert text_variants(["quick"], f"wordnet:{wordnet}", "", "")[0] in ("fast", "speedy")
+    cfg = ConfigDict(
+        {"augment": f"wordnet:{wordnet}", "text": "", "text_column": "", "cache_dir": str(tmp_path / "cache")}
+    )
+    apart = [f"{i} Timber." for i in range(10)]
+    for _ in range(2):  # as they are made, and as they are made again
+        every = list(with_variants(cfg, texts, apart))
+        further = every[len(texts) :]
+        # By the draw some would be a forest, which is there already.
+        assert every[: len(texts)] == texts and len(set(further)) == len(further) > 3
+        assert set(further) < {f"{i} timber" for i in range(10, 20)}
+    assert next(text_variants(["quick"], f"wordnet:{wordnet}", "", "")) in ("fast", "speedy")
 
 
 def test_a_column_of_paraphrases(tmp_path: Path) -> None:
@@ -98,9 +107,7 @@ def test_a_column_of_paraphrases(tmp_path: Path) -> None:
     ]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = str(tmp_path / "t.jsonl")
-    assert text_variants(["a", "c", "d"], "column:other", source, "text") == [
-        "b"
-    ]  # "a" is a text itself, "e" not asked for
+    assert list(text_variants(["a", "c", "d"], "column:other", source, "text")) == ["b", "a"]  # "e" is not asked for
     with pytest.raises(
         UserError, match="there is no column 'none'; set --config.augment=column to one of: text, other"
     ):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from naive import remove_evaluation_texts
 
-from jdistill.data.text.holdout import remove_evaluation_texts, split_held_out
+from jdistill.data.text.holdout import split_held_out
 
 TEXTS = [f"Sentence number {i}." for i in range(2000)]
 

@@ -11,16 +11,17 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from naive import remove_evaluation_texts
 
 from jdistill.core import files, sorted_keys
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.sorted_keys import keys_of_texts
 from jdistill.data.text import distinct, kept_split, kept_texts, stored_texts, text_file
-from jdistill.data.text.holdout import remove_evaluation_texts, split_held_out
+from jdistill.data.text.holdout import split_held_out
 from jdistill.data.text.kept_split import split_kept
 from jdistill.data.text.kept_texts import keep_sentences, keep_source
-from jdistill.data.text.sentences import split_sentences
+from jdistill.data.text.sentences import sentences_of
 from jdistill.data.text.sources import read_texts
 from jdistill.data.text.stored_texts import JoinedTexts, put_together, take_texts
 
@@ -198,4 +199,4 @@ def test_sentences_of_kept_documents_are_those_in_memory(tmp_path: Path, small: 
     (tmp_path / "a.txt").write_text("\n".join(documents))
     kept = keep_source(str(tmp_path / "a.txt"), "", KEY, tmp_path / "cache")
     for _ in range(2):
-        assert list(keep_sentences(kept).texts) == split_sentences(documents)
+        assert list(keep_sentences(kept).texts) == [text for text in dict.fromkeys(sentences_of(documents)) if text]

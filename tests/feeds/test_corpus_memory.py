@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,11 @@ BLOCKS = (
 BOUND = BLOCKS + 2 * COUNT  # a byte a text for what comes again, and one for what is asked
 
 
-def test_what_is_allocated_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("of_teacher", [False, True])
+def test_what_is_allocated_does_not_grow_with_the_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_teacher: bool
+) -> None:
+    """Of a text file, and of the texts that a teacher brings."""
     strings = COUNT * (CHARACTERS + 49)  # bytes of the texts, were they in memory
     assert strings > 1.5 * BOUND
     for module, names, value in (
@@ -59,7 +64,7 @@ def test_what_is_allocated_does_not_grow_with_the_corpus(tmp_path: Path, monkeyp
         for name in names:
             monkeypatch.setattr(module, name, value)
     (tmp_path / "warm.txt").write_text("".join(f"{i}\n" for i in range(2000)))
-    first_batches(tmp_path, "warm.txt", 10)  # modules are loaded
+    first_batches(tmp_path, "warm.txt", 10, of_teacher)  # modules are loaded
     with open(tmp_path / "text.txt", "w") as file:
         file.writelines(f"{i % (COUNT - 1000)} ".ljust(CHARACTERS, "a") + "\n" for i in range(COUNT))
     tracemalloc.start()
@@ -67,7 +72,7 @@ def test_what_is_allocated_does_not_grow_with_the_corpus(tmp_path: Path, monkeyp
         for _ in range(2):  # as it is made, and as it is found again
             tracemalloc.reset_peak()
             before, arrow = tracemalloc.get_traced_memory()[0], pa.total_allocated_bytes()
-            corpus, data = first_batches(tmp_path, "text.txt", CHARACTERS // 50)
+            corpus, data = first_batches(tmp_path, "text.txt", CHARACTERS // 50, of_teacher)
             assert tracemalloc.get_traced_memory()[1] - before < BOUND
             assert pa.total_allocated_bytes() - arrow < BOUND
     finally:
@@ -78,14 +83,24 @@ def test_what_is_allocated_does_not_grow_with_the_corpus(tmp_path: Path, monkeyp
     np.testing.assert_array_equal(data.batch(last)["teacher"].reshape(-1, 2), np.array(expected, np.float32))
 
 
-def first_batches(folder: Path, name: str, tokens_each: int) -> tuple[Corpus, Data]:
+def lines_of(path: Path) -> Iterator[str]:
+    with open(path) as file:
+        yield from (line.rstrip("\n") for line in file)
+
+
+def first_batches(folder: Path, name: str, tokens_each: int, of_teacher: bool) -> tuple[Corpus, Data]:
     """A corpus and its packed batches, the last of an epoch made."""
     cfg = ConfigDict(
-        {"text": str(folder / name), "text_column": "", "cache_dir": str(folder / "cache"), "split_sentences": False,
+        {"text": "" if of_teacher else str(folder / name), "text_column": "", "cache_dir": str(folder / "cache"), "split_sentences": False,
          "held_out": 50, "max_texts": 0, "augment": "", "senteval": "", "beir": "", "dev_pairs": "", "dev_retrieval": "", "batch_size": 64, "seed": 0,
          "chunk_size": 0, "length_multiple": 1, "student": {"dropout": 0.0}}
     )  # fmt: skip
-    teacher = Teacher("t", 2, "t", lambda texts: np.array([[len(text), float(text.split()[0])] for text in texts]))
+    texts = lines_of(folder / name) if of_teacher else None
+
+    def answer(texts: list[str]) -> np.ndarray:
+        return np.array([[len(text), float(text.split()[0])] for text in texts])
+
+    teacher = Teacher("t", 2, f"t {name}", answer, texts=texts)
     corpus = read_corpus(cfg, teacher, ["never"])
     tokens = tokenize_once(
         corpus.train, lambda texts: [[7] * tokens_each for _ in texts], "t", cache_folder(cfg) / "tokens", chunk=SHARD

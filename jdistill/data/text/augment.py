@@ -6,7 +6,7 @@ import hashlib
 import os
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from jdistill.core.errors import UserError
@@ -22,22 +22,23 @@ FUNCTION_WORDS |= {"then", "there", "this", "unto", "very", "will"}
 PARTS = ("noun", "verb", "adj", "adv")
 
 
-def text_variants(texts: Sequence[str], augment: str, source: str, column: str) -> list[str]:
-    """Further texts, one for each of `texts` at most, none of which is among them.
+def text_variants(texts: Sequence[str], augment: str, source: str, column: str) -> Iterator[str]:
+    """Further texts, for each of `texts` one at most, which may equal another or one of `texts`.
 
-    augment: "wordnet" (an installed one), "wordnet:FOLDER" (one with index.noun, data.noun, …), or "column:NAME", the column of
-    `source` that holds a paraphrase of `column`. Raises UserError for anything else, and where there is no WordNet.
+    Args:
+      texts: gone through once.
+      augment: "wordnet" (an installed one), "wordnet:FOLDER" (one with index.noun, data.noun, …), or "column:NAME", the column of
+        `source` that holds a paraphrase of `column`. The paraphrases of a column are in memory meanwhile.
+
+    Raises: UserError for any other augment, and where there is no WordNet; at once, not with the first text.
     """
     if augment.startswith("column:"):
         paraphrases = dict(read_columns(source, column, augment.removeprefix("column:"), key="config.augment"))
-        further = [paraphrases[text] for text in texts if paraphrases.get(text)]
-    elif augment == "wordnet" or augment.startswith("wordnet:"):
+        return filter(None, (paraphrases.get(text) for text in texts))
+    if augment == "wordnet" or augment.startswith("wordnet:"):
         synonyms = read_wordnet(find_wordnet(augment.removeprefix("wordnet").removeprefix(":"))).get
-        further = [substituted(text, lambda word: synonyms(word, ())) for text in texts]
-    else:
-        raise UserError(f"--config.augment={augment!r}: it is wordnet, wordnet:FOLDER, column:NAME, or empty")
-    originals = set(texts)
-    return [text for text in dict.fromkeys(further) if text not in originals]
+        return (substituted(text, lambda word: synonyms(word, ())) for text in texts)
+    raise UserError(f"--config.augment={augment!r}: it is wordnet, wordnet:FOLDER, column:NAME, or empty")
 
 
 def substituted(text: str, synonyms: Callable[[str], tuple[str, ...]]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable
 
 QUOTES = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "`": "'"})
 ENDS = re.compile(r"^[\W_]+|[\W_]+$")
@@ -21,18 +20,6 @@ def comparable(text: str) -> str:
         text = unicodedata.normalize("NFKC", text)
     plain = "".join(text.translate(QUOTES).casefold().split()).replace("''", '"')
     return ENDS.sub("", plain) or plain
-
-
-def remove_evaluation_texts(texts: list[str], evaluation: Iterable[str]) -> tuple[list[str], int]:
-    """The texts that no evaluation sentence equals, in their order, and how many were removed.
-
-    Equal as `comparable` has it: `A dog 's bed .` equals `a dog's bed`.
-    """
-    forbidden = {comparable(text) for text in evaluation}
-    if not forbidden:
-        return list(texts), 0
-    kept = [text for text in texts if comparable(text) not in forbidden]
-    return kept, len(texts) - len(kept)
 
 
 def split_held_out(texts: list[str], count: int, seed: int) -> tuple[list[str], list[str]]:

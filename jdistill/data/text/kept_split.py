@@ -44,7 +44,7 @@ class SplitRows:
 def split_kept(
     kept: KeptTexts, evaluation: Iterable[str], held_out: int, max_texts: int, seed: int
 ) -> tuple[StoredTexts, list[str], int]:
-    """What remove_evaluation_texts, split_held_out and a cut after max_texts leave of a kept corpus.
+    """What the removal of evaluation sentences, holdout.split_held_out and a cut after max_texts leave of a kept corpus.
 
     Args:
       held_out: texts kept apart, at most; a tenth of the corpus at most.

@@ -68,6 +68,21 @@ def keep_source(source: str, column: str, key: str, folder: Path) -> KeptTexts:
     return kept
 
 
+def keep_texts(texts: Iterable[str], what: str, name: str, identity: list[Any] | None, folder: Path) -> KeptTexts:
+    """Texts that are no source of their own, distinct, kept in a folder.
+
+    Args:
+      texts: gone through once, or not at all where they are kept already; memory holds some thousand of them.
+      what: they are, for messages.
+      name: of the texts among all that is kept.
+      identity: JSON by which they are found again; None: they are kept anew each time.
+      folder: of all that is kept.
+    """
+    return _keep(
+        folder / digest(FORMAT, what, name), identity, what, lambda: [(what, enumerate(texts, 1))], lambda *_: None
+    )
+
+
 def keep_sentences(documents: KeptTexts) -> KeptTexts:
     """The distinct sentences of documents (data.text.sentences), kept beside them. Raises UserError where spaCy is not installed."""
     identity = [documents.content, spacy_version()]

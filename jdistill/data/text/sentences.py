@@ -10,13 +10,6 @@ from jdistill.core.errors import UserError
 SPACY_CHARACTERS = 1_000_000  # characters at once: what spaCy takes
 
 
-def split_sentences(documents: Iterable[str]) -> list[str]:
-    """The distinct sentences of the documents, in their order. Raises UserError where spaCy is not installed."""
-    sentences = dict.fromkeys(sentences_of(documents))
-    sentences.pop("", None)
-    return list(sentences)
-
-
 def sentences_of(documents: Iterable[str]) -> Iterator[str]:
     """The sentences of the documents one by one, stripped; some are empty, and some come again."""
     rules = _spacy().blank("xx")
