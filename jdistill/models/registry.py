@@ -15,6 +15,7 @@ from jdistill.models.bert import BertArchitecture
 from jdistill.models.bilstm import BilstmArchitecture
 from jdistill.models.conversion import Names
 from jdistill.models.decoder import DecoderArchitecture
+from jdistill.models.modernbert import ModernBertArchitecture
 from jdistill.models.mpnet import MpnetArchitecture
 from jdistill.models.segments import Segments
 
@@ -23,6 +24,7 @@ ARCHITECTURES: tuple[Architecture[Any], ...] = (
     DecoderArchitecture(),
     BilstmArchitecture(),
     MpnetArchitecture(),
+    ModernBertArchitecture(),
 )
 _BY_TYPE = {model_type: architecture for architecture in ARCHITECTURES for model_type in architecture.model_types}
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import make_decoder, make_encoder, random_params, save_encoder, sentences
+from modernbert_setting import make_modernbert
 from mpnet_setting import make_mpnet
 from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
@@ -39,6 +40,7 @@ FAMILIES: dict[str, Callable[[], Encoder]] = {
     "bert": make_encoder,
     "electra": lambda: make_encoder(model_type="electra", embedding_size=12),
     "mpnet": make_mpnet,
+    "modernbert": make_modernbert,
     "bilstm": make_bilstm,
     "decoder": make_decoder,
 }
