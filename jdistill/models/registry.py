@@ -17,6 +17,7 @@ from jdistill.models.conversion import Names
 from jdistill.models.decoder import DecoderArchitecture
 from jdistill.models.modernbert import ModernBertArchitecture
 from jdistill.models.mpnet import MpnetArchitecture
+from jdistill.models.nomicbert import NomicBertArchitecture
 from jdistill.models.segments import Segments
 
 ARCHITECTURES: tuple[Architecture[Any], ...] = (
@@ -25,6 +26,7 @@ ARCHITECTURES: tuple[Architecture[Any], ...] = (
     BilstmArchitecture(),
     MpnetArchitecture(),
     ModernBertArchitecture(),
+    NomicBertArchitecture(),
 )
 _BY_TYPE = {model_type: architecture for architecture in ARCHITECTURES for model_type in architecture.model_types}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -11,11 +12,11 @@ from jdistill.core.json_files import Settings
 from jdistill.core.types import Array, Tree
 from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.conversion import Names
-from jdistill.models.cutting import Cut
+from jdistill.models.cutting import Cut, check_whole_layers, checked_layers, copied_layers
 from jdistill.models.modernbert import config as files
-from jdistill.models.modernbert import student
 from jdistill.models.modernbert.config import ModernBertConfig
 from jdistill.models.modernbert.module import ModernBert, embedding_state
+from jdistill.models.modernbert.student import as_first, random_block
 from jdistill.models.transformer_files import Transformer
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ModernBertArchitecture(Transformer[ModernBertConfig]):
         return embedding_state(config, params["embeddings"], ids_BxL, dtype)
 
     def with_dropout(self, config: ModernBertConfig, rate: float) -> ModernBertConfig:
-        return student.with_dropout(config, rate)
+        return replace(config, embedding_dropout=rate, attention_dropout=rate, mlp_dropout=rate)
 
     def prefix(self, config: ModernBertConfig) -> str:
         return "model."
@@ -61,8 +62,16 @@ class ModernBertArchitecture(Transformer[ModernBertConfig]):
 
         return onnx.onnx_states(graph, self.read_config(body), body[0][1], read)
 
-    def student_config(self, whole: ModernBertConfig, student_keys: ConfigDict) -> ModernBertConfig:
-        return student.student_config(whole, student_keys)
+    def student_config(self, whole: ModernBertConfig, student: ConfigDict) -> ModernBertConfig:
+        """Some layers, each as local or global as it was; ELECTRA's compact form has no rotary positions."""
+        check_whole_layers(student, whole, "a ModernBERT")
+        config = replace(self.with_dropout(whole, student.dropout), num_layers=checked_layers(student, whole))
+        layers = copied_layers(student.copy_layers, config, whole)
+        kinds = [whole.layer_types[k if layer is None else layer] for k, layer in enumerate(layers)]
+        return replace(config, layer_types=tuple(kinds))
 
     def student_params(self, cut: Cut[ModernBertConfig]) -> Tree:
-        return student.student_params(cut)
+        """The layers of the cut with the start's embeddings and its final norm."""
+        layers = cut.taken(random_block)
+        layers["layer_0"] = as_first(layers["layer_0"])
+        return {name: cut.params[name] for name in ("embeddings", "final_norm")} | layers

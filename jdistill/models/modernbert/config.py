@@ -59,7 +59,7 @@ class ModernBertConfig:
 
 
 # As conversion.names_by_table reads them.
-NAMES = {
+_NAMES = {
     "embeddings/word/embedding": "embeddings.tok_embeddings",
     "embeddings/norm": "embeddings.norm",
     "layer_{i}/attention_norm": "layers.{i}.attn_norm",
@@ -77,7 +77,7 @@ def tensor_names(config: ModernBertConfig) -> Names:
     has_bias = {"norm": config.norm_bias, "qkv": config.attention_bias, "out": config.attention_bias}
     has_bias |= {"up": config.mlp_bias, "down": config.mlp_bias}
     absent = tuple(f"{name}/bias" for name, is_there in has_bias.items() if not is_there)
-    every = names_by_table(NAMES, config.num_layers)
+    every = names_by_table(_NAMES, config.num_layers)
     return {
         path: name
         for path, name in every.items()

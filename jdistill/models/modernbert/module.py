@@ -21,7 +21,7 @@ from jdistill.models.rotary import RotaryAttention, rotary_frequencies
 from jdistill.models.segments import Segments, as_bias, blocks_of
 
 
-def layer_norm(config: ModernBertConfig, x: Array, name: str, dtype: jnp.dtype) -> Array:
+def _layer_norm(config: ModernBertConfig, x: Array, name: str, dtype: jnp.dtype) -> Array:
     """LayerNorm over the last axis within a module, statistics in float32."""
     norm = nn.LayerNorm(epsilon=config.norm_eps, use_bias=config.norm_bias, name=name)
     return norm(x.astype(jnp.float32)).astype(dtype)
@@ -37,7 +37,7 @@ class TokenEmbedding(nn.Module):
     def __call__(self, ids_BxL: Array, deterministic: bool = True) -> Array:
         c = self.config
         table = nn.Embed(c.vocab_size, c.hidden_size, embedding_init=nn.initializers.normal(0.02), name="word")
-        x_BxLxD = layer_norm(c, table(ids_BxL), "norm", self.dtype)
+        x_BxLxD = _layer_norm(c, table(ids_BxL), "norm", self.dtype)
         return nn.Dropout(c.embedding_dropout)(x_BxLxD, deterministic=deterministic)
 
 
@@ -58,11 +58,11 @@ class ModernBertLayer(nn.Module):
         blocks: tuple[tuple[int, int], ...] = (),
     ) -> Array:
         c = self.config
-        normed = x_BxLxD if self.is_first else layer_norm(c, x_BxLxD, "attention_norm", self.dtype)
+        normed = x_BxLxD if self.is_first else _layer_norm(c, x_BxLxD, "attention_norm", self.dtype)
         attention = RotaryAttention(c.num_heads, c.attention_bias, c.attention_dropout, self.dtype, name="attention")
         attended = attention(normed, angle_BxLxHalf, bias, deterministic, blocks)
         x_BxLxD = x_BxLxD + nn.Dropout(c.attention_dropout)(attended, deterministic=deterministic)
-        normed = layer_norm(c, x_BxLxD, "output_norm", self.dtype)
+        normed = _layer_norm(c, x_BxLxD, "output_norm", self.dtype)
         wide_BxLx2F = Dense(2 * c.intermediate_size, use_bias=c.mlp_bias, dtype=self.dtype, name="up")(normed)
         inner_BxLxF, gate_BxLxF = jnp.split(wide_BxLx2F, 2, axis=-1)
         gated_BxLxF = ACTIVATIONS[c.activation](inner_BxLxF) * gate_BxLxF
@@ -100,7 +100,7 @@ class ModernBert(nn.Module):
         for i, kind in enumerate(c.layer_types[: c.num_layers]):
             layer = ModernBertLayer(c, i == 0, self.dtype, name=f"layer_{i}")
             states.append(layer(states[-1], angle[kind], bias[kind], deterministic, blocks))
-        states[-1] = layer_norm(c, states[-1], "final_norm", self.dtype)
+        states[-1] = _layer_norm(c, states[-1], "final_norm", self.dtype)
         return tuple(states)
 
 

@@ -1,36 +1,11 @@
-"""A student of ModernBERT's kind before training: some layers of its start, each as local or global as it was there."""
+"""Layers of a student of ModernBERT's kind before training: one that moves to the first place, and random ones."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
-from ml_collections import ConfigDict
 
 from jdistill.core.types import Tree
-from jdistill.models.cutting import Cut, check_whole_layers, checked_layers, copied_layers
 from jdistill.models.modernbert.config import ModernBertConfig
-
-
-def with_dropout(config: ModernBertConfig, rate: float) -> ModernBertConfig:
-    """The same sizes, with `rate` of the activations left out while training."""
-    return replace(config, embedding_dropout=rate, attention_dropout=rate, mlp_dropout=rate)
-
-
-def student_config(whole: ModernBertConfig, student: ConfigDict) -> ModernBertConfig:
-    """Some layers of a ModernBERT, as wide as it is: ELECTRA's compact form has no rotary positions."""
-    check_whole_layers(student, whole, "a ModernBERT")
-    config = replace(with_dropout(whole, student.dropout), num_layers=checked_layers(student, whole))
-    layers = copied_layers(student.copy_layers, config, whole)
-    kinds = [whole.layer_types[k if layer is None else layer] for k, layer in enumerate(layers)]
-    return replace(config, layer_types=tuple(kinds))
-
-
-def student_params(cut: Cut[ModernBertConfig]) -> Tree:
-    """The layers of the cut with the start's embeddings and its final norm."""
-    layers = cut.taken(random_block)
-    layers["layer_0"] = as_first(layers["layer_0"])
-    return {name: cut.params[name] for name in ("embeddings", "final_norm")} | layers
 
 
 def as_first(layer: Tree) -> Tree:
