@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from jdistill.encoder.encoder import Encoder
 from jdistill.models.nomicbert import NomicBertConfig
 
-# As nomic-embed-text-v1 and v1.5 have them, but for the sizes: GPT-2's names, and those of the code that came with them.
+# As nomic-embed-text-v1 has them, but for the sizes: GPT-2's names, and those of the code that came with it.
 PUBLISHED: dict[str, Any] = {
     "activation_function": "swiglu",
     "architectures": ["NomicBertModel"],
