@@ -17,7 +17,7 @@ from jdistill.models.rotary import WIDEST_HEAD
 
 GATED = {"swiglu": "silu", "geglu": "gelu"}  # the published name of a gated feed-forward block -> its activation
 # Keys of what is not computed here, with the values that change nothing; one that is null or missing has such a value.
-PLAIN: dict[str, tuple[Any, ...]] = {
+_UNCHANGED: dict[str, tuple[Any, ...]] = {
     "rotary_emb_fraction": (1.0,),
     "rotary_emb_interleaved": (False,),
     "rotary_emb_scale_base": (),
@@ -69,7 +69,7 @@ def tensor_names(config: NomicBertConfig) -> Names:
 
 def read_config(hf: Settings) -> NomicBertConfig:
     """The sizes of a config.json. Raises UserError for a key that is missing, of another type, or not computed here."""
-    for key, plain in PLAIN.items():
+    for key, plain in _UNCHANGED.items():
         value = hf.raw(key, None)
         if value is not None and not any(value == x and isinstance(value, bool) == isinstance(x, bool) for x in plain):
             raise hf.fault(key, f"is {said(value)}; computed is {' or '.join(map(str, (*plain, 'null')))} alone")
@@ -186,5 +186,5 @@ def write_config(config: NomicBertConfig) -> dict[str, Any]:
         "resid_pdrop": c.hidden_dropout,
         "attn_pdrop": c.attention_dropout,
     }
-    hf |= {key: plain[0] if plain else None for key, plain in PLAIN.items() if key != "rope_scaling"}
+    hf |= {key: plain[0] if plain else None for key, plain in _UNCHANGED.items() if key != "rope_scaling"}
     return hf | ({"activation_function": published[c.activation]} if c.activation in published else {})
