@@ -37,7 +37,7 @@ def save_int8_folder(model: Encoder, plain: Path, out: Path, texts: Sequence[str
     rows = json.loads((plain / "modules.json").read_text())
     if rows[0]["type"].rpartition(".")[2] != "Transformer":
         raise UserError(f"int8 for torch: {rows[0]['type']} cannot be combined with it; int8 for ONNX Runtime can")
-    tensors = architecture_of(model.config).to_tensors(model.config, model.params)
+    tensors = architecture_of(model.config).module_tensors(model.config, model.params)
     tensors = quantized_rows(tensors | (smoothed(tensors, largest_inputs(plain, texts)) if texts else {}))
     shutil.rmtree(out, ignore_errors=True)
     skipped = shutil.ignore_patterns("model.safetensors", "onnx", "README.md", "torch_int8*", out.name)

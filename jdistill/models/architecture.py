@@ -169,6 +169,10 @@ class Architecture(Protocol[C]):
         """Tensors on disk, float32 by name, from Flax parameters; the inverse of from_tensors, exactly."""
         return conversion.to_tensors(self.names(config), params)
 
+    def module_tensors(self, config: C, params: Tree) -> dict[str, np.ndarray]:
+        """Tensors, float32, by the names of transformers' modules, where these are not the names on disk."""
+        return self.to_tensors(config, params)
+
     def tensor_files(self, config: C, params: Tree) -> dict[str, dict[str, np.ndarray]]:
         """The safetensors files of an export, by their path in it: each the tensors by name, float32."""
         return {"model.safetensors": self.to_tensors(config, params)}

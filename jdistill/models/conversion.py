@@ -47,16 +47,16 @@ def module_shapes(module: Callable[..., Any], config: Any) -> dict[str, tuple[in
 
 @lru_cache(maxsize=256)
 def _shapes(module: Callable[..., Any], config: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    # Layers are alike: one is traced, whatever number a file may tell of.
-    single = module(replace(config, num_layers=1), jnp.float32, False)
+    # Layers are alike, the first perhaps without a norm: two are traced, whatever number a file may tell of.
+    two = module(replace(config, num_layers=min(config.num_layers, 2)), jnp.float32, False)
 
     def init() -> Tree:
-        return single.init(jax.random.key(0), jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
+        return two.init(jax.random.key(0), jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
 
     shapes: dict[str, tuple[int, ...]] = {}
     for path, leaf in flatten_dict(jax.eval_shape(init), sep="/").items():
-        for i in range(config.num_layers) if path.startswith("layer_0/") else (0,):
-            shapes[path.replace("layer_0/", f"layer_{i}/", 1)] = tuple(leaf.shape)
+        for i in range(1, config.num_layers) if path.startswith("layer_1/") else (1,):
+            shapes[path.replace("layer_1/", f"layer_{i}/", 1)] = tuple(leaf.shape)
     return tuple(shapes.items())
 
 

@@ -15,7 +15,9 @@ from jdistill.models.bert import BertArchitecture
 from jdistill.models.bilstm import BilstmArchitecture
 from jdistill.models.conversion import Names
 from jdistill.models.decoder import DecoderArchitecture
+from jdistill.models.modernbert import ModernBertArchitecture
 from jdistill.models.mpnet import MpnetArchitecture
+from jdistill.models.nomicbert import NomicBertArchitecture
 from jdistill.models.segments import Segments
 
 ARCHITECTURES: tuple[Architecture[Any], ...] = (
@@ -23,6 +25,8 @@ ARCHITECTURES: tuple[Architecture[Any], ...] = (
     DecoderArchitecture(),
     BilstmArchitecture(),
     MpnetArchitecture(),
+    ModernBertArchitecture(),
+    NomicBertArchitecture(),
 )
 _BY_TYPE = {model_type: architecture for architecture in ARCHITECTURES for model_type in architecture.model_types}
 

@@ -12,7 +12,9 @@ import numpy as np
 import onnx
 import pytest
 from conftest import make_decoder, make_encoder, random_params, save_encoder, sentences
+from modernbert_setting import make_modernbert
 from mpnet_setting import make_mpnet
+from nomicbert_setting import make_nomicbert
 from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
@@ -39,6 +41,8 @@ FAMILIES: dict[str, Callable[[], Encoder]] = {
     "bert": make_encoder,
     "electra": lambda: make_encoder(model_type="electra", embedding_size=12),
     "mpnet": make_mpnet,
+    "modernbert": make_modernbert,
+    "nomic_bert": make_nomicbert,
     "bilstm": make_bilstm,
     "decoder": make_decoder,
 }

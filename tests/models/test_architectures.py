@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from conftest import random_params, tiny_config, tiny_decoder_config
 from flax.traverse_util import flatten_dict
+from modernbert_setting import tiny_modernbert_config
 from mpnet_setting import tiny_mpnet_config
+from nomicbert_setting import tiny_nomicbert_config
 
 from jdistill.core.errors import UserError
 from jdistill.models.bilstm import BilstmConfig
@@ -32,6 +34,11 @@ CONFIGS: dict[str, Any] = {
     "biased": tiny_decoder_config(qkv_bias=True, out_bias=True, mlp_bias=True, tied=False),
     "bilstm": BilstmConfig(50, 6, 5),
     "mpnet": tiny_mpnet_config(),
+    "nomic_bert": tiny_nomicbert_config(),
+    "modernbert": tiny_modernbert_config(),
+    "modernbert of one layer, biased": tiny_modernbert_config(
+        num_layers=1, attention_bias=True, mlp_bias=True, norm_bias=True
+    ),
 }
 
 

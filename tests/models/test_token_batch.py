@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import simtde_setting
 from conftest import random_params, tiny_config, tiny_decoder_config
+from modernbert_setting import tiny_modernbert_config
 from mpnet_setting import tiny_mpnet_config
+from nomicbert_setting import tiny_nomicbert_config
 from parity import assert_close
 from simtde_setting import random_tokens
 from steps import gradient_of
@@ -33,6 +35,8 @@ CONFIGS: dict[str, ModelConfig] = {
     "roberta": tiny_config(model_type="roberta", vocab_size=90, num_layers=2, pad_token_id=1),
     "electra": tiny_config(model_type="electra", vocab_size=90, num_layers=2, embedding_size=12),
     "mpnet": tiny_mpnet_config(vocab_size=90, num_layers=2),
+    "modernbert": tiny_modernbert_config(vocab_size=90, local_attention=6),
+    "nomic_bert": tiny_nomicbert_config(vocab_size=90, num_layers=2),
     "causal": tiny_decoder_config(vocab_size=90, num_layers=2),
     "both ways": tiny_decoder_config(vocab_size=90, num_layers=2, causal=False, qk_norm=True),
 }

@@ -10,8 +10,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.json_files import Settings
 from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.conversion import MOST_LAYERS, Names, names_by_table
-
-WIDEST_HEAD = 1 << 16  # far wider than any model's: a table of frequencies is made before a tensor is looked at
+from jdistill.models.rotary import WIDEST_HEAD
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from jdistill.core.types import Array, Tree
 from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.decoder.config import DecoderConfig
 from jdistill.models.matmul import Dense, batched, batched_transposed
+from jdistill.models.rotary import rotary_frequencies, rotate
 from jdistill.models.segments import Segments, as_bias, in_blocks
 
 
@@ -25,30 +26,13 @@ def rope_frequencies(config: DecoderConfig) -> np.ndarray:
 
     Source: Su et al. 2021.
     """
-    frequencies = 1.0 / config.rope_theta ** (np.arange(0, config.head_size, 2, dtype=np.float32) / config.head_size)
+    frequencies = rotary_frequencies(config.rope_theta, config.head_size)
     if config.rope_scaling is None:
-        return frequencies.astype(np.float32)
+        return frequencies
     factor, low, high, original = config.rope_scaling
     turns = original * frequencies / (2 * np.pi)  # over the positions that it was first trained on
     share = np.clip((turns - low) / (high - low), 0.0, 1.0)  # 1: fast dimensions stay; 0: slow ones are stretched
     return (share * frequencies + (1 - share) * frequencies / factor).astype(np.float32)
-
-
-def rotate(x_BxHxLxK: Array, angle_BxLxHalf: Array) -> Array:
-    """Turns the pairs (k, k + K/2) of each head by the angles of their positions.
-
-    Args:
-      x_BxHxLxK: queries or keys.
-      angle_BxLxHalf: float32, of each position and pair.
-
-    Returns: [B, H, L, K], of x's type.
-
-    Source: Su et al. 2021.
-    """
-    cos, sin = jnp.cos(angle_BxLxHalf)[:, None], jnp.sin(angle_BxLxHalf)[:, None]
-    first, second = jnp.split(x_BxHxLxK.astype(jnp.float32), 2, axis=-1)
-    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return turned.astype(x_BxHxLxK.dtype)
 
 
 class RMSNorm(nn.Module):
