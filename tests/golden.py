@@ -70,6 +70,7 @@ def measure(name: str, inputs: Path, slot: Path) -> dict[str, Any]:
     config = json.loads((run / "config.json").read_text().replace(str(inputs), "INPUTS").replace(str(slot), "SLOT"))
     for key in LATER:
         del config[key]
+    config.get("loss", {}).pop("align", None)
     config = json.dumps(config, indent=2) + "\n"
     return {
         "machine": machine(),

@@ -145,6 +145,7 @@ OF_METHODS: dict[str, Rule] = {
     "loss.buffer_per_text": whole_number(1),
     "loss.critic_dim": whole_number(1),
     "loss.distil": at_least(0),
+    "loss.align": at_least(0),
     "loss.target": one_of(LOSS_TARGETS),
     "loss.hard": between(0, 1),
     "loss.form": one_of(FORMS),

@@ -18,6 +18,7 @@ from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
 from jdistill.losses.embedding import HIGHEST, unit
 from jdistill.methods import finetune
+from jdistill.students.aligned import alignment, check_aligned, in_teachers_space, with_W
 from jdistill.students.transformer import make_student, representer
 from jdistill.train.method import Method, scalars
 
@@ -25,6 +26,7 @@ from jdistill.train.method import Method, scalars
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     """Raises UserError for a temperature that is not positive, an empty buffer, and a batch of one."""
     scalars(cfg.loss, "temperature")
+    check_aligned(cfg)
     if cfg.loss.buffer_per_text < 1:
         raise UserError("--config.loss.buffer_per_text must be positive: CRD's negatives come from the buffer")
     if cfg.batch_size < 2:
@@ -42,7 +44,12 @@ def build(cfg: ConfigDict, context: Start) -> Method:
 
     shared = projection(context.teacher_width)  # where both start in one space, one start for both
     W_s = shared if student.dim == context.teacher_width else projection(student.dim)
-    params = {"student": student.weights(), "critic": {"student": W_s, "teacher": shared.copy()}}
+    params = {"critic": {"student": W_s, "teacher": shared.copy()}}
+    student, of_student = (
+        with_W(cfg, student, context.teacher_width) if cfg.loss.align else (student, {"student": student.weights()})
+    )
+    params |= of_student
+    weights = ("temperature", *(["align"] if cfg.loss.align else []))
 
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
@@ -59,9 +66,13 @@ def build(cfg: ConfigDict, context: Start) -> Method:
         by_student = _nce(together_n, to_buffer_nxN, of_others_nxN)
         by_teacher = _nce(together_n, to_students_nxn, other)
         loss = by_student + by_teacher
-        return loss, {"loss": loss, "student_anchors": by_student, "teacher_anchors": by_teacher}
+        metrics = {"student_anchors": by_student, "teacher_anchors": by_teacher}
+        if cfg.loss.align:  # beyond the paper
+            metrics["align"] = alignment(in_teachers_space(params, reps), batch["teacher"])
+            loss = loss + frozen["align"] * metrics["align"]
+        return loss, {"loss": loss} | metrics
 
-    return Method(params, student, scalars(cfg.loss, "temperature"), representer(student, cfg.dtype), objective)
+    return Method(params, student, scalars(cfg.loss, *weights), representer(student, cfg.dtype), objective)
 
 
 def _nce(positive_n: Array, negative_nxN: Array, counts_nxN: Array) -> Array:

@@ -28,6 +28,10 @@ TEACHER_PCA_TEXTS = 20_000  # texts whose teacher vectors the PCA is fitted to
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     """Distillation to cfg.output_dim, and fine-tuning where cfg.triplets names data."""
+    if cfg.loss.align:
+        raise UserError(
+            "--config.loss.align: HPD's students live on the teacher's principal axes, not in its space; choose ibkd, mse or crd"
+        )
     tuned = cfg.copy_and_resolve_references()
     tuned.output_dim = 0  # the projection is there already
     return (Stage("distil", Texts(), cfg, build, fits=fits), *finetune.stages(tuned))

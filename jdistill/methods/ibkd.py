@@ -7,17 +7,16 @@ methods/finetune.py. CKD, the paper's ablation, is IBKD with both betas 0.
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
-from jdistill.losses.embedding import HIGHEST, info_nce
+from jdistill.losses.embedding import info_nce
 from jdistill.methods import finetune, information
-from jdistill.students.transformer import make_student, representer, to_teacher
+from jdistill.students.aligned import alignment, check_aligned, in_teachers_space, with_W
+from jdistill.students.transformer import make_student, representer
 from jdistill.train.method import Method, scalars
 
 SIMILARITIES = ("cosine", "bilinear")
@@ -26,6 +25,7 @@ SIMILARITIES = ("cosine", "bilinear")
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     """Raises UserError for names that are not listed, a temperature that is not positive, a batch too small for HSIC."""
     scalars(cfg.loss, "temperature")
+    check_aligned(cfg)
     information.check_hsic(cfg, cfg.batch_size)
     if cfg.loss.similarity not in SIMILARITIES:
         raise UserError(f"--config.loss.similarity={cfg.loss.similarity!r} is not one of {', '.join(SIMILARITIES)}")
@@ -35,16 +35,15 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
 def build(cfg: ConfigDict, context: Start) -> Method:
     """Stage 1."""
     loss = cfg.loss
-    student = make_student(cfg, context.encoder, context.tokens)
-    W_DxT = to_teacher(student.dim, context.teacher_width, np.random.default_rng([cfg.seed, 2]))
-    params = {"student": student.weights(), "W": W_DxT}
+    student, params = with_W(cfg, make_student(cfg, context.encoder, context.tokens), context.teacher_width)
+    weights = ("temperature", "beta", *(["align"] if loss.align else []))
 
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
     ) -> tuple[Array, dict[str, Array]]:
         s_nxD, x_nxD = reps["sentence"], reps["input"]
         # Eq. 5: sim(s, t) = s W t / tau, or, as the authors run it, the cosine of W s and t over tau.
-        Ws_nxT = jnp.dot(s_nxD.astype(jnp.float32), params["W"], precision=HIGHEST)
+        Ws_nxT = in_teachers_space(params, reps)
         nce = info_nce(
             Ws_nxT, batch["teacher"], frozen["temperature"], cosine=loss.similarity == "cosine", block=cfg.block_size
         )
@@ -54,6 +53,9 @@ def build(cfg: ConfigDict, context: Start) -> Method:
             value, watch = information.term(cfg, x_nxD, s_nxD)  # eq. 6
             total = nce + frozen["beta"] * value  # eq. 8
             metrics |= watch
+        if loss.align:  # beyond the paper
+            metrics["align"] = alignment(Ws_nxT, batch["teacher"])
+            total = total + frozen["align"] * metrics["align"]
         return total, metrics | {"loss": total}
 
-    return Method(params, student, scalars(loss, "temperature", "beta"), representer(student, cfg.dtype), objective)
+    return Method(params, student, scalars(loss, *weights), representer(student, cfg.dtype), objective)
