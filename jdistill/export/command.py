@@ -2,6 +2,7 @@
 code.
 
     python -m jdistill.export --workdir runs/simtde --out student [--format=onnx] [--quantize=int8 [--quantize_for=torch]]
+    python -m jdistill.export --workdir runs/simtde --out search --documents TEACHER
 
 The folder is written beside its place, encodes a fixed set of texts in every framework at hand, and takes its place
 only if those agree with Flax.
@@ -31,11 +32,13 @@ from jdistill.encoder.formats.st_writer import (
     is_built_in,
     nearest_built_in,
 )
+from jdistill.encoder.loading import load
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.export.card import write_card
 from jdistill.export.folder import EXPORT_SEAL, export
 from jdistill.export.interaction import save_interaction
 from jdistill.export.quantize import QUANTIZATIONS
+from jdistill.export.router import export_router
 from jdistill.export.targets import TARGETS, add_form, target_of
 from jdistill.export.trained import load_trained
 from jdistill.models.interaction import interaction_of
@@ -51,11 +54,18 @@ def main(argv: list[str] | None = None) -> int:
     forms = [*flags.target, *([f"{flags.quantize_for}-{flags.quantize}"] if flags.quantize else [])]
     if any([target_of(form).calibrated for form in forms]) != bool(flags.calibrate):
         raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
+    if flags.documents and (forms or flags.plain or flags.format != "safetensors"):
+        raise UserError(
+            "--documents writes two models for sentence-transformers; their other forms are those of an export of their own"
+        )
     flags.workdir = path_here(flags.workdir, "workdir")
     check_is_run(flags.workdir)
     in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
     check_out(flags.out, EXPORT_SEAL, "--out", flags.overwrite, None if in_run else flags.workdir)
     student, params = load_trained(flags.workdir, flags.stage, flags.step)
+    if flags.documents:
+        export_router(student, load(flags.documents, key="documents"), flags.out, flags.overwrite)
+        return 0
     plain = with_built_in_pooler(student) if flags.plain else student
     measured = "" if flags.step is None else "its best checkpoint"
     if plain is not student:
@@ -111,6 +121,12 @@ def make_parser() -> argparse.ArgumentParser:
         "--plain",
         action="store_true",
         help="a pooler that sentence-transformers lacks becomes the mean over the same layers, for loading without trust_remote_code",
+    )
+    parser.add_argument(
+        "--documents",
+        default="",
+        metavar="MODEL",
+        help="writes a Router of sentence-transformers: queries by the student, documents by this model, as a rule the teacher",
     )
     parser.add_argument("--stage", default="", help="the stage whose student is exported; without it, the last one")
     parser.add_argument("--step", type=int, help="of a kept checkpoint to export instead of the best")

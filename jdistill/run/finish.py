@@ -30,8 +30,6 @@ from jdistill.run.completeness import (
 )
 from jdistill.run.stages import Run, Trained
 
-ALIGNED = 0.5  # mean cosine to the teacher's vectors above which a student stands in their space, so that it may ask the teacher's index
-
 
 def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
     """Makes what `workdir` lacks of export, figures, index, report and, last, since it marks the run complete, results.json.
@@ -100,7 +98,9 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
             "bytes": 4 * as_used.num_params,
         }
         if cfg.evaluate_teacher and any(sets.values()):
-            aligned = teacher.width == model.dim and results.get("agreement", {}).get("mean_cosine", 0.0) > ALIGNED
+            aligned = (
+                teacher.width == model.dim and results.get("agreement", {}).get("mean_cosine", 0.0) > agreement.ALIGNED
+            )
             options = replace(options, query_model=model if aligned else None, bm25=False)
             of_teacher = evaluate(as_used, **sets, options=options)
             if (asked := of_teacher.pop("query_model_retrieval", None)) is not None:

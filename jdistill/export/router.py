@@ -1,0 +1,120 @@
+"""Two models in one folder, sentence-transformers' Router: queries go to the student, documents to the model that fills the index.
+
+The folder holds both whole, `query/` and `document/`, each a model that loads by itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jdistill.core.errors import UserError
+from jdistill.core.files import write_json
+from jdistill.core.folders import replacing
+from jdistill.core.progress import log
+from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.formats.st_writer import CUSTOM, custom_files, write_files, write_weights
+from jdistill.evals.agreement import ALIGNED, agreement
+from jdistill.export.folder import EXPORT_SEAL, check_folder
+from jdistill.export.probe_texts import PROBE_TEXTS
+from jdistill.export.targets import SENTENCE_TRANSFORMERS
+from jdistill.models.architecture import BUILT_IN
+from jdistill.models.registry import architecture_of
+
+ROLES = ("query", "document")
+
+
+def export_router(queries: Encoder, documents: Encoder, out: Path, overwrite: bool = False) -> dict[str, float]:
+    """Writes both models to the folder `out`, and holds what sentence-transformers makes of it against Flax.
+
+    A text without a task is a document, which both models' spaces allow.
+
+    Args:
+      queries: the student.
+      documents: whose index it asks.
+      out: as export.folder.export has it.
+
+    Returns: max abs difference from Flax by role and framework.
+
+    Raises: UserError for models that do not share a space, and where a check fails; `out` is then as it was.
+    """
+    check_one_space(queries, documents)
+    checks: dict[str, float] = {}
+    with replacing(
+        out, EXPORT_SEAL, key="--out", overwrite=overwrite, checks=checks, settings={"router": True}
+    ) as beside:
+        _write(queries, documents, beside)
+        for role, model in zip(ROLES, (queries, documents), strict=True):
+            differences = check_folder(model, beside / role, keep_onnx=False)
+            checks |= {f"{role}, {framework}": value for framework, value in differences.items()}
+        if importlib.util.find_spec(SENTENCE_TRANSFORMERS):
+            checks |= _check_routes(queries, documents, beside)
+    shown = ", ".join(f"{name} {value:.1e}" for name, value in checks.items())
+    log.info("exported to %s, queries and documents by a model each; max abs difference from Flax: %s", out, shown)
+    return checks
+
+
+def check_one_space(queries: Encoder, documents: Encoder) -> None:
+    """Raises UserError for two models of different widths, or whose vectors of the same texts have little to do with one another."""
+    hint = "a student of the documents' model by simtde or bilstm_sra, or by ibkd, mse or crd with loss.align, can ask its index"
+    if queries.dim != documents.dim:
+        raise UserError(
+            f"--documents={documents.source}: its vectors are {documents.dim} wide and the student's {queries.dim}; {hint}"
+        )
+    texts = list(PROBE_TEXTS)
+    cosine = agreement(queries.encode(texts), documents.encode(texts))["mean_cosine"]
+    if not cosine > ALIGNED:
+        raise UserError(
+            f"--documents={documents.source}: the student's vectors have a mean cosine of {cosine:.2f} to its own, not above {ALIGNED}; {hint}"
+        )
+
+
+def _write(queries: Encoder, documents: Encoder, folder: Path) -> None:
+    """Both models, and what routes a text to one of them."""
+    types: dict[str, str] = {}
+    structure: dict[str, list[str]] = {}
+    for role, model in zip(ROLES, (queries, documents), strict=True):
+        write_files(model, folder / role)
+        write_weights(model, folder / role)
+        rows: Sequence[dict[str, Any]] = json.loads((folder / role / "modules.json").read_text())
+        structure[role] = [f"{role}/{row['path']}".rstrip("/") for row in rows]
+        types |= {place: row["type"] for place, row in zip(structure[role], rows, strict=True)}
+        for name in custom_files(model):  # found beside modules.json alone
+            shutil.copyfile(CUSTOM / name, folder / name)
+    parameters = {"default_route": "document", "allow_empty_key": True}
+    write_json(folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters})
+    write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": f"{BUILT_IN}Router"}])
+    prompts = {role: _prompt(model, role) for role, model in zip(ROLES, (queries, documents), strict=True)}
+    about = {"prompts": prompts, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+    write_json(folder / "config_sentence_transformers.json", about)
+
+
+def _prompt(model: Encoder, role: str) -> str:
+    """What a model puts before a text of this role, its default where it has nothing for the role."""
+    return model.prompts.get(model.prompt_for(role) or model.default_prompt or "", "")
+
+
+def _check_routes(queries: Encoder, documents: Encoder, folder: Path) -> dict[str, float]:
+    """The vectors of both routes as sentence-transformers gives them. Raises UserError where float32 does not explain a difference."""
+    from sentence_transformers import SentenceTransformer
+
+    loaded = SentenceTransformer(str(folder), device="cpu", trust_remote_code=any(folder.glob("*.py")))
+    texts, checks = list(PROBE_TEXTS), {}
+    for role, model in zip(ROLES, (queries, documents), strict=True):
+        expected = model.encode(texts, prompt=model.prompt_for(role))
+        vectors = getattr(loaded, f"encode_{role}")(texts, show_progress_bar=False)
+        bound = float(np.sqrt(np.square(expected).sum(1).mean())) * architecture_of(model.config).tolerance
+        difference = float(np.abs(vectors - expected).max())
+        if not difference <= bound:
+            raise UserError(
+                f"the folder's {role} vectors differ from Flax's by {difference:.2e} in sentence-transformers, more than {bound:.0e}; "
+                "nothing was written"
+            )
+        checks[f"{role}, Router"] = difference
+    return checks

@@ -1,0 +1,91 @@
+"""A folder of two models: queries by the student, documents by its teacher, as sentence-transformers loads it without jdistill."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import command, in_a_process_without_jdistill, run_inside
+from conftest import make_encoder, save_encoder, sentences
+
+import jdistill
+from jdistill.core.errors import UserError
+from jdistill.export.command import main
+from jdistill.export.router import export_router
+
+PROMPTS = {"query": "query: ", "document": "passage: "}
+
+
+def keys_of(place: Path) -> dict[str, object]:
+    return {
+        "teacher": place / "teacher", "text": place / "text.txt", "text_column": "", "cache_dir": place / "cache", "held_out": 10,
+        "student.layers": 2, "student.embedding_size": 12, "batch_size": 8, "max_steps": 2, "checkpoint_every": 2, "onnx": False,
+        "latency_texts": 0, "index_texts": 0, "query_prompt": "ask: ",
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of SimTDE by a teacher that has prompts, whose student asks by one of its own."""
+    place = tmp_path_factory.mktemp("router")
+    save_encoder(replace(make_encoder(num_layers=2), prompts=PROMPTS), place / "teacher")
+    (place / "text.txt").write_text("\n".join(sentences(120)) + "\n")
+    done = run_inside(command("configs/simtde.py", place / "run", keys_of(place)))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return place
+
+
+def test_queries_by_the_student_documents_by_the_teacher(place: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    arguments = ["--workdir", str(place / "run"), "--out", str(place / "search"), "--documents", str(place / "teacher")]
+    assert main(arguments) == 0
+    assert main(arguments) == 0  # one of ours is replaced
+    texts = sentences(30, seed=4)
+    (place / "search" / "texts.json").write_text(json.dumps(texts))
+    in_a_process_without_jdistill(
+        "import json, numpy\n"
+        "from sentence_transformers import SentenceTransformer\n"
+        "texts = json.load(open('texts.json'))\n"
+        "model = SentenceTransformer('.', device='cpu')\n"
+        "numpy.savez('vectors.npz', query=model.encode_query(texts), document=model.encode_document(texts), alone=model.encode(texts))\n",
+        place / "search",
+    )
+    vectors = np.load(place / "search" / "vectors.npz")
+    student, teacher = jdistill.load(str(place / "run" / "export")), jdistill.load(str(place / "teacher"))
+    np.testing.assert_allclose(vectors["query"], student.encode(texts, prompt="query"), atol=1e-5)
+    np.testing.assert_allclose(vectors["document"], teacher.encode(texts, prompt="document"), atol=1e-5)
+    # A text without a task is a document, with the default prompt, of which there is none.
+    np.testing.assert_allclose(vectors["alone"], teacher.encode(texts), atol=1e-5)
+    # Both are whole models too.
+    np.testing.assert_array_equal(jdistill.load(str(place / "search" / "query")).encode(texts), student.encode(texts))
+    np.testing.assert_array_equal(
+        jdistill.load(str(place / "search" / "document")).encode(texts), teacher.encode(texts)
+    )
+
+
+def test_models_that_share_no_space_are_refused(tmp_path: Path) -> None:
+    student = make_encoder(num_layers=1)
+    other = replace(make_encoder(seed=9, num_layers=1), source="another")
+    with pytest.raises(UserError, match=r"--documents=another: .* mean cosine of -?0\.\d+ .* loss.align"):
+        export_router(student, other, tmp_path / "out")
+    narrow = replace(
+        make_encoder(num_layers=1, hidden_size=16, embedding_size=16, intermediate_size=32), source="narrow"
+    )
+    with pytest.raises(UserError, match="--documents=narrow: its vectors are 16 wide and the student's 32"):
+        export_router(student, narrow, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_exported_together_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--workdir", str(place / "run"), "--out", str(place / "no-search")]
+    for more, fault in (
+        (["--documents", str(place / "gone")], "gone"),
+        (["--documents", str(place / "teacher"), "--format", "onnx"], "--documents writes two models"),
+        (["--documents", str(place / "teacher"), "--quantize", "int8"], "--documents writes two models"),
+    ):
+        assert main(arguments + more) == 2
+        assert fault in capsys.readouterr().err
+    assert not (place / "no-search").exists()
