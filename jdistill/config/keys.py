@@ -164,7 +164,6 @@ OF_METHODS: dict[str, Rule] = {
     "document_length": zero_or_whole(FEWEST_TOKENS),
     "output_dim": whole_number(0),
     "projection_start": one_of(PROJECTION_STARTS),
-    # A task.
     "task": named(),
     "task_dir": text(),
     "label_fraction": share(),

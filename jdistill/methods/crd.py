@@ -18,7 +18,7 @@ from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
 from jdistill.losses.embedding import HIGHEST, unit
 from jdistill.methods import finetune
-from jdistill.students.aligned import alignment, check_aligned, in_teachers_space, with_W
+from jdistill.students.aligned import distance_of_units, check_aligned, in_teachers_space, with_W
 from jdistill.students.transformer import make_student, representer
 from jdistill.train.method import Method, scalars
 
@@ -68,7 +68,7 @@ def build(cfg: ConfigDict, context: Start) -> Method:
         loss = by_student + by_teacher
         metrics = {"student_anchors": by_student, "teacher_anchors": by_teacher}
         if cfg.loss.align:  # beyond the paper
-            metrics["align"] = alignment(in_teachers_space(params, reps), batch["teacher"])
+            metrics["align"] = distance_of_units(in_teachers_space(params, reps), batch["teacher"])
             loss = loss + frozen["align"] * metrics["align"]
         return loss, {"loss": loss} | metrics
 

@@ -15,7 +15,7 @@ from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
 from jdistill.losses.embedding import info_nce
 from jdistill.methods import finetune, information
-from jdistill.students.aligned import alignment, check_aligned, in_teachers_space, with_W
+from jdistill.students.aligned import distance_of_units, check_aligned, in_teachers_space, with_W
 from jdistill.students.transformer import make_student, representer
 from jdistill.train.method import Method, scalars
 
@@ -54,7 +54,7 @@ def build(cfg: ConfigDict, context: Start) -> Method:
             total = nce + frozen["beta"] * value  # eq. 8
             metrics |= watch
         if loss.align:  # beyond the paper
-            metrics["align"] = alignment(Ws_nxT, batch["teacher"])
+            metrics["align"] = distance_of_units(Ws_nxT, batch["teacher"])
             total = total + frozen["align"] * metrics["align"]
         return total, metrics | {"loss": total}
 

@@ -9,7 +9,7 @@ from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
 from jdistill.losses import embedding
 from jdistill.methods import finetune
-from jdistill.students.aligned import alignment, check_aligned, in_teachers_space, with_W
+from jdistill.students.aligned import distance_of_units, check_aligned, in_teachers_space, with_W
 from jdistill.students.transformer import make_student, representer
 from jdistill.train.method import Method, scalars
 
@@ -33,7 +33,7 @@ def build(cfg: ConfigDict, context: Start) -> Method:
         loss = embedding.mse(Ws_nxT, batch["teacher"])
         if not weights:
             return loss, {"loss": loss}
-        align = alignment(Ws_nxT, batch["teacher"])
+        align = distance_of_units(Ws_nxT, batch["teacher"])
         return loss + frozen["align"] * align, {"loss": loss + frozen["align"] * align, "mse": loss, "align": align}
 
     return Method(params, student, weights, representer(student, cfg.dtype), objective)

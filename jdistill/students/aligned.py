@@ -59,6 +59,6 @@ def in_teachers_space(params: Tree, reps: dict[str, Array]) -> Array:
     return jnp.dot(reps["sentence"].astype(jnp.float32), params["W"], precision=HIGHEST)
 
 
-def alignment(Ws_nxT: Array, t_nxT: Array) -> Array:
+def distance_of_units(Ws_nxT: Array, t_nxT: Array) -> Array:
     """Mean over texts of |W s / |W s| - t / |t||², which is 2 - 2 cos; of 0 to 4."""
     return jnp.square(unit(Ws_nxT) - unit(t_nxT)).sum(-1).mean()
