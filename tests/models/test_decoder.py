@@ -6,6 +6,7 @@ import dataclasses
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import jax
@@ -33,12 +34,21 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
-KINDS = {
-    "llama": {},
-    "llama_biased": {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
-    "llama3": {"rope_parameters": LLAMA3},
-    "qwen2": {},
-    "qwen3": {"head_dim": 20},
+QWEN_WINDOW = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
+GEMMA = {"head_dim": 20, "query_pre_attn_scalar": 50, "sliding_window": 8, "sliding_window_pattern": 2}
+# Name of the classes, and what differs from the small sizes of all. Texts have 17 tokens.
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "llama_biased": ("Llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    "llama3": ("Llama", {"rope_parameters": LLAMA3}),
+    "mistral": ("Mistral", {"sliding_window": None}),
+    "mistral_window": ("Mistral", {"sliding_window": 4, "head_dim": 20}),
+    "qwen2": ("Qwen2", {}),
+    "qwen2_window": ("Qwen2", QWEN_WINDOW),
+    "qwen3": ("Qwen3", {"head_dim": 20}),
+    "qwen3_window": ("Qwen3", QWEN_WINDOW | {"head_dim": 20, "attention_bias": True}),
+    "gemma3": ("Gemma3", GEMMA | {"use_bidirectional_attention": True}),
+    "gemma3_causal": ("Gemma3", GEMMA | {"tie_word_embeddings": False, "attention_bias": True}),
 }
 
 
@@ -46,10 +56,10 @@ def torch_model(kind: str, folder: Path):
     torch = pytest.importorskip("torch", reason="parity needs the torch extra")
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    name = {"llama_biased": "llama", "llama3": "llama"}.get(kind, kind).capitalize()
+    name, changes = KINDS[kind]
     small = dict(vocab_size=120, hidden_size=48, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2)
     small |= dict(intermediate_size=96, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-    config = getattr(transformers, f"{name}Config")(**small | KINDS[kind])
+    config = getattr(transformers, f"{name}{'Text' * (name == 'Gemma3')}Config")(**small | changes)
     model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
     for parameter in model.parameters():  # biases and norms too, which start as 0 and 1
         torch.nn.init.normal_(parameter, 0.5 if parameter.ndim == 1 else 0.0, 0.1)
