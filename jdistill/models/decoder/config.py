@@ -157,7 +157,9 @@ def _causal(hf: Settings, gemma: bool) -> bool:
         return causal
     both_ways = hf.flag("use_bidirectional_attention", False)
     if not causal and not both_ways:
-        raise hf.fault("is_causal", "is false, but not use_bidirectional_attention true, by which a Gemma reads both ways")
+        raise hf.fault(
+            "is_causal", "is false, but not use_bidirectional_attention true, by which a Gemma reads both ways"
+        )
     return not both_ways
 
 

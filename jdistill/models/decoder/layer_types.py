@@ -32,7 +32,9 @@ def read_sliding(hf: Settings, kind: str, num_layers: int, causal: bool) -> tupl
     uses = hf.flag("use_sliding_window", False)
     if kind not in WINDOWED or kind.startswith("qwen") and not uses:
         if uses or SLIDING in listed:
-            raise hf.fault("layer_types", f"or use_sliding_window ask for sliding-window attention, which no {kind} has")
+            raise hf.fault(
+                "layer_types", f"or use_sliding_window ask for sliding-window attention, which no {kind} has"
+            )
         return (), 0
     size = hf.integer("sliding_window", 1, default=None if "sliding_window" in hf.values else WINDOW)
     usual = _usual_types(hf, kind, num_layers, size)

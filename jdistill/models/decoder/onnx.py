@@ -118,9 +118,7 @@ class DecoderNodes:
     def repeated(self, x: str) -> str:
         """Each key/value head for the query heads that share it."""
         op, heads = self.graph.op, self.config.num_attention_heads
-        tiled = op(
-            "Tile", op("Unsqueeze", x, [2]), np.array([1, 1, heads // self.config.num_key_value_heads, 1, 1])
-        )
+        tiled = op("Tile", op("Unsqueeze", x, [2]), np.array([1, 1, heads // self.config.num_key_value_heads, 1, 1]))
         batch, length = op("Slice", "shape", [0], [1]), op("Slice", "shape", [1], [2])
         return op("Reshape", tiled, op("Concat", batch, [heads], length, [self.head], axis=0))
 
