@@ -1,4 +1,4 @@
-"""Folders as the Hub has them of e5-mistral, Qwen3-Embedding and EmbeddingGemma, with random weights and small tokenizers of their classes."""
+"""Random decoders of every kind by transformers, and folders of e5-mistral, Qwen3-Embedding and EmbeddingGemma as the Hub has them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,32 @@ GEMMA_PROMPTS = {
     "Clustering": "task: clustering | query: ",
     "STS": "task: sentence similarity | query: ",
 }
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+QWEN_WINDOW = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
+GEMMA = {"head_dim": 20, "query_pre_attn_scalar": 50, "sliding_window": 8, "sliding_window_pattern": 2}
+# Name of the classes, and what differs from the small sizes of all. Texts have 17 tokens.
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "llama_biased": ("Llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    "llama3": ("Llama", {"rope_parameters": LLAMA3}),
+    "mistral": ("Mistral", {"sliding_window": None}),
+    "mistral_window": ("Mistral", {"sliding_window": 4, "head_dim": 20}),
+    "qwen2": ("Qwen2", {}),
+    "qwen2_window": ("Qwen2", QWEN_WINDOW),
+    "qwen3": ("Qwen3", {"head_dim": 20}),
+    "qwen3_window": ("Qwen3", QWEN_WINDOW | {"head_dim": 20, "attention_bias": True}),
+    "gemma3": ("Gemma3", GEMMA | {"use_bidirectional_attention": True}),
+    "gemma3_causal": ("Gemma3", GEMMA | {"tie_word_embeddings": False, "attention_bias": True}),
+}
+
+
 BUILT_IN = "sentence_transformers.models."
 
 
@@ -154,3 +180,19 @@ def check_against_sentence_transformers(model: Encoder, folder: Path, texts: lis
 
 def write(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content))
+
+
+def torch_model(kind: str, folder: Path) -> Any:
+    """A random model of KINDS with its output layer, saved in float32."""
+    torch = pytest.importorskip("torch", reason="parity needs the torch extra")
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    name, changes = KINDS[kind]
+    small = dict(vocab_size=120, hidden_size=48, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2)
+    small |= dict(intermediate_size=96, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    config = getattr(transformers, f"{name}{'Text' * (name == 'Gemma3')}Config")(**small | changes)
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    for parameter in model.parameters():  # biases and norms too, which start as 0 and 1
+        torch.nn.init.normal_(parameter, 0.5 if parameter.ndim == 1 else 0.0, 0.1)
+    model.save_pretrained(folder)
+    return model

@@ -92,8 +92,8 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
         config = replace(whole, num_layers=checked_layers(student, whole), causal=student.attention == "causal")
         layers = copied_layers(student.copy_layers, config, whole)
         sliding = tuple(whole.window(layer) is not None for layer in layers if layer is not None)
-        window = {"sliding": sliding, "sliding_window": whole.sliding_window}
-        config = replace(config, **(window if any(sliding) else {"sliding": (), "sliding_window": 0}))
+        window = whole.sliding_window if any(sliding) else 0
+        config = replace(config, sliding=sliding if any(sliding) else (), sliding_window=window)
         return self.with_dropout(config, student.dropout)
 
     def student_params(self, cut: Cut[DecoderConfig]) -> Tree:

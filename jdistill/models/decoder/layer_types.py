@@ -101,8 +101,8 @@ def read_rope(hf: Settings, kind: str) -> tuple[float, Scaling | None, float]:
     if new.values and not {FULL, SLIDING} & new.values.keys():
         raise hf.fault("rope_parameters", f"has neither {FULL} nor {SLIDING}; a {kind} has rotations by type of layer")
     full = {"rope_theta": hf.raw("rope_theta", GEMMA_THETA)} | new.part(FULL).values | scaling
-    near = {"rope_theta": hf.raw("rope_local_base_freq", GEMMA_LOCAL_THETA)} | new.part(SLIDING).values
-    local, scaled = _rotation(Settings(near, hf.path))
+    near = {"rope_theta": hf.number("rope_local_base_freq", 1.0, 1e12, default=GEMMA_LOCAL_THETA)}
+    local, scaled = _rotation(Settings(near | new.part(SLIDING).values, hf.path))
     if scaled:
         raise hf.fault("rope_parameters", f"scales the rotation of {SLIDING}, which is not supported")
     return *_rotation(Settings(full, hf.path)), local

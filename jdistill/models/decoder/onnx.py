@@ -101,8 +101,8 @@ class DecoderNodes:
         op, scale = self.graph.op, self.weights.take(f"{name}.weight", size)
         square = op("ReduceMean", op("Mul", x, x), [-1], keepdims=1)
         root = op("Sqrt", op("Add", square, np.float32(self.config.rms_norm_eps)))
-        scale = self.graph.constant(scale + 1 if self.gemma else scale, f"{name}.weight")
-        return op("Mul", op("Div", x, root), scale)
+        scale = scale + 1 if self.gemma else scale
+        return op("Mul", op("Div", x, root), self.graph.constant(scale, f"{name}.weight"))
 
     def split(self, x: str, count: int, name: str = "") -> str:
         """To [batch, count, sequence, head], normed if a name is given."""
