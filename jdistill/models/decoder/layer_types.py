@@ -14,7 +14,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 GEMMA = "gemma3_text"
 WINDOWED = ("mistral", "qwen2", "qwen3", GEMMA)  # the model types that may have sliding layers
 # Where a file lacks the key, as transformers has it.
-WINDOW, FIRST_SLIDING, PATTERN = 4096, 28, 6  # Qwen's layers slide from one on; each sixth of Gemma's does not
+MISSING_WINDOW, FIRST_SLIDING, PATTERN = 4096, 28, 6  # Qwen's layers slide from one on; each sixth of Gemma's does not
 THETA, GEMMA_THETA, GEMMA_LOCAL_THETA = 1e4, 1e6, 1e4
 Scaling = tuple[float, float, float, int]
 
@@ -36,7 +36,7 @@ def read_sliding(hf: Settings, kind: str, num_layers: int, causal: bool) -> tupl
                 "layer_types", f"or use_sliding_window ask for sliding-window attention, which no {kind} has"
             )
         return (), 0
-    size = hf.integer("sliding_window", 1, default=None if "sliding_window" in hf.values else WINDOW)
+    size = hf.integer("sliding_window", 1, default=None if "sliding_window" in hf.values else MISSING_WINDOW)
     usual = _usual_types(hf, kind, num_layers, size)
     if kind == "mistral" and listed and listed != usual:
         raise hf.fault("layer_types", "differ from sliding_window, by which all layers of a Mistral slide, or none")
