@@ -1,4 +1,4 @@
-"""Random decoders of every kind by transformers, and folders of e5-mistral, Qwen3-Embedding and EmbeddingGemma as the Hub has them."""
+"""Random decoders by transformers, and folders of e5-mistral, Qwen3-Embedding and EmbeddingGemma as on the Hub."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ BUILT_IN = "sentence_transformers.models."
 
 
 def learnt(special: list[str], metaspace: bool, size: int = 400) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """(vocabulary, merges) of byte pairs learnt from made-up sentences: with single bytes to fall back on, or of bytes."""
+    """(vocabulary, merges) of byte pairs learnt from sentences: with bytes to fall back on, or of bytes."""
     tokenizer = Tokenizer(models.BPE())
     if metaspace:
         tokenizer.normalizer = normalizers.Replace(" ", "▁")
@@ -122,7 +122,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any], Any, str, list[int], dict[str, s
 
 
 def write_published(name: str, folder: Path) -> Path:
-    """A model of PUBLISHED in a folder, as sentence-transformers' repositories lie on the Hub; with transformers' own files."""
+    """A model of PUBLISHED in a folder, laid out as on the Hub, by transformers' own files."""
     torch = pytest.importorskip("torch", reason="transformers writes the weights")
     import transformers
 

@@ -1,4 +1,4 @@
-"""What config.json says of a decoder's layers and rotations: old keys and new ones, and each that is not computed by its name."""
+"""What config.json says of a decoder's layers and rotations, by old keys and new; what is not computed is named."""
 
 from __future__ import annotations
 

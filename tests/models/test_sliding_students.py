@@ -1,4 +1,4 @@
-"""Students of decoders whose layers slide: which layers they are, how far these see, and what other frameworks make of them."""
+"""Students of decoders whose layers slide: which layers they are, how far these see, and their exports."""
 
 from __future__ import annotations
 

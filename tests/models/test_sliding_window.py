@@ -1,4 +1,4 @@
-"""Layers that slide: how far their tokens see, in float32, bfloat16, gradients and rows of several texts, as in transformers."""
+"""Layers that slide see as far as in transformers: float32, bfloat16, gradients, rows of several texts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_window_one_off_is_far_more_than_rounding(kind: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bfloat16_is_as_near_as_its_eight_bits_allow(kind: str, tmp_path: Path) -> None:
-    """parity.py's bound, of bfloat16's epsilon 2^-7: all that is computed between float32 parameters is rounded to it."""
+    """parity.py's bound, of bfloat16's epsilon 2^-7: all but the parameters is rounded to it."""
     model, config, params, ids = with_theirs(kind, tmp_path)
     ours = hidden_states(config, params, ids, np.ones(ids.shape, bool), dtype=jnp.bfloat16)
     assert ours[-1].dtype == jnp.bfloat16
@@ -98,7 +98,7 @@ def test_a_config_that_says_both_ways_is_read_so(tmp_path: Path) -> None:
 
 
 def test_texts_that_share_a_beginning_see_as_far_as_each_alone() -> None:
-    """A judge's row: a query, and its passages end to end, each with positions as if it stood alone behind the query."""
+    """A judge's row: a query and its passages end to end, each with positions as if alone behind the query."""
     config = tiny_decoder_config(vocab_size=90, sliding=(True, False), sliding_window=2)
     params, ids = random_params(config), np.random.default_rng(0).integers(3, 90, 10)
     of, positions = np.array([[0] * 4 + [1] * 3 + [2] * 3]), np.array([[0, 1, 2, 3, 4, 5, 6, 4, 5, 6]])

@@ -30,7 +30,7 @@ BIDIRECTIONAL_MODULE = (
 
 
 class DecoderArchitecture(Transformer[DecoderConfig]):
-    """Llama, SmolLM2, Mistral, Qwen2, Qwen3 and Gemma 3, causal, or reading both ways: a Gemma by its config, others as BIDIRECTIONAL_MODULE."""
+    """The decoders of TYPES, causal, or reading both ways: a Gemma by its config, others as BIDIRECTIONAL_MODULE."""
 
     model_types = tuple(TYPES)
     tolerance = 1e-3  # large activations round more
@@ -78,7 +78,7 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
         return onnx.onnx_states(graph, body, read)
 
     def student_config(self, whole: DecoderConfig, student: ConfigDict) -> DecoderConfig:
-        """Some layers of a decoder, seeing both ways if student.attention says so, and as far as the start's layers that they are."""
+        """Some layers of a decoder, each seeing as far as in the start, both ways if student.attention says so."""
         check_whole_layers(student, whole, "a decoder")
         if student.attention not in ATTENTIONS:
             raise UserError(f"--config.student.attention={student.attention!r} is not one of {', '.join(ATTENTIONS)}")
@@ -86,8 +86,8 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
             raise UserError("--config.student.copy_layers=none: a decoder's layers start as its own")
         if student.attention == "causal" and not whole.causal:
             raise UserError(
-                "--config.student.attention=causal: the start's tokens see those behind them too, and its layers would compute "
-                "something else if they did not; set --config.student.attention=bidirectional"
+                "--config.student.attention=causal: the start's tokens see those behind them too, and its layers "
+                "are of no use without; set --config.student.attention=bidirectional"
             )
         config = replace(whole, num_layers=checked_layers(student, whole), causal=student.attention == "causal")
         layers = copied_layers(student.copy_layers, config, whole)

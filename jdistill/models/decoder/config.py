@@ -1,4 +1,4 @@
-"""A decoder's sizes, and config.json and the names of tensors of Llama, Mistral, Qwen2, Qwen3 and Gemma 3, both ways."""
+"""A decoder's sizes, and config.json and the names of tensors of each model type, both ways."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DecoderConfig:
 
     @property
     def gemma(self) -> bool:
-        """Whether embeddings are scaled by sqrt(D), norms by 1 + their weights, and what attention and feed-forward give is normed."""
+        """Whether embeddings are scaled, norms are by 1 + weight, and what a layer adds is normed."""
         return self.model_type == GEMMA
 
     def window(self, layer: int) -> int | None:

@@ -1,4 +1,4 @@
-"""What tells a decoder's layers apart in config.json, both ways: which of them slide, how far they see, how positions turn them."""
+"""What tells a decoder's layers apart in config.json, both ways: which slide, how far they see, their rotations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Scaling = tuple[float, float, float, int]
 
 
 def read_sliding(hf: Settings, kind: str, num_layers: int, causal: bool) -> tuple[tuple[bool, ...], int]:
-    """Which layers slide, () where none does, and how many positions to each side a token of one sees, itself not counted.
+    """Which layers slide, () where none does, and how many positions to each side their tokens see.
 
     Args:
       kind: the model type.
@@ -90,7 +90,7 @@ def sliding_keys(config: DecoderConfig) -> dict[str, Any]:
 
 
 def read_rope(hf: Settings, kind: str) -> tuple[float, Scaling | None, float]:
-    """(theta, Llama 3's scaling or None, theta of sliding layers, 0 where they have no other) of a config.json, by new keys or old.
+    """(theta, Llama 3's scaling or None, theta of sliding layers or 0) of a config.json, by new keys or old.
 
     Raises: UserError for a rotation of another kind.
     """

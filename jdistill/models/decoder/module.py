@@ -1,4 +1,4 @@
-"""The decoder that Llama, SmolLM2, Mistral, Qwen2, Qwen3 and Gemma 3 share, as one Flax Linen module; causal, or an encoder that sees all.
+"""The decoder that Llama's family and Gemma 3 share, as one Flax Linen module; causal, or reading both ways.
 
 Shapes: B texts, L tokens, H query heads, G key/value heads, K width of a head, D width of the layers, F width inside the
 feed-forward block, V vocabulary.

@@ -29,8 +29,8 @@ def onnx_states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
 
 
 def read_decoder_config(root: Path) -> Any:
-    """transformers' own reading of config.json, its defaults included, with what it has by type of layer for every model type:
-    layer_types, and rope_parameters of each."""
+    """transformers' own reading of config.json, its defaults included; layer_types and rope_parameters of each for all
+    model types."""
     path = root / "config.json"
     kind = read_json(path).get("model_type", "")
     try:
@@ -69,7 +69,7 @@ def frequencies(rope: dict[str, Any], head: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class LayerType:
-    """Values that the layers of a type share: cosines and sines [batch, 1, sequence, head / 2], and what hides tokens, added to scores."""
+    """Values that layers of a type share: [batch, 1, sequence, head / 2], and what is added to scores."""
 
     cos: str
     sin: str

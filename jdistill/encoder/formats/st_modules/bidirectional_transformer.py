@@ -19,7 +19,7 @@ class BidirectionalTransformer(Transformer):
         return out
 
     def by_layer_type(self, hidden: torch.Tensor) -> torch.Tensor | dict:
-        """What hides tokens, [B, 1, L, L], where all layers see all; else of each type of layer, or of all if all slide."""
+        """What hides tokens, [B, 1, L, L]; where some layers slide, of each type of layer."""
         window = getattr(self.auto_model.config, "sliding_window", None)
         if window is None:
             return hidden
