@@ -9,7 +9,7 @@ from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
 from jdistill.losses import embedding
 from jdistill.methods import finetune
-from jdistill.students.aligned import distance_of_units, check_aligned, in_teachers_space, with_W
+from jdistill.students.aligned import check_aligned, distance_of_units, in_teachers_space, with_W
 from jdistill.students.transformer import make_student, representer
 from jdistill.train.method import Method, scalars
 

@@ -31,19 +31,22 @@ class Segments:
     positions_BxL: Array
     blocks: tuple[tuple[int, int], ...] = struct.field(pytree_node=False, default=())
 
-    def seen(self, mask_BxL: Array, causal: bool = False) -> list[Array]:
+    def seen(self, mask_BxL: Array, causal: bool = False, window: int | None = None) -> list[Array]:
         """Of each block which keys a query sees: its own text's and those of segment 0, bool [groups * R, W, W].
 
         Args:
           mask_BxL: bool, true for tokens.
           causal: a token sees none after it.
+          window: how many positions to each side a token sees, itself not counted; None: all.
         """
 
-        def of_block(mask: Array, of: Array) -> Array:
+        def of_block(mask: Array, of: Array, positions: Array) -> Array:
             seen = mask[:, None, :] & ((of[:, None, :] == 0) | (of[:, None, :] == of[:, :, None]))
+            if window is not None:
+                seen &= jnp.abs(positions[:, :, None] - positions[:, None, :]) <= window
             return seen & jnp.tril(jnp.ones(seen.shape[1:], bool)) if causal else seen
 
-        return [of_block(*parts) for parts in blocks_of(self.blocks, mask_BxL, self.of_BxL)]
+        return [of_block(*parts) for parts in blocks_of(self.blocks, mask_BxL, self.of_BxL, self.positions_BxL)]
 
 
 def blocks_of(blocks: tuple[tuple[int, int], ...], *arrays: Array) -> list[list[Array]]:

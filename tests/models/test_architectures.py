@@ -31,6 +31,8 @@ CONFIGS: dict[str, Any] = {
     "llama": tiny_decoder_config(),
     "qwen2": tiny_decoder_config(model_type="qwen2", qkv_bias=True),
     "qwen3": tiny_decoder_config(model_type="qwen3", qk_norm=True, head_size=10),
+    "mistral": tiny_decoder_config(model_type="mistral", sliding=(True, True), sliding_window=1),
+    "gemma3_text": tiny_decoder_config(model_type="gemma3_text", qk_norm=True, local_rope_theta=1e4, query_scalar=9),
     "biased": tiny_decoder_config(qkv_bias=True, out_bias=True, mlp_bias=True, tied=False),
     "bilstm": BilstmConfig(50, 6, 5),
     "mpnet": tiny_mpnet_config(),

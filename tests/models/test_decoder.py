@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 from conftest import random_params, tiny_decoder_config
+from decoder_setting import KINDS, torch_model
 from hypothesis import given, settings
 from parity import assert_close
 from steps import hidden_states
@@ -24,37 +25,6 @@ from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.decoder import DecoderConfig
 from jdistill.models.decoder.config import write_config
 from jdistill.models.registry import architecture_of, count_parameters
-
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 500.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16,
-}
-KINDS = {
-    "llama": {},
-    "llama_biased": {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
-    "llama3": {"rope_parameters": LLAMA3},
-    "qwen2": {},
-    "qwen3": {"head_dim": 20},
-}
-
-
-def torch_model(kind: str, folder: Path):
-    torch = pytest.importorskip("torch", reason="parity needs the torch extra")
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    name = {"llama_biased": "llama", "llama3": "llama"}.get(kind, kind).capitalize()
-    small = dict(vocab_size=120, hidden_size=48, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2)
-    small |= dict(intermediate_size=96, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-    config = getattr(transformers, f"{name}Config")(**small | KINDS[kind])
-    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
-    for parameter in model.parameters():  # biases and norms too, which start as 0 and 1
-        torch.nn.init.normal_(parameter, 0.5 if parameter.ndim == 1 else 0.0, 0.1)
-    model.save_pretrained(folder)
-    return model
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -157,16 +127,20 @@ def test_what_is_not_computed_is_refused(change: dict, message: str, tmp_path: P
 
 @st.composite
 def decoder_configs(draw: st.DrawFn) -> DecoderConfig:
-    """Any small architecture of the three kinds that config.json can describe."""
-    kind, small = draw(st.sampled_from(["llama", "qwen2", "qwen3"])), st.integers(1, 6)
-    groups, bias = draw(small), kind == "qwen2" or draw(st.booleans())
+    """Any small architecture of the kinds that config.json can describe."""
+    kind, small = draw(st.sampled_from(["llama", "mistral", "qwen2", "qwen3", "gemma3_text"])), st.integers(1, 6)
+    groups, layers, gemma = draw(small), draw(st.integers(1, 12)), kind == "gemma3_text"
+    bias = kind == "qwen2" or kind != "mistral" and draw(st.booleans())
     low = draw(st.floats(0.1, 4.0))
     scaling = (draw(st.floats(1.0, 32.0)), low, low + draw(st.floats(0.1, 8.0)), draw(st.integers(1, 8192)))
+    slides = st.just((True,)) if kind == "mistral" else st.lists(st.booleans(), min_size=layers, max_size=layers)
+    sliding = () if kind == "llama" else draw(st.just(()) | slides.map(tuple))
+    sliding = (sliding * layers)[:layers] if any(sliding) else ()
     return DecoderConfig(
         model_type=kind,
         vocab_size=draw(st.integers(5, 40)),
         hidden_size=draw(small),
-        num_layers=draw(st.integers(1, 12)),
+        num_layers=layers,
         num_heads=groups * draw(st.integers(1, 3)),
         num_kv_heads=groups,
         head_size=2 * draw(small),
@@ -179,9 +153,14 @@ def decoder_configs(draw: st.DrawFn) -> DecoderConfig:
         qkv_bias=bias,
         out_bias=bias and kind != "qwen2",
         mlp_bias=kind == "llama" and draw(st.booleans()),
-        qk_norm=kind == "qwen3",
+        qk_norm=kind in ("qwen3", "gemma3_text"),
         tied=draw(st.booleans()),
         pad_token_id=draw(st.integers(0, 4)),
+        causal=not gemma or draw(st.booleans()),
+        sliding=sliding,
+        sliding_window=draw(st.integers(0, 9)) if sliding else 0,
+        local_rope_theta=draw(st.floats(1.0, 1e7)) if gemma else 0.0,
+        query_scalar=draw(small) if gemma else 0,
     )
 
 

@@ -30,6 +30,14 @@ from jdistill.models.token_batch import TokenBatch, by_text
 from jdistill.train.method import Method
 
 ROWS, GROUPS = 32, 2
+GEMMA = dict(
+    model_type="gemma3_text",
+    qk_norm=True,
+    sliding=(False, True),
+    sliding_window=2,
+    local_rope_theta=100.0,
+    query_scalar=5,
+)
 CONFIGS: dict[str, ModelConfig] = {
     "bert": tiny_config(vocab_size=90, num_layers=2),
     "roberta": tiny_config(model_type="roberta", vocab_size=90, num_layers=2, pad_token_id=1),
@@ -38,6 +46,8 @@ CONFIGS: dict[str, ModelConfig] = {
     "modernbert": tiny_modernbert_config(vocab_size=90, local_attention=6),
     "nomic_bert": tiny_nomicbert_config(vocab_size=90, num_layers=2),
     "causal": tiny_decoder_config(vocab_size=90, num_layers=2),
+    "sliding": tiny_decoder_config(vocab_size=90, num_layers=2, sliding=(True, False), sliding_window=3),
+    "gemma": tiny_decoder_config(vocab_size=90, causal=False, **GEMMA),
     "both ways": tiny_decoder_config(vocab_size=90, num_layers=2, causal=False, qk_norm=True),
 }
 

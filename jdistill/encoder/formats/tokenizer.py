@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.json_files import read_settings
+from jdistill.core.progress import log
 from jdistill.models.registry import ModelConfig
 
 # Files from which transformers makes a fast tokenizer; of a row all are needed. Without any it makes one of its special tokens alone.
@@ -51,10 +55,11 @@ def _unread(folder: Path, error: BaseException) -> BaseException:
 
 
 def checked_tokenizer(tokenizer: Any, config: ModelConfig, where: Path) -> Any:
-    """The tokenizer with a padding token, tried on a text.
+    """The tokenizer with a padding token, without special tokens that the token table has no row for, tried on a text.
 
     Raises: UserError where it has more ids than the token table has rows, or fewer than half as many.
     """
+    drop_special_tokens(tokenizer, config.vocab_size, where)
     if tokenizer.pad_token is None:  # most decoders have none; what stands in padding is never looked at
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     ids = set(tokenizer.get_vocab().values())
@@ -92,3 +97,18 @@ def checked_limit(limit: int, tokenizer: Any, where: Path) -> int:
             f"of which a text's special tokens take {special}; it must be more"
         )
     return limit
+
+
+def drop_special_tokens(tokenizer: Any, rows: int, where: Path) -> None:
+    """Takes special tokens out of a tokenizer that the token table has no row for, so that they are read as any text.
+
+    Gemma 3's models for text have the tokenizer of those for images, with one token more than their tables have rows.
+    """
+    added = tokenizer.added_tokens_decoder
+    beyond = {index: str(token) for index, token in added.items() if index >= rows and token.special}
+    if not beyond:
+        return
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] not in beyond]
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(state))
+    log.warning("%s: no row of the token table is of %s; read as plain text", where, ", ".join(beyond.values()))

@@ -1,4 +1,4 @@
-"""Llama, SmolLM2, Qwen2 and Qwen3: module, config, names, ONNX, and how a student is cut from one."""
+"""Llama, SmolLM2, Mistral, Qwen2, Qwen3 and Gemma 3: module, config, names, ONNX, and how a student is cut from one."""
 
 from jdistill.models.decoder.architecture import DecoderArchitecture
 from jdistill.models.decoder.config import DecoderConfig

@@ -11,13 +11,13 @@ from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import Settings
-from jdistill.core.types import Tree
+from jdistill.core.types import Array, Tree
 from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.conversion import Names
-from jdistill.models.cutting import Cut, check_whole_layers, checked_layers
+from jdistill.models.cutting import Cut, check_whole_layers, checked_layers, copied_layers
 from jdistill.models.decoder import config as files
 from jdistill.models.decoder.config import TYPES, DecoderConfig
-from jdistill.models.decoder.module import Decoder
+from jdistill.models.decoder.module import Decoder, first_state
 from jdistill.models.transformer_files import Transformer
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ BIDIRECTIONAL_MODULE = (
 
 
 class DecoderArchitecture(Transformer[DecoderConfig]):
-    """Llama, SmolLM2, Qwen2 and Qwen3, causal, or reading both ways as BIDIRECTIONAL_MODULE."""
+    """The decoders of TYPES, causal, or reading both ways: a Gemma by its config, others as BIDIRECTIONAL_MODULE."""
 
     model_types = tuple(TYPES)
     tolerance = 1e-3  # large activations round more
@@ -39,6 +39,11 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
 
     def module(self, config: DecoderConfig, dtype: jnp.dtype, remat: bool) -> Decoder:
         return Decoder(config, dtype, remat)
+
+    def embed(
+        self, config: DecoderConfig, params: Tree, ids_BxL: Array, dtype: jnp.dtype, positions_BxL: Array | None = None
+    ) -> Array:
+        return first_state(config, jnp.asarray(self.token_table(params))[ids_BxL], dtype)
 
     def token_table(self, params: Tree) -> np.ndarray:
         return params["word"]["embedding"]
@@ -56,13 +61,16 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
         return files.read_config(settings)
 
     def read_config(self, body: Body) -> DecoderConfig:
-        return replace(super().read_config(body), causal=body[0][0] != BIDIRECTIONAL_MODULE)
+        config = super().read_config(body)
+        return replace(config, causal=config.causal and body[0][0] != BIDIRECTIONAL_MODULE)
 
     def config_keys(self, config: DecoderConfig) -> dict[str, Any]:
         return files.write_config(config)
 
     def modules(self, config: DecoderConfig) -> list[tuple[str, str]]:
-        return super().modules(config) if config.causal else [(f"bidirectional_transformer.{BIDIRECTIONAL_MODULE}", "")]
+        if config.causal or config.gemma:
+            return super().modules(config)
+        return [(f"bidirectional_transformer.{BIDIRECTIONAL_MODULE}", "")]
 
     def onnx_states(self, graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
         from jdistill.models.decoder import onnx
@@ -70,19 +78,23 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
         return onnx.onnx_states(graph, body, read)
 
     def student_config(self, whole: DecoderConfig, student: ConfigDict) -> DecoderConfig:
-        """Some layers of a decoder, seeing both ways if student.attention says so."""
+        """Some layers of a decoder, each seeing as far as in the start, both ways if student.attention says so."""
         check_whole_layers(student, whole, "a decoder")
         if student.attention not in ATTENTIONS:
             raise UserError(f"--config.student.attention={student.attention!r} is not one of {', '.join(ATTENTIONS)}")
         if student.copy_layers == "none":
             raise UserError("--config.student.copy_layers=none: a decoder's layers start as its own")
-        return replace(
-            whole,
-            num_layers=checked_layers(student, whole),
-            causal=student.attention == "causal",
-            hidden_dropout=student.dropout,
-            attention_dropout=student.dropout,
-        )
+        if student.attention == "causal" and not whole.causal:
+            raise UserError(
+                "--config.student.attention=causal: the start's tokens see those behind them too, and its layers "
+                "are of no use without; set --config.student.attention=bidirectional"
+            )
+        config = replace(whole, num_layers=checked_layers(student, whole), causal=student.attention == "causal")
+        layers = copied_layers(student.copy_layers, config, whole)
+        sliding = tuple(whole.window(layer) is not None for layer in layers if layer is not None)
+        window = whole.sliding_window if any(sliding) else 0
+        config = replace(config, sliding=sliding if any(sliding) else (), sliding_window=window)
+        return self.with_dropout(config, student.dropout)
 
     def student_params(self, cut: Cut[DecoderConfig]) -> Tree:
         """The copied layers with the start's token table and its final norm."""

@@ -1,4 +1,4 @@
-"""A decoder's sizes, and config.json and the names of tensors of Llama, Qwen2 and Qwen3, both ways."""
+"""A decoder's sizes, and config.json and the names of tensors of each model type, both ways."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from jdistill.core.errors import UserError
-from jdistill.core.json_files import Settings
+from jdistill.core.json_files import Settings, said
 from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.conversion import MOST_LAYERS, Names, names_by_table
+from jdistill.models.decoder.layer_types import GEMMA, Scaling, read_rope, read_sliding, rope_keys, sliding_keys
 from jdistill.models.rotary import WIDEST_HEAD
 
 
@@ -17,7 +18,7 @@ from jdistill.models.rotary import WIDEST_HEAD
 class DecoderConfig:
     """The architecture of a decoder; hashable, so that it can be a static argument of jit."""
 
-    model_type: str  # "llama", "qwen2" or "qwen3": the name on disk; what differs between them stands below
+    model_type: str  # a key of TYPES: the name on disk; what differs between them stands below
     vocab_size: int
     hidden_size: int  # D
     num_layers: int
@@ -28,19 +29,30 @@ class DecoderConfig:
     max_positions: int
     rms_norm_eps: float
     rope_theta: float
-    rope_scaling: (
-        tuple[float, float, float, int] | None
-    )  # Llama 3's: factor, low, high, original positions; None: plain
+    rope_scaling: Scaling | None  # Llama 3's: factor, low, high, original positions; None: plain
     activation: str
     qkv_bias: bool
     out_bias: bool
     mlp_bias: bool
-    qk_norm: bool  # RMSNorm on each head's queries and keys (Qwen3)
+    qk_norm: bool  # RMSNorm on each head's queries and keys (Qwen3, Gemma 3)
     tied: bool  # the output layer is the token table
     pad_token_id: int
     causal: bool = True
     hidden_dropout: float = 0.0
     attention_dropout: float = 0.0
+    sliding: tuple[bool, ...] = ()  # of each layer whether its tokens see a window alone; (): none's do
+    sliding_window: int = 0  # positions to each side that they see, the token itself not counted
+    local_rope_theta: float = 0.0  # of sliding layers; 0: as the others'
+    query_scalar: int = 0  # scores are divided by its root; 0: by that of head_size
+
+    @property
+    def gemma(self) -> bool:
+        """Whether embeddings are scaled, norms are by 1 + weight, and what a layer adds is normed."""
+        return self.model_type == GEMMA
+
+    def window(self, layer: int) -> int | None:
+        """How many positions to each side a token sees in a layer, counted from 0; None: all."""
+        return self.sliding_window if self.sliding and self.sliding[layer] else None
 
     @property
     def embedding_size(self) -> int:
@@ -67,7 +79,20 @@ NAMES = {
     "layer_{i}/down": "layers.{i}.mlp.down_proj",
     "final_norm/scale": "norm",
 }
-TYPES = {"llama": "LlamaModel", "qwen2": "Qwen2Model", "qwen3": "Qwen3Model"}
+# Gemma's norm behind attention has the name of Llama's before the feed-forward block.
+GEMMA_NAMES = NAMES | {
+    "layer_{i}/attended_norm/scale": "layers.{i}.post_attention_layernorm",
+    "layer_{i}/output_norm/scale": "layers.{i}.pre_feedforward_layernorm",
+    "layer_{i}/down_norm/scale": "layers.{i}.post_feedforward_layernorm",
+}
+TYPES = {
+    "llama": "LlamaModel",
+    "mistral": "MistralModel",
+    "qwen2": "Qwen2Model",
+    "qwen3": "Qwen3Model",
+    GEMMA: "Gemma3TextModel",
+}
+GEMMA_HEAD, GEMMA_QUERY_SCALAR = 256, 256  # where a file lacks the keys, as transformers has it
 
 
 def tensor_names(config: DecoderConfig) -> Names:
@@ -77,65 +102,74 @@ def tensor_names(config: DecoderConfig) -> Names:
     absent = tuple(f"/{name}/bias" for name, is_there in biased.items() if not is_there)
     if not config.qk_norm:
         absent += ("query_norm/scale", "key_norm/scale")
-    every = names_by_table(NAMES, config.num_layers)
+    every = names_by_table(GEMMA_NAMES if config.gemma else NAMES, config.num_layers)
     return {path: name for path, name in every.items() if not path.endswith(absent)}
 
 
 def read_config(hf: Settings) -> DecoderConfig:
     """The architecture of a decoder's config.json. Raises UserError for a key that is missing, of another type, or not computed here."""
     kind = hf.text("model_type", among=tuple(TYPES))
-    layer_types = hf.raw("layer_types", ())
-    if (
-        hf.raw("use_sliding_window", False)
-        or not isinstance(layer_types, list | tuple)
-        or "sliding_attention" in layer_types
-    ):
-        raise UserError(f"{hf.path}: sliding-window attention is not supported (use_sliding_window, layer_types)")
-    bias = kind == "qwen2" or hf.flag("attention_bias", False)
+    gemma = kind == GEMMA
+    bias = kind == "qwen2" or (kind != "mistral" and hf.flag("attention_bias", False))
     hidden, heads = hf.integer("hidden_size", 1), hf.integer("num_attention_heads", 1)
-    vocabulary = hf.integer("vocab_size", 1)
-    theta, scaling = _rope(hf)
+    vocabulary, layers = hf.integer("vocab_size", 1), hf.integer("num_hidden_layers", 1, MOST_LAYERS)
+    theta, scaling, local_theta = read_rope(hf, kind)
+    causal = _causal(hf, gemma)
+    sliding, window = read_sliding(hf, kind, layers, causal or not gemma)
+    if sliding and not gemma and not causal:
+        raise hf.fault("is_causal", "is false, and some layers slide; their window both ways is not computed here")
     return checked(
         DecoderConfig(
             model_type=kind,
             vocab_size=vocabulary,
             hidden_size=hidden,
-            num_layers=hf.integer("num_hidden_layers", 1, MOST_LAYERS),
+            num_layers=layers,
             num_heads=heads,
             num_kv_heads=hf.integer("num_key_value_heads", 1, default=heads),
-            head_size=hf.integer("head_dim", 1, default=hidden // heads),
+            head_size=hf.integer("head_dim", 1, default=GEMMA_HEAD if gemma else hidden // heads),
             intermediate_size=hf.integer("intermediate_size", 1),
             max_positions=hf.integer("max_position_embeddings", 1, default=2048),
             rms_norm_eps=hf.number("rms_norm_eps", 0.0, 1.0, default=1e-6),
             rope_theta=theta,
             rope_scaling=scaling,
-            activation=hf.text("hidden_act", "silu", among=tuple(ACTIVATIONS)),
+            activation=_activation(hf, gemma),
             qkv_bias=bias,
             out_bias=bias and kind != "qwen2",
-            mlp_bias=hf.flag("mlp_bias", False),
-            qk_norm=kind == "qwen3",
-            tied=hf.flag("tie_word_embeddings", False),
+            mlp_bias=kind == "llama" and hf.flag("mlp_bias", False),
+            qk_norm=kind in ("qwen3", GEMMA),
+            tied=hf.flag("tie_word_embeddings", gemma),
             pad_token_id=max(0, hf.integer("pad_token_id", -1, vocabulary - 1, default=0)),  # Llama's own file has -1
+            causal=causal,
+            sliding=sliding,
+            sliding_window=window,
+            local_rope_theta=local_theta,
+            query_scalar=hf.integer("query_pre_attn_scalar", 1, default=GEMMA_QUERY_SCALAR) if gemma else 0,
         ),
         hf.path,
     )
 
 
-def _rope(hf: Settings) -> tuple[float, tuple[float, float, float, int] | None]:
-    """(theta, Llama 3's scaling) of a config.json, by its new key or its two old ones."""
-    rope = hf.part("rope_parameters")
-    if not rope.values:
-        rope = Settings({"rope_theta": hf.raw("rope_theta", 10000.0)} | hf.part("rope_scaling").values, hf.path)
-    kind = rope.text("rope_type", rope.text("type", "default"))
-    if kind not in ("default", "llama3"):
-        raise UserError(f"{hf.path}: RoPE of type {kind!r} is not supported, only default and llama3")
-    theta = rope.number("rope_theta", 1.0, 1e12, default=hf.number("rope_theta", 1.0, 1e12, default=10000.0))
-    if kind == "default":
-        return theta, None
-    factor, low, high = (rope.number(f"{key}factor", 1e-6, 1e6) for key in ("", "low_freq_", "high_freq_"))
-    if high <= low:
-        raise rope.fault("high_freq_factor", f"is {high:g}, not above low_freq_factor, {low:g}")
-    return theta, (factor, low, high, rope.integer("original_max_position_embeddings", 1))
+def _causal(hf: Settings, gemma: bool) -> bool:
+    """Whether tokens see those before them only; Gemma has a key of its own for it."""
+    causal = hf.flag("is_causal", True)
+    if not gemma:
+        return causal
+    both_ways = hf.flag("use_bidirectional_attention", False)
+    if not causal and not both_ways:
+        raise hf.fault(
+            "is_causal", "is false, but not use_bidirectional_attention true, by which a Gemma reads both ways"
+        )
+    return not both_ways
+
+
+def _activation(hf: Settings, gemma: bool) -> str:
+    """The feed-forward block's. Raises UserError where a Gemma caps scores or logits, as Gemma 2 did."""
+    if not gemma:
+        return hf.text("hidden_act", "silu", among=tuple(ACTIVATIONS))
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if (cap := hf.raw(key, None)) is not None:
+            raise hf.fault(key, f"is {said(cap)}; capped scores and logits are not computed here")
+    return hf.text("hidden_activation", "gelu_pytorch_tanh", among=tuple(ACTIVATIONS))
 
 
 def checked(config: DecoderConfig, where: Path) -> DecoderConfig:
@@ -150,11 +184,6 @@ def checked(config: DecoderConfig, where: Path) -> DecoderConfig:
 def write_config(config: DecoderConfig) -> dict[str, Any]:
     """The content of config.json for transformers; the inverse of read_config."""
     c = config
-    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": c.rope_theta}
-    if c.rope_scaling:
-        factor, low, high, original = c.rope_scaling
-        rope |= {"rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high}
-        rope["original_max_position_embeddings"] = original
     hf = {
         "model_type": c.model_type,
         "architectures": [TYPES[c.model_type]],
@@ -168,15 +197,15 @@ def write_config(config: DecoderConfig) -> dict[str, Any]:
         "intermediate_size": c.intermediate_size,
         "max_position_embeddings": c.max_positions,
         "rms_norm_eps": c.rms_norm_eps,
-        "rope_parameters": rope,
-        "rope_theta": c.rope_theta,
-        "hidden_act": c.activation,
+        "hidden_activation" if c.gemma else "hidden_act": c.activation,
         "tie_word_embeddings": c.tied,
         "pad_token_id": c.pad_token_id,
         "attention_dropout": 0.0,
     }
-    if c.model_type != "qwen2":
+    if c.model_type not in ("mistral", "qwen2"):
         hf["attention_bias"] = c.qkv_bias
     if c.model_type == "llama":
         hf["mlp_bias"] = c.mlp_bias
-    return hf
+    if c.gemma:
+        hf |= {"query_pre_attn_scalar": c.query_scalar, "use_bidirectional_attention": not c.causal}
+    return hf | rope_keys(c) | sliding_keys(c)

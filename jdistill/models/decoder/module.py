@@ -1,4 +1,4 @@
-"""The decoder that Llama, SmolLM2, Qwen2 and Qwen3 share, as one Flax Linen module; causal, or an encoder that sees all.
+"""The decoder that Llama's family and Gemma 3 share, as one Flax Linen module; causal, or reading both ways.
 
 Shapes: B texts, L tokens, H query heads, G key/value heads, K width of a head, D width of the layers, F width inside the
 feed-forward block, V vocabulary.
@@ -21,13 +21,17 @@ from jdistill.models.rotary import rotary_frequencies, rotate
 from jdistill.models.segments import Segments, as_bias, in_blocks
 
 
-def rope_frequencies(config: DecoderConfig) -> np.ndarray:
+def rope_frequencies(config: DecoderConfig, sliding: bool = False) -> np.ndarray:
     """Angle per position of each pair of dimensions, float32 [K / 2], with Llama 3.1's scaling where the config asks for it.
+
+    Args:
+      sliding: of a sliding layer, which may have a theta of its own.
 
     Source: Su et al. 2021.
     """
-    frequencies = rotary_frequencies(config.rope_theta, config.head_size)
-    if config.rope_scaling is None:
+    local = sliding and config.local_rope_theta > 0
+    frequencies = rotary_frequencies(config.local_rope_theta if local else config.rope_theta, config.head_size)
+    if config.rope_scaling is None or local:
         return frequencies
     factor, low, high, original = config.rope_scaling
     turns = original * frequencies / (2 * np.pi)  # over the positions that it was first trained on
@@ -35,14 +39,22 @@ def rope_frequencies(config: DecoderConfig) -> np.ndarray:
     return (share * frequencies + (1 - share) * frequencies / factor).astype(np.float32)
 
 
+def first_state(config: DecoderConfig, rows_BxLxD: Array, dtype: jnp.dtype) -> Array:
+    """Rows of the token table as the first state, of the type: Gemma scales them by sqrt(D)."""
+    return (rows_BxLxD * config.hidden_size**0.5 if config.gemma else rows_BxLxD).astype(dtype)
+
+
 class RMSNorm(nn.Module):
-    """x / rms(x) * scale over the last axis, statistics in float32."""
+    """x / rms(x) * scale over the last axis, statistics in float32; from_one: times 1 + scale (Gemma)."""
 
     eps: float
+    from_one: bool = False
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
+        start = nn.initializers.zeros if self.from_one else nn.initializers.ones
+        scale = self.param("scale", start, (x.shape[-1],))
+        scale = 1.0 + scale if self.from_one else scale
         wide = x.astype(jnp.float32)
         return (wide * jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + self.eps) * scale).astype(x.dtype)
 
@@ -70,17 +82,16 @@ class GroupedAttention(nn.Module):
 
         query, key, value = heads(c.num_heads, "query"), heads(c.num_kv_heads, "key"), heads(c.num_kv_heads, "value")
         if c.qk_norm:
-            query, key = (
-                RMSNorm(c.rms_norm_eps, name="query_norm")(query),
-                RMSNorm(c.rms_norm_eps, name="key_norm")(key),
-            )
+            query = RMSNorm(c.rms_norm_eps, c.gemma, name="query_norm")(query)
+            key = RMSNorm(c.rms_norm_eps, c.gemma, name="key_norm")(key)
+        scale = (c.query_scalar or c.head_size) ** -0.5
 
         def attend(query: Array, key: Array, value: Array, angle_BxLxHalf: Array, bias_BxLxL: Array) -> Array:
             query, key, value = (x.transpose(0, 2, 1, 3) for x in (query, key, value))
             query_BxHxLxK, key_BxGxLxK = rotate(query, angle_BxLxHalf), rotate(key, angle_BxLxHalf)
             group = c.num_heads // c.num_kv_heads
             key_BxHxLxK, value_BxHxLxK = jnp.repeat(key_BxGxLxK, group, axis=1), jnp.repeat(value, group, axis=1)
-            scores_BxHxLxL = batched_transposed(query_BxHxLxK, key_BxHxLxK).astype(jnp.float32) * c.head_size**-0.5
+            scores_BxHxLxL = batched_transposed(query_BxHxLxK, key_BxHxLxK).astype(jnp.float32) * scale
             weights_BxHxLxL = nn.softmax(scores_BxHxLxL + bias_BxLxL[:, None], axis=-1).astype(self.dtype)
             weights_BxHxLxL = nn.Dropout(c.attention_dropout)(weights_BxHxLxL, deterministic=deterministic)
             out_BxLxHxK = batched(weights_BxHxLxL, value_BxHxLxK).transpose(0, 2, 1, 3)
@@ -91,7 +102,7 @@ class GroupedAttention(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """One pre-norm layer: norm, attention, add; norm, gated feed-forward, add."""
+    """One pre-norm layer: norm, attention, add; norm, gated feed-forward, add. Gemma's norms what is added, too."""
 
     config: DecoderConfig
     dtype: jnp.dtype = jnp.float32
@@ -110,17 +121,21 @@ class DecoderLayer(nn.Module):
         def dense(width: int, name: str) -> Dense:
             return Dense(width, use_bias=c.mlp_bias, dtype=self.dtype, name=name)
 
-        def add(x: Array, update: Array) -> Array:
+        def norm(x: Array, name: str) -> Array:
+            return RMSNorm(c.rms_norm_eps, c.gemma, name=name)(x)
+
+        def add(x: Array, update: Array, name: str) -> Array:
+            update = norm(update, name) if c.gemma else update
             return x + nn.Dropout(c.hidden_dropout)(update, deterministic=deterministic)
 
-        normed = RMSNorm(c.rms_norm_eps, name="attention_norm")(x_BxLxD)
+        normed = norm(x_BxLxD, "attention_norm")
         attention = GroupedAttention(c, self.dtype, name="attention")
         attended = attention(normed, angle_BxLxHalf, bias, deterministic, blocks)
-        x_BxLxD = add(x_BxLxD, attended)
-        normed = RMSNorm(c.rms_norm_eps, name="output_norm")(x_BxLxD)
+        x_BxLxD = add(x_BxLxD, attended, "attended_norm")
+        normed = norm(x_BxLxD, "output_norm")
         gate_BxLxF = ACTIVATIONS[c.activation](dense(c.intermediate_size, "gate")(normed))
         inner_BxLxF = gate_BxLxF * dense(c.intermediate_size, "up")(normed)
-        return add(x_BxLxD, dense(c.hidden_size, "down")(inner_BxLxF))
+        return add(x_BxLxD, dense(c.hidden_size, "down")(inner_BxLxF), "down_norm")
 
 
 class Decoder(nn.Module):
@@ -148,19 +163,25 @@ class Decoder(nn.Module):
         if segments is None:  # each row is one text
             counted_BxL = jnp.maximum(jnp.cumsum(mask_BxL, axis=1) - 1, 0)
             segments = Segments(jnp.zeros_like(counted_BxL), counted_BxL)
-        angle_BxLxHalf = segments.positions_BxL[:, :, None] * jnp.asarray(rope_frequencies(c))
-        bias = [as_bias(seen) for seen in segments.seen(mask_BxL, c.causal)]
+        windows = [c.window(i) for i in range(c.num_layers)]
+        angles, biases = {}, {}  # of the layers that see all, and of those that slide
+        for window in dict.fromkeys(windows):
+            frequencies = rope_frequencies(c, window is not None)
+            angles[window] = segments.positions_BxL[:, :, None] * jnp.asarray(frequencies)
+            biases[window] = [as_bias(seen) for seen in segments.seen(mask_BxL, c.causal, window)]
         init = nn.initializers.normal(0.02)
-        x = nn.Embed(c.vocab_size, c.hidden_size, embedding_init=init, name="word")(ids_BxL).astype(self.dtype)
+        word = nn.Embed(c.vocab_size, c.hidden_size, embedding_init=init, name="word")
+        x = first_state(c, word(ids_BxL), self.dtype)
         x = nn.Dropout(c.hidden_dropout)(x, deterministic=deterministic)
         states = [x]
         kind = (
             nn.remat(DecoderLayer, static_argnums=(4, 5)) if self.remat else DecoderLayer
         )  # deterministic and blocks, self being 0
-        for i in range(c.num_layers):
-            x = kind(c, self.dtype, name=f"layer_{i}")(x, angle_BxLxHalf, bias, deterministic, segments.blocks)
+        for i, window in enumerate(windows):
+            layer = kind(c, self.dtype, name=f"layer_{i}")
+            x = layer(x, angles[window], biases[window], deterministic, segments.blocks)
             states.append(x)
-        states[-1] = RMSNorm(c.rms_norm_eps, name="final_norm")(x)
+        states[-1] = RMSNorm(c.rms_norm_eps, c.gemma, name="final_norm")(x)
         return tuple(states)
 
 

@@ -18,7 +18,7 @@ from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.matmul import Dense
 from jdistill.models.modernbert.config import GLOBAL, LOCAL, ModernBertConfig
 from jdistill.models.rotary import RotaryAttention, rotary_frequencies
-from jdistill.models.segments import Segments, as_bias, blocks_of
+from jdistill.models.segments import Segments, as_bias
 
 
 def _layer_norm(config: ModernBertConfig, x: Array, name: str, dtype: jnp.dtype) -> Array:
@@ -111,15 +111,12 @@ def attention_biases(
 
     Returns: for either kind of layer, of each block what is added to the scores, broadcast to [B * R, H, W, W].
     """
-    seen = [mask_BxL[:, None, :]] if segments is None else segments.seen(mask_BxL)
-    blocks = () if segments is None else segments.blocks
-    near = [
-        jnp.abs(position[:, :, None] - position[:, None, :]) <= reach
-        for (position,) in blocks_of(blocks, positions_BxL)
-    ]
+    if segments is None:  # each row is one text
+        segments = Segments(jnp.zeros_like(mask_BxL, jnp.int32), jnp.broadcast_to(positions_BxL, mask_BxL.shape))
+    windows = {GLOBAL: None, LOCAL: reach}
     return {
-        GLOBAL: [as_bias(of_block)[:, None] for of_block in seen],
-        LOCAL: [as_bias(of_block & close)[:, None] for of_block, close in zip(seen, near, strict=True)],
+        kind: [as_bias(of_block)[:, None] for of_block in segments.seen(mask_BxL, window=window)]
+        for kind, window in windows.items()
     }
 
 

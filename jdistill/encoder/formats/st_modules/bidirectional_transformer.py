@@ -14,6 +14,18 @@ class BidirectionalTransformer(Transformer):
         dtype = next(self.parameters()).dtype
         hidden = torch.zeros(mask.shape[0], 1, mask.shape[1], mask.shape[1], dtype=dtype, device=mask.device)
         hidden = hidden.masked_fill(mask[:, None, None, :] == 0, torch.finfo(dtype).min)
-        out = super().forward({**features, "attention_mask": hidden}, **kwargs)
+        out = super().forward({**features, "attention_mask": self.by_layer_type(hidden)}, **kwargs)
         out["attention_mask"] = mask
         return out
+
+    def by_layer_type(self, hidden: torch.Tensor) -> torch.Tensor | dict:
+        """What hides tokens, [B, 1, L, L]; where some layers slide, of each type of layer."""
+        window = getattr(self.auto_model.config, "sliding_window", None)
+        if window is None:
+            return hidden
+        place = torch.arange(hidden.shape[-1], device=hidden.device)
+        far = (place[:, None] - place[None, :]).abs() >= window
+        near = hidden.masked_fill(far, torch.finfo(hidden.dtype).min)
+        if getattr(self.auto_model.config, "layer_types", None) is None:
+            return near
+        return {"full_attention": hidden, "sliding_attention": near}
