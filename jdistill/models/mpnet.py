@@ -154,9 +154,10 @@ class MpnetArchitecture(Transformer[MpnetConfig]):
 
         root = body[0][1]
         config = onnx.read_encoder_config(root)
-        table = {path.rpartition("/")[2]: name for path, name in LAYER.items()} | {"layer": "encoder.layer"}
+        parts = {path.rpartition("/")[2]: name for path, name in LAYER.items()}
+        names = onnx.TensorNames([f"encoder.layer.{i}" for i in range(config.num_hidden_layers)], parts)
         weights = Weights(root, read(root), "mpnet.")
-        states = onnx.encoder_nodes(graph, config, weights, table, _onnx_embeddings, _onnx_bias)
+        states = onnx.encoder_nodes(graph, config, weights, names, _onnx_embeddings, _onnx_bias)
         return OnnxBody(states, int(config.hidden_size), "mpnet")
 
     def student_config(self, whole: MpnetConfig, student: ConfigDict) -> MpnetConfig:

@@ -21,11 +21,14 @@ class Graph:
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[tuple[str, np.ndarray]] = []
+        self._names: set[str] = set()
 
     def constant(self, value: Any, name: str = "") -> str:
-        """Adds a constant and returns its name."""
+        """Adds a constant and returns its name. One of a name that is there is that one: a layer that runs again has its weights once."""
         name = name or f"constant_{len(self.constants)}"
-        self.constants.append((name, np.asarray(value, order="C")))
+        if name not in self._names:
+            self._names.add(name)
+            self.constants.append((name, np.asarray(value, order="C")))
         return name
 
     def op(self, kind: str, *inputs: Any, name: str = "", **attributes: Any) -> str:

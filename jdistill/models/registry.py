@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.models.albert import AlbertArchitecture
 from jdistill.models.architecture import Architecture, ModelConfig
 from jdistill.models.bert import BertArchitecture
 from jdistill.models.bilstm import BilstmArchitecture
@@ -23,6 +24,7 @@ ARCHITECTURES: tuple[Architecture[Any], ...] = (
     DecoderArchitecture(),
     BilstmArchitecture(),
     MpnetArchitecture(),
+    AlbertArchitecture(),
 )
 _BY_TYPE = {model_type: architecture for architecture in ARCHITECTURES for model_type in architecture.model_types}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from albert_setting import make_albert
 from conftest import make_decoder, make_encoder, random_params, save_encoder, sentences
 from mpnet_setting import make_mpnet
 from onnx import numpy_helper
@@ -39,6 +40,7 @@ FAMILIES: dict[str, Callable[[], Encoder]] = {
     "bert": make_encoder,
     "electra": lambda: make_encoder(model_type="electra", embedding_size=12),
     "mpnet": make_mpnet,
+    "albert": make_albert,
     "bilstm": make_bilstm,
     "decoder": make_decoder,
 }

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from albert_setting import tiny_albert_config
 from conftest import random_params, tiny_config, tiny_decoder_config
 from flax.traverse_util import flatten_dict
 from mpnet_setting import tiny_mpnet_config
@@ -32,6 +33,8 @@ CONFIGS: dict[str, Any] = {
     "biased": tiny_decoder_config(qkv_bias=True, out_bias=True, mlp_bias=True, tied=False),
     "bilstm": BilstmConfig(50, 6, 5),
     "mpnet": tiny_mpnet_config(),
+    "albert": tiny_albert_config(),
+    "albert of groups": tiny_albert_config(num_layers=8, num_groups=2, group_layers=2),
 }
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import simtde_setting
+from albert_setting import tiny_albert_config
 from conftest import random_params, tiny_config, tiny_decoder_config
 from mpnet_setting import tiny_mpnet_config
 from parity import assert_close
@@ -33,6 +34,7 @@ CONFIGS: dict[str, ModelConfig] = {
     "roberta": tiny_config(model_type="roberta", vocab_size=90, num_layers=2, pad_token_id=1),
     "electra": tiny_config(model_type="electra", vocab_size=90, num_layers=2, embedding_size=12),
     "mpnet": tiny_mpnet_config(vocab_size=90, num_layers=2),
+    "albert": tiny_albert_config(vocab_size=90, num_layers=2),
     "causal": tiny_decoder_config(vocab_size=90, num_layers=2),
     "both ways": tiny_decoder_config(vocab_size=90, num_layers=2, causal=False, qk_norm=True),
 }
