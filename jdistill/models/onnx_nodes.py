@@ -43,6 +43,22 @@ class Graph:
         constants = [self.constant(kernel, f"{name}.weight"), *(self.constant(value, f"{name}.bias") for value in bias)]
         return self.op("Gemm", x, *constants, transB=1)
 
+    def rms_norm(self, x: str, name: str, scale: np.ndarray, eps: float) -> str:
+        """x [..., width] over its root mean square, times a scale [width], whose name is that of the module."""
+        square = self.op("ReduceMean", self.op("Mul", x, x), [-1], keepdims=1)
+        root = self.op("Sqrt", self.op("Add", square, np.float32(eps)))
+        return self.op("Mul", self.op("Div", x, root), self.constant(scale, f"{name}.weight"))
+
+
+def hf_config(root: Path) -> Any:
+    """transformers' own reading of a folder's config.json, its defaults included. Raises UserError where it cannot read it."""
+    from transformers import AutoConfig  # here: it imports torch where that is installed, which takes seconds
+
+    try:
+        return AutoConfig.from_pretrained(root)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{root}/config.json is not a config that transformers can read: {error}") from None
+
 
 ONNX_ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
     "gelu": lambda graph, x: graph.op("Gelu", x),

@@ -18,6 +18,7 @@ from jdistill.models.conversion import Names
 from jdistill.models.decoder import DecoderArchitecture
 from jdistill.models.mpnet import MpnetArchitecture
 from jdistill.models.segments import Segments
+from jdistill.models.t5 import T5Architecture
 
 ARCHITECTURES: tuple[Architecture[Any], ...] = (
     BertArchitecture(),
@@ -25,6 +26,7 @@ ARCHITECTURES: tuple[Architecture[Any], ...] = (
     BilstmArchitecture(),
     MpnetArchitecture(),
     AlbertArchitecture(),
+    T5Architecture(),
 )
 _BY_TYPE = {model_type: architecture for architecture in ARCHITECTURES for model_type in architecture.model_types}
 

@@ -16,6 +16,7 @@ from conftest import make_decoder, make_encoder, random_params, save_encoder, se
 from mpnet_setting import make_mpnet
 from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+from t5_setting import make_sentence_t5
 
 from jdistill.core import files
 from jdistill.core.errors import UserError
@@ -41,6 +42,7 @@ FAMILIES: dict[str, Callable[[], Encoder]] = {
     "electra": lambda: make_encoder(model_type="electra", embedding_size=12),
     "mpnet": make_mpnet,
     "albert": make_albert,
+    "t5": make_sentence_t5,
     "bilstm": make_bilstm,
     "decoder": make_decoder,
 }

@@ -17,6 +17,7 @@ from mpnet_setting import tiny_mpnet_config
 from parity import assert_close
 from simtde_setting import random_tokens
 from steps import gradient_of
+from t5_setting import tiny_t5_config
 
 from configs import distilface as distilface_config
 from jdistill.data.batching.layout import Layout
@@ -35,6 +36,7 @@ CONFIGS: dict[str, ModelConfig] = {
     "electra": tiny_config(model_type="electra", vocab_size=90, num_layers=2, embedding_size=12),
     "mpnet": tiny_mpnet_config(vocab_size=90, num_layers=2),
     "albert": tiny_albert_config(vocab_size=90, num_layers=2),
+    "t5": tiny_t5_config(vocab_size=90, num_layers=2),
     "causal": tiny_decoder_config(vocab_size=90, num_layers=2),
     "both ways": tiny_decoder_config(vocab_size=90, num_layers=2, causal=False, qk_norm=True),
 }

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from transformers import AutoConfig
 
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import read_json
 from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.bert.config import ROBERTAS, prefix_of
-from jdistill.models.onnx_nodes import ONNX_ACTIVATIONS, Graph, OnnxBody, Weights
+from jdistill.models.onnx_nodes import ONNX_ACTIVATIONS, Graph, OnnxBody, Weights, hf_config
 
 _BERT: dict[str, str] = {
     "query": "attention.self.query",
@@ -80,10 +79,7 @@ def read_encoder_config(root: Path) -> Any:
     raw = read_json(path)
     if (kind := raw.get("position_embedding_type", "absolute")) != "absolute":
         raise UserError(f"{path}: position_embedding_type {kind!r} has no ONNX graph; supported: absolute")
-    try:
-        config = AutoConfig.from_pretrained(root)
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path} is not a config that transformers can read: {error}") from None
+    config = hf_config(root)
     if config.model_type == "distilbert":
         config.intermediate_size, config.hidden_act, config.layer_norm_eps = config.hidden_dim, config.activation, 1e-12
     if config.model_type not in NARROWER:

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from transformers import AutoConfig
 
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import read_json
 from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.decoder.architecture import BIDIRECTIONAL_MODULE
-from jdistill.models.onnx_nodes import ONNX_ACTIVATIONS, Graph, OnnxBody, Weights
+from jdistill.models.onnx_nodes import ONNX_ACTIVATIONS, Graph, OnnxBody, Weights, hf_config
 
 
 def onnx_states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
@@ -29,10 +28,7 @@ def read_decoder_config(root: Path) -> Any:
     """transformers' own reading of config.json, its defaults included."""
     path = root / "config.json"
     kind = read_json(path).get("model_type", "")
-    try:
-        config = AutoConfig.from_pretrained(root)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path} is not a config that transformers can read: {error}") from None
+    config = hf_config(root)
     rope = config.rope_parameters["rope_type"]
     if rope not in ("default", "llama3"):
         raise UserError(f"{path}: RoPE {rope!r} of a {kind} has no ONNX graph; supported: default, llama3")
@@ -70,9 +66,7 @@ def decoder_nodes(graph: Graph, config: Any, weights: Weights, causal: bool) -> 
         return graph.gemm(x, name, kernel, *([weights.take(f"{name}.bias", out)] if biased else []))
 
     def norm(x: str, name: str, size: int) -> str:
-        square = op("ReduceMean", op("Mul", x, x), [-1], keepdims=1)
-        root = op("Sqrt", op("Add", square, np.float32(config.rms_norm_eps)))
-        return op("Mul", op("Div", x, root), graph.constant(weights.take(f"{name}.weight", size), f"{name}.weight"))
+        return graph.rms_norm(x, name, weights.take(f"{name}.weight", size), config.rms_norm_eps)
 
     def split(
         x: str, count: int, name: str = ""
