@@ -56,8 +56,8 @@ class UnscaledAttention(nn.Module):
 class T5Layer(nn.Module):
     """One pre-norm layer: norm, attention, add; norm, feed-forward, gated or not, add.
 
-    States are float32 whatever the compute type: in a trained T5 they grow past 65,504, where float16 ends, and to where a bfloat16
-    sum no longer changes by what a layer adds. For float16's sake the product that makes them so large is float32 there too.
+    States are float32 whatever the compute type: in a trained T5 they may pass 65,504, where float16 ends, and a bfloat16 sum as large
+    loses what a layer adds. For float16's sake the product that makes them so large is float32 there too.
     """
 
     config: T5Config
