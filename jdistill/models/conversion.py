@@ -17,7 +17,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.types import Tree
 
 Names = dict[str, tuple[str, bool]]  # Flax path -> (name on disk, whether to transpose)
-_LAYER = re.compile(r"(?:^|\.)layers?\.(\d{1,9})\.")
+LAYER_NUMBER = re.compile(r"(?:^|\.)layers?\.(\d{1,9})\.")
 MOST_LAYERS = 10_000  # more than any model has; what a config says is held against its tensors when they are read
 
 
@@ -70,11 +70,22 @@ def plain_names(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.
     }
 
 
-def check_layers(tensors: Mapping[str, np.ndarray], num_layers: int, where: str) -> None:
-    """Raises UserError where the config has more layers than the file, before a name is made for each: it may say any number."""
-    layers = {int(match[1]) for match in map(_LAYER.search, tensors) if match}
+def check_layers(
+    tensors: Mapping[str, np.ndarray],
+    num_layers: int,
+    where: str,
+    layer: re.Pattern[str] = LAYER_NUMBER,
+    what: str = "layers",
+) -> None:
+    """Raises UserError where the config has more layers than the file, before a name is made for each: it may say any number.
+
+    Args:
+      layer: finds the part of a tensor's name that says whose it is, its numbers as groups.
+      what: the layers are called in the message.
+    """
+    layers = {match.groups() for match in map(layer.search, tensors) if match}
     if num_layers > len(layers):
-        raise UserError(f"{where}: config.json tells of {num_layers} layers, but the tensors are of {len(layers)}")
+        raise UserError(f"{where}: config.json tells of {num_layers} {what}, but the tensors are of {len(layers)}")
 
 
 def from_tensors(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.json_files import Settings
@@ -22,6 +21,7 @@ from jdistill.models.bert.module import EmbeddingBlock, Layer, attention_bias, e
 from jdistill.models.bert.student import random_layer
 from jdistill.models.conversion import Names, names_by_table
 from jdistill.models.cutting import Cut, check_whole_layers, checked_layers
+from jdistill.models.relative import BUCKETS, onnx_distances, with_distances
 from jdistill.models.segments import Segments
 from jdistill.models.transformer_files import Transformer
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from jdistill.models.onnx_nodes import Graph, OnnxBody, Weights
 
 PADDING = 1  # whatever the config says: transformers counts positions from the one after it
-EACH_WAY, EXACT_BUCKETS = 16, 8  # buckets before a token and from it on, and how many of them are of one distance alone
 # Flax path -> name on disk, as conversion.names_by_table reads them.
 LAYER = {
     "attention/query": "attention.attn.q",
@@ -61,19 +60,6 @@ class MpnetConfig(BertConfig):
         return PADDING + 1
 
 
-def bucket_of(distances: np.ndarray) -> np.ndarray:
-    """The row of the table for each distance from a token to one that it attends to, int32 of the same shape.
-
-    Each distance below 8 has a bucket of its own, those above share seven that widen by the square root of 2; from 91 on they are one.
-    """
-    size = np.abs(distances).astype(np.int64)
-    # The exponent of size² / 64, whole and so never off by a rounding.
-    wide = EXACT_BUCKETS + np.minimum(
-        np.frexp(np.maximum(size * size // EXACT_BUCKETS**2, 1))[1] - 1, EXACT_BUCKETS - 1
-    )
-    return (np.where(size < EXACT_BUCKETS, size, wide) + EACH_WAY * (distances > 0)).astype(np.int32)
-
-
 class Mpnet(nn.Module):
     """The encoder. Parameters are float32; `dtype` is the compute type (float32 or bfloat16)."""
 
@@ -91,19 +77,12 @@ class Mpnet(nn.Module):
         unseen, blocks = attention_bias(mask_BxL.astype(bool), segments)
         normal = nn.initializers.normal(0.02)
         relative = nn.Embed(c.buckets, c.num_heads, embedding_init=normal, name="relative")
-        # Tokens of one text stand side by side, in whatever row: as far from one another as in the text.
-        bias = [relative(_buckets(of.shape[-1])).transpose(2, 0, 1) + of for of in unseen]
+        bias = with_distances(unseen, relative)
         states = [x_BxLxD]
         for i in range(c.num_layers):
             layer = Layer(c, self.dtype, name=f"layer_{i}")
             states.append(layer(states[-1], bias, deterministic, blocks))
         return tuple(states)
-
-
-def _buckets(width: int) -> Array:
-    """The bucket of each pair of tokens of a row, query by key: int32 [width, width]."""
-    columns = jnp.arange(width)
-    return jnp.asarray(bucket_of(np.arange(1 - width, width)))[columns[None, :] - columns[:, None] + width - 1]
 
 
 class MpnetArchitecture(Transformer[MpnetConfig]):
@@ -135,7 +114,7 @@ class MpnetArchitecture(Transformer[MpnetConfig]):
             )
         numbers = dataclasses.asdict(numbers_of(settings, "mpnet")) | {"type_vocab_size": 0, "pad_token_id": PADDING}
         config = MpnetConfig(
-            **numbers, buckets=settings.integer("relative_attention_num_buckets", 2 * EACH_WAY, default=2 * EACH_WAY)
+            **numbers, buckets=settings.integer("relative_attention_num_buckets", BUCKETS, default=BUCKETS)
         )
         if config.usable_positions < 1:
             raise settings.fault(
@@ -154,9 +133,10 @@ class MpnetArchitecture(Transformer[MpnetConfig]):
 
         root = body[0][1]
         config = onnx.read_encoder_config(root)
-        table = {path.rpartition("/")[2]: name for path, name in LAYER.items()} | {"layer": "encoder.layer"}
+        parts = {path.rpartition("/")[2]: name for path, name in LAYER.items()}
+        names = onnx.TensorNames([f"encoder.layer.{i}" for i in range(config.num_hidden_layers)], parts)
         weights = Weights(root, read(root), "mpnet.")
-        states = onnx.encoder_nodes(graph, config, weights, table, _onnx_embeddings, _onnx_bias)
+        states = onnx.encoder_nodes(graph, config, weights, names, _onnx_embeddings, _onnx_bias)
         return OnnxBody(states, int(config.hidden_size), "mpnet")
 
     def student_config(self, whole: MpnetConfig, student: ConfigDict) -> MpnetConfig:
@@ -182,12 +162,5 @@ def _onnx_embeddings(graph: Graph, config: Any, weights: Weights) -> str:
 
 def _onnx_bias(graph: Graph, config: Any, weights: Weights) -> str:
     """What the scores of each head are raised by: [1, heads, sequence, sequence]."""
-    op, longest = graph.op, config.max_position_embeddings
     rows, heads = config.relative_attention_num_buckets, config.num_attention_heads
-    table = weights.take("encoder.relative_attention_bias.weight", rows, heads)
-    by_distance = graph.constant(table[bucket_of(np.arange(1 - longest, longest))], "relative_positions")
-    length = op("Squeeze", op("Slice", "shape", [1], [2]))
-    place = op("Range", np.int64(0), length, np.int64(1))
-    distance = op("Sub", op("Unsqueeze", place, [0]), op("Unsqueeze", place, [1]))
-    bias = op("Gather", by_distance, op("Add", distance, np.int64(longest - 1)))
-    return op("Unsqueeze", op("Transpose", bias, perm=[2, 0, 1]), [0])
+    return onnx_distances(graph, weights.take("encoder.relative_attention_bias.weight", rows, heads))

@@ -21,11 +21,14 @@ class Graph:
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[tuple[str, np.ndarray]] = []
+        self._names: set[str] = set()
 
     def constant(self, value: Any, name: str = "") -> str:
-        """Adds a constant and returns its name."""
+        """Adds a constant and returns its name. One of a name that is there is that one: a layer that runs again has its weights once."""
         name = name or f"constant_{len(self.constants)}"
-        self.constants.append((name, np.asarray(value, order="C")))
+        if name not in self._names:
+            self._names.add(name)
+            self.constants.append((name, np.asarray(value, order="C")))
         return name
 
     def op(self, kind: str, *inputs: Any, name: str = "", **attributes: Any) -> str:
@@ -39,6 +42,22 @@ class Graph:
         """x [rows, in] times a torch weight [out, in], plus a bias [out] if there is one."""
         constants = [self.constant(kernel, f"{name}.weight"), *(self.constant(value, f"{name}.bias") for value in bias)]
         return self.op("Gemm", x, *constants, transB=1)
+
+    def rms_norm(self, x: str, name: str, scale: np.ndarray, eps: float) -> str:
+        """x [..., width] over its root mean square, times a scale [width], whose name is that of the module."""
+        square = self.op("ReduceMean", self.op("Mul", x, x), [-1], keepdims=1)
+        root = self.op("Sqrt", self.op("Add", square, np.float32(eps)))
+        return self.op("Mul", self.op("Div", x, root), self.constant(scale, f"{name}.weight"))
+
+
+def hf_config(root: Path) -> Any:
+    """transformers' own reading of a folder's config.json, its defaults included. Raises UserError where it cannot read it."""
+    from transformers import AutoConfig  # here: it imports torch where that is installed, which takes seconds
+
+    try:
+        return AutoConfig.from_pretrained(root)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{root}/config.json is not a config that transformers can read: {error}") from None
 
 
 ONNX_ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {

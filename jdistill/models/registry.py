@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.models.albert import AlbertArchitecture
 from jdistill.models.architecture import Architecture, ModelConfig
 from jdistill.models.bert import BertArchitecture
 from jdistill.models.bilstm import BilstmArchitecture
@@ -19,6 +20,7 @@ from jdistill.models.modernbert import ModernBertArchitecture
 from jdistill.models.mpnet import MpnetArchitecture
 from jdistill.models.nomicbert import NomicBertArchitecture
 from jdistill.models.segments import Segments
+from jdistill.models.t5 import T5Architecture
 
 ARCHITECTURES: tuple[Architecture[Any], ...] = (
     BertArchitecture(),
@@ -27,6 +29,8 @@ ARCHITECTURES: tuple[Architecture[Any], ...] = (
     MpnetArchitecture(),
     ModernBertArchitecture(),
     NomicBertArchitecture(),
+    AlbertArchitecture(),
+    T5Architecture(),
 )
 _BY_TYPE = {model_type: architecture for architecture in ARCHITECTURES for model_type in architecture.model_types}
 

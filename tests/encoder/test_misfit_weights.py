@@ -47,7 +47,7 @@ def test_a_tokenizer_with_more_ids_than_the_embedding_is_refused(tmp_path: Path)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "t5"}, "model_type is 't5'"),
+        ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
         ({"hidden_act": "swish9"}, "hidden_act is 'swish9'"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
     ],

@@ -25,7 +25,7 @@ def test_unsupported_and_damaged_folders_say_what_to_do(tmp_path: Path) -> None:
             graph.save_graph(tmp_path)
         assert not (tmp_path / "onnx").exists()
 
-    refused("'gpt2'; jdistill reads bert, distilbert, electra", model_type="gpt2")
+    refused("'gpt2'; jdistill reads albert, bert, distilbert, electra", model_type="gpt2")
     refused("'quick_gelu'.*gelu, gelu_new, gelu_pytorch_tanh, relu, silu", hidden_act="quick_gelu")
     refused("position_embedding_type 'relative_key'.*absolute", position_embedding_type="relative_key")
     refused("encoder.layer.2.attention.self.query.weight is missing", num_hidden_layers=3)

@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from albert_setting import make_albert
 from conftest import make_decoder, make_encoder, random_params, save_encoder, sentences
 from modernbert_setting import make_modernbert
 from mpnet_setting import make_mpnet
 from nomicbert_setting import make_nomicbert
 from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+from t5_setting import make_sentence_t5
 
 from jdistill.core import files
 from jdistill.core.errors import UserError
@@ -43,6 +45,8 @@ FAMILIES: dict[str, Callable[[], Encoder]] = {
     "mpnet": make_mpnet,
     "modernbert": make_modernbert,
     "nomic_bert": make_nomicbert,
+    "albert": make_albert,
+    "t5": make_sentence_t5,
     "bilstm": make_bilstm,
     "decoder": make_decoder,
 }

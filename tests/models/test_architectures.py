@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from albert_setting import tiny_albert_config
 from conftest import random_params, tiny_config, tiny_decoder_config
 from flax.traverse_util import flatten_dict
 from modernbert_setting import tiny_modernbert_config
 from mpnet_setting import tiny_mpnet_config
 from nomicbert_setting import tiny_nomicbert_config
+from t5_setting import tiny_t5_config
 
 from jdistill.core.errors import UserError
 from jdistill.models.bilstm import BilstmConfig
@@ -41,6 +43,10 @@ CONFIGS: dict[str, Any] = {
     "modernbert of one layer, biased": tiny_modernbert_config(
         num_layers=1, attention_bias=True, mlp_bias=True, norm_bias=True
     ),
+    "albert": tiny_albert_config(),
+    "t5": tiny_t5_config(),
+    "t5 with a gate": tiny_t5_config(gated=True, activation="gelu_new"),
+    "albert of groups": tiny_albert_config(num_layers=8, num_groups=2, group_layers=2),
 }
 
 
@@ -71,7 +77,7 @@ def test_the_embedding_layer_alone_gives_the_first_state(name: str) -> None:
 
 def test_an_unknown_model_type_is_told_what_there_is() -> None:
     there = sorted(kind for found in ARCHITECTURES if not found.recurrent for kind in found.model_types)
-    for unknown in ("t5", "bilstm", None, ["bert"]):
+    for unknown in ("gpt2", "bilstm", None, ["bert"]):
         with pytest.raises(
             UserError, match=f"config.json: model_type is .*; jdistill reads {', '.join(there)}. Any other"
         ):

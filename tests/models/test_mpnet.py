@@ -26,8 +26,9 @@ from jdistill.export import torch_int8
 from jdistill.export.folder import export
 from jdistill.export.onnx import runtime
 from jdistill.export.targets import add_form
-from jdistill.models.mpnet import MpnetConfig, bucket_of
+from jdistill.models.mpnet import MpnetConfig
 from jdistill.models.registry import architecture_of
+from jdistill.models.relative import bucket_of
 from jdistill.students.transformer import make_student
 
 TEXTS = [*sentences(6), "", " ".join(sentences(30))]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import simtde_setting
+from albert_setting import tiny_albert_config
 from conftest import random_params, tiny_config, tiny_decoder_config
 from modernbert_setting import tiny_modernbert_config
 from mpnet_setting import tiny_mpnet_config
@@ -18,6 +19,7 @@ from nomicbert_setting import tiny_nomicbert_config
 from parity import assert_close
 from simtde_setting import random_tokens
 from steps import gradient_of
+from t5_setting import tiny_t5_config
 
 from configs import distilface as distilface_config
 from jdistill.data.batching.layout import Layout
@@ -45,6 +47,8 @@ CONFIGS: dict[str, ModelConfig] = {
     "mpnet": tiny_mpnet_config(vocab_size=90, num_layers=2),
     "modernbert": tiny_modernbert_config(vocab_size=90, local_attention=6),
     "nomic_bert": tiny_nomicbert_config(vocab_size=90, num_layers=2),
+    "albert": tiny_albert_config(vocab_size=90, num_layers=2),
+    "t5": tiny_t5_config(vocab_size=90, num_layers=2),
     "causal": tiny_decoder_config(vocab_size=90, num_layers=2),
     "sliding": tiny_decoder_config(vocab_size=90, num_layers=2, sliding=(True, False), sliding_window=3),
     "gemma": tiny_decoder_config(vocab_size=90, causal=False, **GEMMA),

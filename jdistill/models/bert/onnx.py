@@ -6,21 +6,21 @@ faster than a 3-D MatMul + Add, and than its own fused attention and skip-norm.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from transformers import AutoConfig
 
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import read_json
 from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.bert.config import ROBERTAS, prefix_of
-from jdistill.models.onnx_nodes import ONNX_ACTIVATIONS, Graph, OnnxBody, Weights
+from jdistill.models.onnx_nodes import ONNX_ACTIVATIONS, Graph, OnnxBody, Weights, hf_config
 
-_BERT = {
+_BERT: dict[str, str] = {
     "query": "attention.self.query",
     "key": "attention.self.key",
     "value": "attention.self.value",
@@ -29,7 +29,6 @@ _BERT = {
     "up": "intermediate.dense",
     "down": "output.dense",
     "output_norm": "output.LayerNorm",
-    "layer": "encoder.layer",
 }
 _DISTILBERT = {
     "query": "attention.q_lin",
@@ -40,11 +39,25 @@ _DISTILBERT = {
     "up": "ffn.lin1",
     "down": "ffn.lin2",
     "output_norm": "output_layer_norm",
-    "layer": "transformer.layer",
 }
-LAYERS = {"bert": _BERT, "roberta": _BERT, "xlm-roberta": _BERT, "distilbert": _DISTILBERT, "electra": _BERT}
 AddNodes = Callable[[Graph, Any, Weights], str]
 WITH_TYPES = ("bert", "electra")  # the model types that take token_type_ids
+NARROWER = ("electra", "albert")  # those whose token embeddings have a width of their own
+
+
+@dataclass(frozen=True)
+class TensorNames:
+    """What the tensors of an encoder are called.
+
+    Args:
+      layers: each layer's, in the order in which they run; one that runs again stands there again.
+      parts: of a layer, by what they are.
+      project: of the projection from the token embeddings to the layers; "": there is none.
+    """
+
+    layers: Sequence[str]
+    parts: Mapping[str, str]
+    project: str = ""
 
 
 def onnx_states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
@@ -52,7 +65,11 @@ def onnx_states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
     root = body[0][1]
     config = read_encoder_config(root)
     weights = Weights(root, read(root), prefix_of(config.model_type))
-    states = encoder_nodes(graph, config, weights, LAYERS[config.model_type], _embeddings)
+    distil = config.model_type == "distilbert"
+    kind, parts = ("transformer", _DISTILBERT) if distil else ("encoder", _BERT)
+    project = "" if config.embedding_size == config.hidden_size else "embeddings_project"
+    names = TensorNames([f"{kind}.layer.{i}" for i in range(config.num_hidden_layers)], parts, project)
+    states = encoder_nodes(graph, config, weights, names, embedding_sum)
     return OnnxBody(states, int(config.hidden_size), config.model_type, config.model_type in WITH_TYPES)
 
 
@@ -62,13 +79,10 @@ def read_encoder_config(root: Path) -> Any:
     raw = read_json(path)
     if (kind := raw.get("position_embedding_type", "absolute")) != "absolute":
         raise UserError(f"{path}: position_embedding_type {kind!r} has no ONNX graph; supported: absolute")
-    try:
-        config = AutoConfig.from_pretrained(root)
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path} is not a config that transformers can read: {error}") from None
+    config = hf_config(root)
     if config.model_type == "distilbert":
         config.intermediate_size, config.hidden_act, config.layer_norm_eps = config.hidden_dim, config.activation, 1e-12
-    if config.model_type != "electra":
+    if config.model_type not in NARROWER:
         config.embedding_size = config.hidden_size
     if (activation := config.hidden_act) not in ONNX_ACTIVATIONS:
         raise UserError(
@@ -81,13 +95,13 @@ def encoder_nodes(
     graph: Graph,
     config: Any,
     weights: Weights,
-    table: dict[str, str],
+    tensors: TensorNames,
     embeddings: AddNodes,
     bias: AddNodes | None = None,
 ) -> list[str]:
     """The encoder itself: adds `mask`, float32 [batch, sequence], and `shape`, and returns all hidden states, [batch * sequence, hidden].
 
-    table: what a layer's parts are called. embeddings: adds their sum before its norm, [batch, sequence, width]. bias: adds
+    tensors: what they are called. embeddings: adds their sum before its norm, [batch, sequence, width]. bias: adds
     what the scores of each head are raised by, [1, heads, sequence, sequence]; None: nothing.
     """
     op, width, hidden, inner = graph.op, config.embedding_size, config.hidden_size, config.intermediate_size
@@ -123,11 +137,11 @@ def encoder_nodes(
     if bias:
         hide = op("Add", hide, bias(graph, config, weights))
     x = op("Reshape", norm(embeddings(graph, config, weights), "embeddings.LayerNorm", width), [-1, width])
-    if width != hidden:
-        x = linear(x, "embeddings_project", hidden, width)
+    if tensors.project:
+        x = linear(x, tensors.project, hidden, width)
     states = [x]
-    for i in range(config.num_hidden_layers):
-        names = {part: f"{table['layer']}.{i}.{name}" for part, name in table.items()}
+    for layer in tensors.layers:
+        names = {part: f"{layer}.{name}" for part, name in tensors.parts.items()}
         mixed = linear(attention(x, names), names["out"], hidden, hidden)
         x = norm(op("Add", mixed, x), names["attention_norm"], hidden)
         wide = ONNX_ACTIVATIONS[config.hidden_act](graph, linear(x, names["up"], inner, hidden))
@@ -136,7 +150,7 @@ def encoder_nodes(
     return states
 
 
-def _embeddings(graph: Graph, config: Any, weights: Weights) -> str:
+def embedding_sum(graph: Graph, config: Any, weights: Weights) -> str:
     """The sum of token, type and position embeddings, before its norm: [batch, sequence, width]."""
     op, width = graph.op, config.embedding_size
     x = op("Gather", weights.take("embeddings.word_embeddings.weight", config.vocab_size, width), "input_ids")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeVar
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -15,25 +16,14 @@ from jdistill.models.bert.config import BertConfig
 from jdistill.models.cutting import Cut, checked_layers
 
 BLOCK_STARTS = ("svd", "random")
+SizesOfBert = TypeVar("SizesOfBert", bound=BertConfig)
 
 
 def student_config(whole: BertConfig, student: ConfigDict) -> BertConfig:
     """The student's architecture: its start's, with another embedding_size (0: the hidden size; -1: the start's own),
     layers (0: all) and hidden_size (0: the start's). Where tokens are narrower than the layers it is an ELECTRA."""
-    hidden = student.hidden_size or whole.hidden_size
-    if hidden % whole.num_heads:
-        raise UserError(
-            f"--config.student.hidden_size={hidden} does not divide into the start's {whole.num_heads} heads"
-        )
-    config = dataclasses.replace(
-        whole,
-        embedding_size=whole.embedding_size if student.embedding_size == -1 else student.embedding_size or hidden,
-        hidden_size=hidden,
-        num_layers=checked_layers(student, whole),
-        intermediate_size=hidden * whole.intermediate_size // whole.hidden_size,
-        hidden_dropout=student.dropout,
-        attention_dropout=student.dropout,
-    )
+    config = resized(whole, student)
+    hidden = config.hidden_size
     if config.embedding_size != hidden and whole.model_type != "electra":
         config = dataclasses.replace(
             config,
@@ -45,17 +35,47 @@ def student_config(whole: BertConfig, student: ConfigDict) -> BertConfig:
     return config
 
 
+def resized(whole: SizesOfBert, student: ConfigDict) -> SizesOfBert:
+    """The start's architecture with the student's widths, layers and dropout. Raises UserError where heads or layers do not fit."""
+    hidden = student.hidden_size or whole.hidden_size
+    if hidden % whole.num_heads:
+        raise UserError(
+            f"--config.student.hidden_size={hidden} does not divide into the start's {whole.num_heads} heads"
+        )
+    return dataclasses.replace(
+        whole,
+        embedding_size=whole.embedding_size if student.embedding_size == -1 else student.embedding_size or hidden,
+        hidden_size=hidden,
+        num_layers=checked_layers(student, whole),
+        intermediate_size=hidden * whole.intermediate_size // whole.hidden_size,
+        hidden_dropout=student.dropout,
+        attention_dropout=student.dropout,
+    )
+
+
 def _check_block(student: ConfigDict, config: BertConfig, whole: BertConfig) -> None:
-    """The SVD of the start's token embeddings has as many axes as these are wide."""
+    check_block_start(student)
+    if student.start == "svd" and config.hidden_size == whole.hidden_size == whole.embedding_size:
+        check_block_width(config.embedding_size, whole)
+
+
+def check_block_start(student: ConfigDict) -> None:
+    """Raises UserError where student.start is none of BLOCK_STARTS."""
     if student.start not in BLOCK_STARTS:
         raise UserError(f"--config.student.start={student.start!r} is not one of {', '.join(BLOCK_STARTS)}")
-    width = whole.embedding_size
-    by_svd = student.start == "svd" and config.hidden_size == whole.hidden_size == width
-    if by_svd and config.embedding_size > width:
+
+
+def check_block_width(width: int, whole: BertConfig) -> None:
+    """Raises UserError for a width of which the SVD of the start's token embeddings has not as many axes."""
+    widest = whole.embedding_size
+    if width > widest:
+        otherwise = (
+            "0 for a table of the layers' own width" if widest == whole.hidden_size else "-1 for the start's own"
+        )
         raise UserError(
-            f"--config.student.embedding_size={config.embedding_size}: the compact block is fitted to the token embeddings of the "
-            f"start, which are {width} wide; set --config.student.embedding_size={max(1, width // 2)}, another width below {width}, "
-            "or 0 for a table of the layers' own width"
+            f"--config.student.embedding_size={width}: the compact block is fitted to the token embeddings of the "
+            f"start, which are {widest} wide; set --config.student.embedding_size={max(1, widest // 2)}, another width below {widest}, "
+            f"or {otherwise}"
         )
 
 
@@ -78,22 +98,30 @@ def _block(cut: Cut[BertConfig]) -> tuple[Tree, Tree]:
     if config.model_type != whole.model_type:  # without RoBERTa's unused first rows
         block = block | {"position": {"embedding": block["position"]["embedding"][whole.position_offset :]}}
     if cut.block_start == "svd" and config.hidden_size == whole.hidden_size == whole.embedding_size:
-        ids, positions = cut.sample()
-        embeddings, project, explained = compact_start(
-            block, config.embedding_size, ids, positions, whole.layer_norm_eps
-        )
-        log.info(
-            "compact start: %d of %d dimensions explain %.1f %% of the token embeddings' variance in this text",
-            config.embedding_size,
-            whole.embedding_size,
-            100 * explained,
-        )
-        return embeddings, project
+        return fitted_block(cut, block)
     if cut.block_start == "svd":
         log.warning(
             "the token embeddings start at random: svd needs the start's own, uncompressed width in every layer"
         )
     return random_start(block, config.embedding_size, config.hidden_size, cut.seed)
+
+
+def fitted_block(cut: Cut[SizesOfBert], block: Tree) -> tuple[Tree, Tree]:
+    """A block as narrow as the student's, and its projection to the width of the block that it is fitted to.
+
+    Args:
+      block: the start's embedding block, its position table from the first token's on.
+    """
+    width, whole = cut.config.embedding_size, cut.whole
+    ids, positions = cut.sample()
+    embeddings, project, explained = compact_start(block, width, ids, positions, whole.layer_norm_eps)
+    log.info(
+        "compact start: %d of %d dimensions explain %.1f %% of the token embeddings' variance in this text",
+        width,
+        whole.embedding_size,
+        100 * explained,
+    )
+    return embeddings, project
 
 
 def random_layer(config: BertConfig, rng: np.random.Generator) -> Tree:

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from transformers import AutoConfig
 
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import read_json
 from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.decoder.architecture import BIDIRECTIONAL_MODULE
 from jdistill.models.decoder.layer_types import FULL, GEMMA, SLIDING
-from jdistill.models.onnx_nodes import ONNX_ACTIVATIONS, Graph, OnnxBody, Weights
+from jdistill.models.onnx_nodes import ONNX_ACTIVATIONS, Graph, OnnxBody, Weights, hf_config
 
 
 def onnx_states(graph: Graph, body: Body, read: ReadTensors) -> OnnxBody:
@@ -33,10 +32,7 @@ def read_decoder_config(root: Path) -> Any:
     model types."""
     path = root / "config.json"
     kind = read_json(path).get("model_type", "")
-    try:
-        config = AutoConfig.from_pretrained(root)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path} is not a config that transformers can read: {error}") from None
+    config = hf_config(root)
     if kind == GEMMA:
         config.hidden_act = config.hidden_activation
     else:
@@ -98,11 +94,8 @@ class DecoderNodes:
         return self.graph.gemm(x, name, kernel, *([self.weights.take(f"{name}.bias", out)] if biased else []))
 
     def norm(self, x: str, name: str, size: int) -> str:
-        op, scale = self.graph.op, self.weights.take(f"{name}.weight", size)
-        square = op("ReduceMean", op("Mul", x, x), [-1], keepdims=1)
-        root = op("Sqrt", op("Add", square, np.float32(self.config.rms_norm_eps)))
-        scale = scale + 1 if self.gemma else scale
-        return op("Mul", op("Div", x, root), self.graph.constant(scale, f"{name}.weight"))
+        scale = self.weights.take(f"{name}.weight", size)
+        return self.graph.rms_norm(x, name, scale + 1 if self.gemma else scale, self.config.rms_norm_eps)
 
     def split(self, x: str, count: int, name: str = "") -> str:
         """To [batch, count, sequence, head], normed if a name is given."""

@@ -9,10 +9,10 @@ largest magnitude.
 from pathlib import Path
 
 import torch
+import transformers
 from safetensors.torch import load_file
 from sentence_transformers.models import Transformer
 from torch import nn
-from transformers import AutoModel
 
 
 class Int8Embedding(nn.Module):
@@ -59,7 +59,9 @@ class Int8Linear(nn.Module):
 class Int8Transformer(Transformer):
     def _load_model(self, model_name_or_path: str, transformer_task: str, config, *args, **kwargs) -> nn.Module:
         tensors = load_file(Path(model_name_or_path) / "int8.safetensors")
-        model = AutoModel.from_config(config).eval()
+        # By its own name: AutoModel's of a T5 has a decoder too.
+        model = getattr(transformers, config.architectures[0])(config).eval()
+        words = model.get_input_embeddings()
         for name, layer in list(model.named_modules()):
             scale = tensors.pop(f"{name}.scale", None)
             if scale is None:
@@ -73,6 +75,8 @@ class Int8Transformer(Transformer):
                 small = Int8Linear(weight, scale, bias, input_scale)
             parent, _, child = name.rpartition(".")
             setattr(model.get_submodule(parent), child, small)
+            if layer is words:  # which some models hold twice
+                model.set_input_embeddings(small)
         left = model.load_state_dict(tensors, strict=False)
         if left.unexpected_keys:
             raise ValueError(f"int8.safetensors holds tensors that the model lacks: {left.unexpected_keys}")
