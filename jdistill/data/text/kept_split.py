@@ -104,7 +104,9 @@ def split_together(
         if rows is None:
             rows = choose_rows(texts, repeated_rows(texts, roles, path.parent), forbidden, held_out, seed)
             training = _training(texts, rows, max_texts)
-            rows = [SplitRows(r.removed, r.held_out, digest(t), r.repeated) for r, t in zip(rows, training, strict=True)]
+            rows = [
+                SplitRows(r.removed, r.held_out, digest(t), r.repeated) for r, t in zip(rows, training, strict=True)
+            ]
             _write(path, rows)
     parts = zip(_training(texts, rows, max_texts), texts, rows, strict=True)
     return [SplitPart(train, whole.take(r.held_out), len(r.removed)) for train, whole, r in parts]

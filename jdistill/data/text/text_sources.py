@@ -53,7 +53,9 @@ def text_sources(text: str, key: str = "config.text") -> tuple[TextSource, ...]:
     sources = tuple(_source(item, text, key) for item in _items(text))
     for number, source in enumerate(sources):
         if any((source.path, source.role) == (other.path, other.role) for other in sources[:number]):
-            raise UserError(f"--{key}={text}: {source.path} comes twice in the same role; name it once, with a weight: *2")
+            raise UserError(
+                f"--{key}={text}: {source.path} comes twice in the same role; name it once, with a weight: *2"
+            )
     return sources
 
 
@@ -79,7 +81,9 @@ def _source(item: str, text: str, key: str) -> TextSource:
     if weight is not None and is_url(item) and _number(weight) is None:
         path, weight = item, None  # of the URL itself
     if weight is not None and not 0 < (_number(weight) or 0) < math.inf:
-        raise UserError(f"--{key}={text}: the weight {weight!r} of {path} is no positive number, and there is no {item}")
+        raise UserError(
+            f"--{key}={text}: the weight {weight!r} of {path} is no positive number, and there is no {item}"
+        )
     whole = path
     path, role = (whole, None) if _is_there(whole) else _without(whole, "@")
     if role is not None and is_url(item) and not role.isalpha():
@@ -89,7 +93,9 @@ def _source(item: str, text: str, key: str) -> TextSource:
             f"--{key}={text}: the role {role!r} of {path} is not one of {', '.join((*ROLES, NO_ROLE))}, and there is no {whole}"
         )
     if not path.strip():
-        raise UserError(f"--{key}={text}: a source is empty; write PATH, PATH@ROLE or PATH@ROLE*WEIGHT, with commas between")
+        raise UserError(
+            f"--{key}={text}: a source is empty; write PATH, PATH@ROLE or PATH@ROLE*WEIGHT, with commas between"
+        )
     return TextSource(path, "" if role in (None, NO_ROLE) else str(role), float(weight or 1))
 
 
