@@ -85,8 +85,8 @@ def prepare(cfg: ConfigDict) -> Run:
     stages = stages_of(cfg)
     teacher = open_teacher(cfg.teacher or cfg.start, cfg.max_length, cfg.teacher_dtype, cfg.teacher_pooling)
     start, is_teacher = open_start(cfg, stages[0], teacher)
-    check_start(stages, start, is_teacher, teacher.width)
     start = check_roles(cfg, teacher, start)
+    check_start(stages, start, is_teacher, teacher.width)
     there_is = bool(cfg.text) or teacher.texts is not None
     evaluation = list(evaluation_texts(cfg))
     reads_text = any(stage.data.reads_text(there_is) for stage in stages)

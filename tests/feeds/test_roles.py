@@ -51,15 +51,17 @@ def test_answers_are_those_of_encode_query_and_encode_document(
 
 def write_sources(folder: Path) -> tuple[list[str], list[str]]:
     """queries.txt and documents.txt, which share ten texts."""
-    texts = sentences(250)
-    queries, documents = texts[:90], texts[80:]
+    texts = sentences(130)
+    queries, documents = texts[:40], texts[30:]
     (folder / "queries.txt").write_text("\n".join(queries) + "\n")
     (folder / "documents.txt").write_text("\n".join(documents) + "\n")
     return queries, documents
 
 
 def roles_command(folder: Path, workdir: str, **keys: Any) -> list[str]:
-    return command(folder, folder / "teacher", workdir, text="documents.txt@document,queries.txt@query*2.5", **keys)
+    return command(
+        folder, folder / "teacher", workdir, text="documents.txt@document,queries.txt@query*2.5", max_steps=30, **keys
+    )
 
 
 @pytest.fixture(scope="module")
@@ -84,15 +86,14 @@ def test_a_run_of_two_roles_exports_a_student_that_has_both(run: Path) -> None:
     assert np.abs(vectors["query"] - vectors["document"]).max() > 1e-2
     caches = [json.loads(path.read_text()) for path in (run / "cache" / "teacher").glob("*/about.json")]
     assert len(caches) == 2
-    index_texts = (run / "run" / "index").glob("*")
-    assert any(index_texts)
+    assert (run / "run" / "index").is_dir()
 
 
 def test_a_run_that_stops_goes_on_to_the_same_bits(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = Data.batch
 
     def stops(self: Data, step: int) -> dict[str, np.ndarray]:
-        if step == 53:  # of the second epoch
+        if step == 26:  # of the second epoch
             raise KeyError("stopped")
         return batch(self, step)
 
@@ -113,7 +114,7 @@ def test_each_row_is_read_and_answered_in_its_role(run: Path) -> None:
     ready = prepare(cfg)
     corpus, teacher = ready.shared.corpus, ready.shared.teacher
     tokens, data = ready.feeds[0].batches(cfg, ready.shared.start)
-    assert [of.train + of.held_out for of in corpus.sources] == [170, 90, 90] and len(corpus.held_out) <= 20
+    assert [of.train + of.held_out for of in corpus.sources] == [100, 40, 40] and len(corpus.held_out) <= 20
     assert not set(corpus.held_out) & set(corpus.train)  # in whatever role
     vectors = ready.shared.embeddings.train(np.arange(len(corpus.train)))
     held_out = ready.shared.embeddings.held_out()
@@ -126,7 +127,7 @@ def test_each_row_is_read_and_answered_in_its_role(run: Path) -> None:
     seen = np.concatenate([data.batches.at(step)[1] for step in range(data.batches.steps_per_epoch)])
     assert len(seen) == len(set(seen.tolist())) > len(corpus.train) - 8
     assert ready.feeds[0].index_texts()[:3] == corpus.train[:3]
-    assert len(ready.feeds[0].index_texts()) == 170 + 90  # all but the queries
+    assert len(ready.feeds[0].index_texts()) == 100 + 40  # all but the queries
 
 
 @pytest.mark.parametrize(
@@ -151,8 +152,8 @@ def test_each_row_is_read_and_answered_in_its_role(run: Path) -> None:
 )
 def test_what_roles_cannot_be_read_is_said_with_key_and_source(run: Path, keys: dict[str, str], message: str) -> None:
     np.savez(run / "v.npz", texts=np.array(["a", "b"]), embeddings=np.eye(2, 32, dtype=np.float32))
-    given = {"teacher": run / "teacher"} | keys
-    done = run_inside(command(run, given.pop("teacher"), "refused", **given), run)
+    settings = {"teacher": run / "teacher"} | keys
+    done = run_inside(command(run, settings.pop("teacher"), "refused", **settings), run)
     assert done.returncode == 2 and message in done.stderr, done.stderr[-500:]
 
 

@@ -131,8 +131,8 @@ class JoinedTexts(LongTexts):
             chain.from_iterable(p._parts if isinstance(p, JoinedTexts) else [p] for p in parts)
         )
         self._starts = np.cumsum([0] + [len(part) for part in self._parts])
-        known = [part.fingerprint for part in self._parts if isinstance(part, LongTexts) and part.fingerprint]
-        self.fingerprint = digest(known) if len(known) == len(self._parts) else None
+        hashes = [part.fingerprint for part in self._parts if isinstance(part, LongTexts) and part.fingerprint]
+        self.fingerprint = digest(hashes) if len(hashes) == len(self._parts) else None
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -173,8 +173,8 @@ class PromptedTexts(LongTexts):
 
     def __init__(self, texts: Sequence[str], prompt: str):
         self._texts, self._prompt = texts, prompt
-        known = texts.fingerprint if isinstance(texts, LongTexts) else None
-        self.fingerprint = digest(prompt, known) if known else None
+        own = texts.fingerprint if isinstance(texts, LongTexts) else None
+        self.fingerprint = digest(prompt, own) if own else None
 
     def __len__(self) -> int:
         return len(self._texts)

@@ -101,8 +101,8 @@ def _source(item: str, text: str, key: str) -> TextSource:
 
 def _without(item: str, sign: str) -> tuple[str, str | None]:
     """An item without what stands behind its last `sign`, and that; None where what does is no role or weight, but part of a path."""
-    head, found, tail = item.rpartition(sign)
-    return (head, tail) if found and not set(tail) & set("/,@*") else (item, None)
+    head, split, tail = item.rpartition(sign)
+    return (head, tail) if split and not set(tail) & set("/,@*") else (item, None)
 
 
 def _number(weight: str) -> float | None:
