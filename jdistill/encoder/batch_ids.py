@@ -29,6 +29,17 @@ def batch_ids(tokenizer: Any, texts: list[str], max_length: int) -> list[list[in
     return ids
 
 
+def prompt_tokens(tokenizer: Any, prompt: str, max_length: int) -> int:
+    """How many tokens a prompt takes at the beginning of a text, special ones before it included, as sentence-transformers counts them."""
+    (ids,) = batch_ids(tokenizer, [prompt], max_length)
+    return len(ids) - int(bool(ids) and ids[-1] in tokenizer.all_special_ids)
+
+
+def room_beside(tokenizer: Any, prompt: str, max_length: int) -> int:
+    """Tokens that a length leaves to a text beside a prompt and the special ones; less than 1: nothing of the text would be read."""
+    return max_length - len(tokenizer(prompt, truncation=False)["input_ids"])
+
+
 def _is_plain(tokenizer: Any) -> bool:
     """Whether a tokenizer encodes as PreTrainedTokenizerFast does, by a library that has encode_batch_fast."""
     inherits = all(

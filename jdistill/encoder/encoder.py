@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
@@ -23,12 +22,11 @@ from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.core.progress import progress
 from jdistill.data.batching.padding import batches_by_length
-from jdistill.encoder.batch_ids import batch_ids
+from jdistill.encoder.batch_ids import batch_ids, prompt_tokens
 from jdistill.encoder.text_encoder import prompt_named
-from jdistill.losses import embedding
-from jdistill.models.dense import apply_dense
-from jdistill.models.pooling import POOLERS, pool
-from jdistill.models.registry import ModelConfig, hidden_states
+from jdistill.encoder.vectors import embed_batch
+from jdistill.models.pooling import POOLERS
+from jdistill.models.registry import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,7 @@ class Encoder:
       dense_activations: of each projection, a name in models.dense.DENSE_ACTIVATIONS.
       prompts: name -> text put before the input.
       default_prompt: the name of the one that encode takes by itself; None: none.
+      include_prompt: whether the pooler counts the prompt's tokens.
       max_length: of a text, in tokens, special tokens included.
       dtype: of the computation, float32 or bfloat16.
       source: where it was loaded from, for messages.
@@ -61,6 +60,7 @@ class Encoder:
     dense_activations: tuple[str, ...] = ()
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
+    include_prompt: bool = True
     max_length: int = 512
     dtype: str = "float32"
     source: str = ""
@@ -84,6 +84,19 @@ class Encoder:
         """The name of the prompt for a "query" or a "document"; None, which means the default, where there is none."""
         return prompt_named(self.prompts, role)
 
+    def in_role(self, role: str) -> Encoder:
+        """The encoder with the prompt of a "query" or a "document" as its default, or with none where it has none for it; "": itself."""
+        return replace(self, default_prompt=self.prompt_for(role)) if role else self
+
+    def prompt_text(self, prompt: str | None = None) -> str:
+        """What is put before a text. prompt: a name in `prompts`; None: the model's default. Raises UserError for a name that is none."""
+        name = self.default_prompt if prompt is None else prompt
+        if name is not None and name not in self.prompts:
+            raise UserError(
+                f"prompt {name!r} is not one of this model's prompts: {sorted(self.prompts) or 'it has none'}"
+            )
+        return self.prompts[name] if name is not None else ""
+
     def tokenize(self, texts: Sequence[str], prompt: str | None = None) -> list[list[int]]:
         """Token ids of each text, special tokens included, cut at max_length.
 
@@ -96,12 +109,7 @@ class Encoder:
         Raises: UserError for one string in the place of a list, for a prompt that there is not, and naming the row of a text that is not
           a string or cannot be written in UTF-8.
         """
-        name = self.default_prompt if prompt is None else prompt
-        if name is not None and name not in self.prompts:
-            raise UserError(
-                f"prompt {name!r} is not one of this model's prompts: {sorted(self.prompts) or 'it has none'}"
-            )
-        prefix = self.prompts[name] if name is not None else ""
+        prefix = self.prompt_text(prompt)
         if isinstance(texts, str):
             raise UserError(f"texts is one string, {texts[:60]!r}: give a list of them, [text]")
         for row, text in enumerate(texts):
@@ -138,8 +146,11 @@ class Encoder:
 
         Raises: UserError as tokenize does.
         """
+        ids, passed_over = self.tokenize(texts, prompt), 0
+        if not self.include_prompt and (prefix := self.prompt_text(prompt)):
+            passed_over = prompt_tokens(self.tokenizer, prefix, self.max_length)
         return self.encode_ids(
-            self.tokenize(texts, prompt), batch_size=batch_size, normalize=normalize, show_progress=show_progress
+            ids, batch_size=batch_size, normalize=normalize, show_progress=show_progress, passed_over=passed_over
         )
 
     def encode_ids(
@@ -149,21 +160,26 @@ class Encoder:
         batch_size: int = 64,
         normalize: bool | None = None,
         show_progress: bool = False,
+        passed_over: int = 0,
     ) -> np.ndarray:
-        """As encode, from N lists of token ids, special tokens included. Lengths are padded to a few fixed buckets."""
+        """As encode, from N lists of token ids, special tokens included. Lengths are padded to a few fixed buckets.
+
+        passed_over: tokens at the beginning of each that the pooler does not count.
+        """
         out = np.empty((len(ids), self.dim), np.float32)
         if not len(ids):
             return out
         mesh = sharding.local_mesh()
         weights = (self.params, self.pooler, self.dense)
         embed = partial(
-            _embed,
+            embed_batch,
             *(sharding.replicate(weights, mesh) if mesh.size > 1 else self.on_device()),
             config=self.config,
             pooling=self.pooling,
             dtype=self.dtype,
             activations=self.dense_activations,
             normalize=self.normalize if normalize is None else normalize,
+            **({"passed_over": passed_over} if passed_over else {}),
         )
         with progress("encoding", len(ids), "texts") if show_progress else nullcontext() as meter:
             for rows, tokens, mask in batches_by_length(ids, self.config.pad_token_id, self.max_length, batch_size):
@@ -185,10 +201,11 @@ class Encoder:
         """
         digest = hashlib.blake2b(digest_size=16)
         prompt = self.prompts.get(self.default_prompt, "") if self.default_prompt else ""
+        of_prompt = prompt if self.include_prompt or not prompt else (prompt, "not counted")
         normalized = self.normalize if normalize is None else normalize
         digest.update(
             repr(
-                (self.config, self.pooling, self.dense_activations, normalized, prompt, self.max_length, self.dtype)
+                (self.config, self.pooling, self.dense_activations, normalized, of_prompt, self.max_length, self.dtype)
             ).encode()
         )
         digest.update(self.tokenizer_fingerprint().encode())
@@ -223,22 +240,3 @@ class Encoder:
             pooler=host.get("pooler", {}),
             dense=tuple(dense[str(i)] for i in range(len(dense))),
         )
-
-
-@partial(jax.jit, static_argnames=("config", "pooling", "dtype", "activations", "normalize"))
-def _embed(
-    params: Any,
-    pooler: Any,
-    dense: Any,
-    ids_BxL: jax.Array,
-    mask_BxL: jax.Array,
-    *,
-    config: ModelConfig,
-    pooling: str,
-    dtype: str,
-    activations: tuple[str, ...],
-    normalize: bool,
-) -> jax.Array:
-    states = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype))
-    x_BxD = apply_dense(pool(pooling, states, mask_BxL, pooler), dense, activations)
-    return embedding.unit(x_BxD) if normalize else x_BxD

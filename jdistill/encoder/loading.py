@@ -83,7 +83,10 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     if not architecture.recurrent:  # of which sentence-transformers does not ask the tokenizer
         limits.append(tokenizer.model_max_length)
     limit = checked_limit(int(min(limit for limit in limits if limit)), tokenizer, root)
-    model = Encoder(config, {}, tokenizer, pooling, max_length=limit, dtype=dtype, source=source)
+    counted = st_reader.includes_prompt(rest)
+    model = Encoder(
+        config, {}, tokenizer, pooling, include_prompt=counted, max_length=limit, dtype=dtype, source=source
+    )
     return _with_modules(model, folder, after).with_weights(weights)
 
 

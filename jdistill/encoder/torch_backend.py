@@ -12,7 +12,7 @@ import numpy as np
 from jdistill.core.errors import UserError, first_line
 from jdistill.data.text.locations import resolve
 from jdistill.encoder.formats.modules import read_modules
-from jdistill.encoder.text_encoder import prompt_named
+from jdistill.encoder.text_encoder import PROMPT_NAMES, prompt_named
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,16 @@ class TorchEncoder:
         del show_progress  # its bar would mix with our log lines
         vectors = self.model.encode(list(texts), batch_size=batch_size, prompt_name=prompt, show_progress_bar=False)
         return np.asarray(vectors, np.float32)
+
+    def encode_in_role(self, texts: Sequence[str], role: str) -> np.ndarray:
+        """The vectors of queries or documents, float32 [N, dim], as the model itself encodes a "query" or a "document"."""
+        encode = self.model.encode_query if role == "query" else self.model.encode_document
+        return np.asarray(encode(list(texts), batch_size=32, show_progress_bar=False), np.float32)
+
+    def prompt_in_role(self, role: str) -> str:
+        """What encode_in_role puts before a text: the prompt of the first name that the model lists, which may be empty."""
+        names = [name for name in PROMPT_NAMES[role] if name in self.model.prompts]
+        return self.model.prompts[names[0]] if names else ""
 
 
 def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool = False) -> TorchEncoder:

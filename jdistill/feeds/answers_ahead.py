@@ -34,6 +34,8 @@ class AnswersAhead:
         self._steps = total_steps(cfg, batches.steps_per_epoch)
         self._window = math.ceil(cfg.answers_ahead / cfg.batch_size) or self._steps
         self._all = every_row or sharding.process_count() > 1
+        # Steps in which all texts would come: more than an epoch's, where an epoch has a part of a source's.
+        self._for_all = max(batches.steps_per_epoch, len(batches.lengths) // cfg.batch_size)
         self._asked = range(0)  # the steps whose texts have been asked for
 
     def reach(self, step: int) -> None:
@@ -43,7 +45,7 @@ class AnswersAhead:
         # Windows begin where they would in a run that was never stopped, so that a resumed one asks for the same texts at a time.
         first = step // self._window * self._window
         last = max(step + 1, min(first + self._window, self._steps))
-        if self._all or last - first > MOST_OF_AN_EPOCH * self._batches.steps_per_epoch:
+        if self._all or last - first > MOST_OF_AN_EPOCH * self._for_all:
             self._asked = range(0, np.iinfo(np.int64).max)
             self._ask_for(None)
             return

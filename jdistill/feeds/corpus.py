@@ -4,23 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.fetched import path_here
 from jdistill.core.progress import log
+from jdistill.data.batching.weights import SourceWeights
 from jdistill.data.sets.collections import query_texts
 from jdistill.data.sets.sts import read_scored_pairs, sts_sentences
 from jdistill.data.text.augment import text_variants
 from jdistill.data.text.holdout import comparable
-from jdistill.data.text.kept_split import split_kept
+from jdistill.data.text.kept_split import split_kept, split_together
 from jdistill.data.text.kept_texts import KeptTexts, keep_sentences, keep_source, keep_texts
-from jdistill.data.text.stored_texts import StoredTexts
+from jdistill.data.text.repeats import repeated_rows
+from jdistill.data.text.stored_texts import JoinedTexts, LongTexts, StoredTexts, put_together
+from jdistill.data.text.text_sources import TextSource, text_sources
 from jdistill.feeds.tokens import cache_folder
 from jdistill.teachers.embeddings import Teacher
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """A source's share of a corpus, whose sources follow one another.
+
+    Args:
+      source: with role and weight.
+      train: how many of the training texts are its own.
+      held_out: how many of the held-out texts.
+    """
+
+    source: TextSource
+    train: int
+    held_out: int
 
 
 @dataclass(frozen=True)
@@ -28,20 +48,55 @@ class Corpus:
     """The texts of a run.
 
     Args:
-      train: distinct texts; read from a source, they stay on disk, and a slice is a view.
-      held_out: distinct texts.
+      train: texts, distinct in each role; read from a source, they stay on disk, and a slice is a view.
+      held_out: texts, distinct in each role.
       removed: how many were dropped because an evaluation set holds them.
+      sources: whose texts they are, one after another; empty where there is one source without role and weight.
     """
 
     train: Sequence[str]
     held_out: list[str]
     removed: int
+    sources: tuple[SourceRows, ...] = ()
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the training texts and their order, 32 hexadecimal digits."""
-        kept = self.train.fingerprint if isinstance(self.train, StoredTexts) else None
-        return kept or digest(self.train)
+        """A hash of the training texts, their order, roles and weights, 32 hexadecimal digits."""
+        kept = self.train.fingerprint if isinstance(self.train, LongTexts) else None
+        of_texts = kept or digest(self.train)
+        return (
+            digest(of_texts, [f"{of.source.role} {of.source.weight} {of.train}" for of in self.sources])
+            if self.sources
+            else of_texts
+        )
+
+    def role_rows(self, held_out: bool = False) -> list[tuple[str, int, int]]:
+        """(role, first row, row after the last) of each source's training or held-out texts."""
+        if not self.sources:
+            return [("", 0, len(self.held_out if held_out else self.train))]
+        counts = [of.held_out if held_out else of.train for of in self.sources]
+        ends = np.cumsum(counts).tolist()
+        return [(of.source.role, end - count, end) for of, count, end in zip(self.sources, counts, ends, strict=True)]
+
+    def weights(self, seed: int) -> SourceWeights | None:
+        """Which rows an epoch has; None: each once. seed: of the draws."""
+        weights = tuple(of.source.weight for of in self.sources)
+        sizes = tuple(of.train for of in self.sources)
+        return SourceWeights(sizes, weights, seed) if any(weight != 1 for weight in weights) else None
+
+    def indexed(self) -> Sequence[str]:
+        """The texts of a search index: all but the queries, where there are any others."""
+        parts = [
+            (role, texts[start:stop])
+            for texts, held_out in ((self.train, False), (self.held_out, True))
+            for role, start, stop in self.role_rows(held_out)
+        ]
+        chosen = (
+            [texts for role, texts in parts if role != "query"]
+            if any(r != "query" for r, _ in parts)
+            else [texts for _, texts in parts]
+        )
+        return reduce(put_together, chosen)
 
 
 def evaluation_texts(cfg: ConfigDict) -> Iterator[str]:
@@ -64,25 +119,62 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) ->
     Held out first, so that a smaller budget (cfg.max_texts) is judged on the same held-out texts as a larger one.
     """
     train: Sequence[str]
-    if cfg.text:
-        train, held_out, removed = _from_source(cfg, evaluation)
+    named = text_sources(cfg.text)
+    if len(named) == 1 and named[0].is_plain:
+        train, held_out, removed = _from_source(cfg, named[0].path, evaluation)
+    elif named:
+        return _from_sources(cfg, named, evaluation)
     elif teacher.texts is not None:
         train, held_out, removed = _from_teacher(cfg, teacher, evaluation)
     else:
         raise UserError("--config.text is empty: name a file, a folder, a datasets id or python-docs")
-    if cfg.senteval or cfg.beir or cfg.dev_pairs or cfg.dev_retrieval:
-        log.info("removed %d texts that the evaluation sets hold", removed)
+    _tell_removed(cfg, removed)
     if cfg.augment:
         train = with_variants(cfg, train, [*held_out, *evaluation])
     return Corpus(train, held_out, removed)
 
 
-def _from_source(cfg: ConfigDict, evaluation: Sequence[str]) -> tuple[Sequence[str], list[str], int]:
-    """Training texts, held-out texts, and how many were removed, of cfg.text: kept as files, none of them in memory."""
-    kept = keep_source(cfg.text, cfg.text_column, "config.text", cache_folder(cfg) / "texts")
+def _tell_removed(cfg: ConfigDict, removed: int) -> None:
+    if cfg.senteval or cfg.beir or cfg.dev_pairs or cfg.dev_retrieval:
+        log.info("removed %d texts that the evaluation sets hold", removed)
+
+
+def _from_sources(cfg: ConfigDict, named: Sequence[TextSource], evaluation: Sequence[str]) -> Corpus:
+    """The corpus of sources with roles and weights: of each what split_together leaves it, one after another."""
+    kept = [_kept(cfg, of.path, str(of)) for of in named]
+    roles, folder = [of.role for of in named], cache_folder(cfg) / "texts"
+    parts = split_together(kept, roles, evaluation, cfg.held_out, cfg.max_texts, seed=0)
+    removed = sum(part.removed for part in parts)
+    _tell_removed(cfg, removed)
+    train: list[Sequence[str]] = [part.train for part in parts]
+    if cfg.augment:
+        apart = [*(text for part in parts for text in part.held_out), *evaluation]
+        variants = [with_variants(cfg, texts, apart, of.path) for texts, of in zip(train, named, strict=True)]
+        again = repeated_rows(variants, roles, folder)
+        train = [texts.without(rows, len(texts) - len(rows), None) for texts, rows in zip(variants, again, strict=True)]
+    counts = zip(named, train, parts, strict=True)
+    rows = tuple(SourceRows(of, len(texts), len(part.held_out)) for of, texts, part in counts)
+    for of in rows:
+        log.info("text: %d texts to train on from %s, %d held out", of.train, of.source, of.held_out)
+    if empty := [str(of.source) for of in rows if not of.train]:
+        raise UserError(
+            f"--config.text={cfg.text}: no text is left to train on of {', '.join(empty)}; other sources have them all, or bring more"
+        )
+    whole = train[0] if len(train) == 1 else JoinedTexts(train)
+    return Corpus(whole, [text for part in parts for text in part.held_out], removed, rows)
+
+
+def _from_source(cfg: ConfigDict, path: str, evaluation: Sequence[str]) -> tuple[Sequence[str], list[str], int]:
+    """Training texts, held-out texts, and how many were removed, of one source: kept as files, none of them in memory."""
+    return split_kept(_kept(cfg, path, path), evaluation, cfg.held_out, cfg.max_texts, seed=0)
+
+
+def _kept(cfg: ConfigDict, path: str, name: str) -> KeptTexts:
+    """The texts of a source, or their sentences. name: of the source, for the log."""
+    kept = keep_source(path, cfg.text_column, "config.text", cache_folder(cfg) / "texts")
     skipped = ", ".join(f"{count} {reason}" for reason, count in kept.skipped.counts.items() if count)
-    log.info("text: %d sentences from %s%s", len(kept.texts), cfg.text, f"; skipped {skipped}" if skipped else "")
-    return _parted(cfg, kept, evaluation)
+    log.info("text: %d sentences from %s%s", len(kept.texts), name, f"; skipped {skipped}" if skipped else "")
+    return _sentences(cfg, kept)
 
 
 def _from_teacher(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) -> tuple[Sequence[str], list[str], int]:
@@ -90,21 +182,21 @@ def _from_teacher(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) 
     of, folder = teacher.fingerprint, cache_folder(cfg) / "texts"
     kept = keep_texts(teacher.texts or (), f"the texts of {teacher.source}", of, [of], folder)
     log.info("text: the %d texts of %s", len(kept.texts), teacher.source)
-    return _parted(cfg, kept, evaluation)
+    return split_kept(_sentences(cfg, kept), evaluation, cfg.held_out, cfg.max_texts, seed=0)
 
 
-def _parted(cfg: ConfigDict, kept: KeptTexts, evaluation: Sequence[str]) -> tuple[Sequence[str], list[str], int]:
+def _sentences(cfg: ConfigDict, kept: KeptTexts) -> KeptTexts:
     if cfg.split_sentences:
         kept = keep_sentences(kept)
         log.info("of which the sentences are %d", len(kept.texts))
-    return split_kept(kept, evaluation, cfg.held_out, cfg.max_texts, seed=0)
+    return kept
 
 
-def with_variants(cfg: ConfigDict, train: Sequence[str], apart: Sequence[str]) -> Sequence[str]:
+def with_variants(cfg: ConfigDict, train: Sequence[str], apart: Sequence[str], source: str = "") -> StoredTexts:
     """The training texts, and after them their variants (data.text.augment) that equal no other text and none of those kept apart, held
-    out or of an evaluation set."""
+    out or of an evaluation set. source: whose column has the paraphrases; "": cfg.text."""
     forbidden = {comparable(text) for text in apart}
-    variants = text_variants(train, cfg.augment, cfg.text, cfg.text_column)
+    variants = text_variants(train, cfg.augment, source or cfg.text, cfg.text_column)
     further = (text for text in variants if comparable(text) not in forbidden)
     name = f"texts and variants by {cfg.augment}"
     every = keep_texts(

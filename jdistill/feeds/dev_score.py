@@ -15,6 +15,7 @@ from jdistill.evals import sts
 from jdistill.evals.agreement import agreement
 from jdistill.evals.retrieval import measures, search
 from jdistill.feeds.corpus import Corpus
+from jdistill.feeds.roles import held_out_vectors
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 
 
@@ -28,14 +29,14 @@ def encoder_score(
     Fine-tuning leaves the teacher on purpose, so that agreement would choose the least tuned one. Without a score the last
     checkpoint is taken. All processes of a run call this together, since it asks the teacher of the held-out texts.
     """
-    texts, of_teacher = corpus.held_out, embeddings.held_out()
+    of_teacher = embeddings.held_out()
     collections = list(read_collections(cfg.dev_retrieval, "config.dev_retrieval")) if cfg.dev_retrieval else []
     dev_pairs = path_here(cfg.dev_pairs, "config.dev_pairs") if cfg.dev_pairs else None
 
     def score(model: Encoder) -> dict[str, float]:
         figures: dict[str, float] = {}
-        if texts:
-            agrees = agreement(model.encode(texts), of_teacher)
+        if corpus.held_out:
+            agrees = agreement(held_out_vectors(model, corpus), of_teacher)
             figures = {name: agrees[name] for name in ("spearman", "mean_cosine") if agrees.get(name) is not None}
         if dev_pairs is not None:
             figures["pairs"] = sts.evaluate_pairs(model, dev_pairs)

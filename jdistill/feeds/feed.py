@@ -11,7 +11,6 @@ from ml_collections import ConfigDict
 
 from jdistill.core.types import Tree
 from jdistill.data.batching.batches import TokenTable
-from jdistill.data.text.stored_texts import put_together
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.feeds.dev_score import encoder_score
@@ -103,7 +102,7 @@ class Feed:
 
     def index_texts(self) -> Sequence[str]:
         """The texts of the run's search index."""
-        return put_together(self.shared.corpus.train, self.shared.corpus.held_out)
+        return self.shared.corpus.indexed()
 
     def pair_scorer(self, cfg: ConfigDict, student: Encoder, params: Tree) -> PairScorer | None:
         """What scores pairs by more than the student's vectors; None where nothing does.

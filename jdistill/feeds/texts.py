@@ -16,8 +16,9 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.answers_ahead import AnswersAhead
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.feed import Feed
+from jdistill.feeds.roles import corpus_tokens
 from jdistill.feeds.shared import Shared
-from jdistill.feeds.tokens import make_batches, make_packed_batches, may_pack, number_of_groups, tokens_of
+from jdistill.feeds.tokens import make_batches, make_packed_batches, may_pack, number_of_groups
 from jdistill.models.registry import architecture_of
 from jdistill.train.dataset import BatchOrder, Data
 
@@ -57,7 +58,7 @@ class TextFeed(Feed):
     packs: bool = True
 
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
-        tokens = tokens_of(cfg, student, self.shared.corpus.train)
+        tokens = corpus_tokens(cfg, student, self.shared.corpus)
         embeddings = self.shared.random_embeddings if made_up else self.shared.embeddings.train
         of_teacher = embeddings if self.learns_from_teacher else None
         return tokens, text_batches(
@@ -130,7 +131,8 @@ def text_batches(
         return rows_of(step, shape, rows, in_their_place if embeddings else None)
 
     rows_of: Callable[..., dict[str, np.ndarray]] = packed_rows if packed else padded_rows
-    batches: BatchOrder = (make_packed_batches if packed else make_batches)(cfg, tokens.lengths)
+    make = make_packed_batches if packed else make_batches
+    batches: BatchOrder = make(cfg, tokens.lengths, corpus.weights(cfg.seed))
     ahead = AnswersAhead(cfg, batches, ask_for, every_row=num_extra > 0) if ask_for else None
     made_up = unasked_rows if in_their_place else None
     return Data(batches, asked_rows, corpus.fingerprint, "texts", made_up=made_up)

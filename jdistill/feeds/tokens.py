@@ -17,6 +17,7 @@ from jdistill.core.files import default_folder
 from jdistill.core.remote import is_url
 from jdistill.data.batching.batches import Batches, TokenTable, choose_buckets
 from jdistill.data.batching.kept_tokens import tokenize_once
+from jdistill.data.batching.order import EpochRows
 from jdistill.data.batching.packing import PackedBatches
 from jdistill.encoder.encoder import Encoder
 
@@ -52,24 +53,28 @@ def configured_prompts(cfg: ConfigDict) -> dict[str, str]:
     return {role: text for role, text in (("query", cfg.query_prompt), ("document", cfg.document_prompt)) if text}
 
 
-def make_batches(cfg: ConfigDict, lengths: np.ndarray) -> Batches:
+def make_batches(cfg: ConfigDict, lengths: np.ndarray, of_epoch: EpochRows | None = None) -> Batches:
     """Batches of a stage; a short run gets fewer widths than cfg.length_buckets allows.
 
     Args:
       lengths: int [N], of each row, in tokens.
+      of_epoch: which rows an epoch has; None: each once.
     """
-    steps = cfg.max_steps or int(cfg.epochs * len(lengths) / cfg.batch_size)
+    rows = len(lengths) if of_epoch is None else of_epoch.count
+    steps = cfg.max_steps or int(cfg.epochs * rows / cfg.batch_size)
     count = min(cfg.length_buckets, max(FEWEST_WIDTHS, steps // STEPS_PER_WIDTH))
-    return Batches(lengths, cfg.batch_size, choose_buckets(lengths, count, cfg.length_multiple), cfg.seed)
+    widths = choose_buckets(lengths, count, cfg.length_multiple)
+    return Batches(lengths, cfg.batch_size, widths, cfg.seed, of_epoch=of_epoch)
 
 
-def make_packed_batches(cfg: ConfigDict, lengths: np.ndarray) -> PackedBatches:
+def make_packed_batches(cfg: ConfigDict, lengths: np.ndarray, of_epoch: EpochRows | None = None) -> PackedBatches:
     """Batches of a stage whose texts are packed.
 
     Args:
       lengths: int [N], of each text, in tokens.
+      of_epoch: which texts an epoch has; None: each once.
     """
-    return PackedBatches(lengths, cfg.batch_size, number_of_groups(cfg), cfg.seed, cfg.length_multiple)
+    return PackedBatches(lengths, cfg.batch_size, number_of_groups(cfg), cfg.seed, cfg.length_multiple, of_epoch)
 
 
 def may_pack(cfg: ConfigDict) -> bool:

@@ -20,10 +20,10 @@ from jdistill.data.sets.triplets import (
     remove_evaluation_rows,
     same_texts,
 )
-from jdistill.data.text.stored_texts import take_texts
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.feed import Feed
+from jdistill.feeds.roles import corpus_tokens
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import in_role, make_batches, tokens_of
 from jdistill.train.dataset import Data
@@ -53,8 +53,8 @@ class TripletFeed(Feed):
         # What is fitted to the text, such as the projection's start, is to fit the corpus as well as the labelled rows.
         tokens = of_triplets.passages
         if self.shared.corpus.train:
-            texts = sample(self.shared.corpus, len(tokens.lengths))
-            tokens = tokens.joined(tokens_of(cfg, student, texts))
+            rows = sample_of(self.shared.corpus, len(tokens.lengths))
+            tokens = tokens.joined(corpus_tokens(cfg, student, self.shared.corpus, rows))
         return tokens, data
 
 
@@ -71,10 +71,9 @@ def training_triplets(shared: Shared) -> Triplets:
     return triplets
 
 
-def sample(corpus: Corpus, count: int) -> list[str]:
-    """At most so many of the training texts, the same for the same texts."""
-    rows = sample_rows(np.random.default_rng(0), len(corpus.train), count)
-    return take_texts(corpus.train, np.sort(rows))
+def sample_of(corpus: Corpus, count: int) -> np.ndarray:
+    """At most so many rows of the training texts, int64, rising, the same for as many texts."""
+    return np.sort(sample_rows(np.random.default_rng(0), len(corpus.train), count))
 
 
 def triplet_batches(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tuple[TripletTokens, Data]:

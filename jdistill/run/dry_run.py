@@ -39,10 +39,9 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
     steps = total_steps(cfg, batches.steps_per_epoch)
     per_token, memory = _measure(cfg, method, data)
     step_tokens = float(batches.real_tokens.mean()) * cfg.batch_size / (1.0 - batches.padding)
-    lacks = teacher.cache(cache_folder(cfg)).lacks
-    missing = lacks(corpus.held_out) + (
-        min(lacks(corpus.train), steps * cfg.batch_size) if feed.learns_from_teacher else 0
-    )
+    lacking = feed.shared.embeddings.lacking
+    missing = lacking(held_out=True)
+    missing += min(lacking(held_out=False), steps * cfg.batch_size) if feed.learns_from_teacher else 0
     checkpoint_bytes = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
     answer_bytes = missing * (4 * teacher.width + 16)
     free_bytes = shutil.disk_usage(cache_folder(cfg) if cache_folder(cfg).exists() else ".").free

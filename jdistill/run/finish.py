@@ -20,6 +20,7 @@ from jdistill.evals.sets import Options
 from jdistill.evals.suite import evaluate
 from jdistill.export.card import write_card
 from jdistill.export.folder import export
+from jdistill.feeds.roles import held_out_vectors
 from jdistill.models.registry import architecture_of
 from jdistill.retrieval import index
 from jdistill.run.completeness import (
@@ -115,7 +116,7 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
 def beside_teacher(run: Run, model: Encoder) -> dict[str, Any]:
     """The student's agreement with its teacher on the held-out texts, over how many directions its vectors spread, and its speed."""
     held_out, teacher = run.shared.corpus.held_out, run.shared.teacher.encoder
-    vectors = model.encode(held_out)
+    vectors = held_out_vectors(model, run.shared.corpus)
     results: dict[str, Any] = {"agreement": agreement.agreement(vectors, run.shared.embeddings.held_out())}
     try:
         results["effective_rank"] = check_vectors(vectors[:COLLAPSE_SAMPLE], "the student")

@@ -24,6 +24,7 @@ from jdistill.encoder.formats.st_writer import WRITTEN, write_files
 from jdistill.evals.collapse import COLLAPSE_SAMPLE
 from jdistill.feeds.corpus import Corpus, evaluation_texts, read_corpus
 from jdistill.feeds.feed import Feed
+from jdistill.feeds.roles import check_roles
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.stage import Stage, Start, check_start
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
@@ -84,6 +85,7 @@ def prepare(cfg: ConfigDict) -> Run:
     stages = stages_of(cfg)
     teacher = open_teacher(cfg.teacher or cfg.start, cfg.max_length, cfg.teacher_dtype, cfg.teacher_pooling)
     start, is_teacher = open_start(cfg, stages[0], teacher)
+    start = check_roles(cfg, teacher, start)
     check_start(stages, start, is_teacher, teacher.width)
     there_is = bool(cfg.text) or teacher.texts is not None
     evaluation = list(evaluation_texts(cfg))
@@ -112,7 +114,8 @@ def open_start(cfg: ConfigDict, first: Stage, teacher: Teacher) -> tuple[Encoder
     if cfg.max_length:
         encoder = replace(encoder, max_length=min(cfg.max_length, encoder.max_length))
     prompts, pooling = encoder.prompts | configured_prompts(cfg), resolve_pooler(cfg.pooling or encoder.pooling)
-    return replace(encoder, prompts=prompts, pooling=pooling), is_teacher
+    # A student counts its prompt's tokens, whatever its start does: an ONNX graph could not tell them from the text's.
+    return replace(encoder, prompts=prompts, pooling=pooling, include_prompt=True), is_teacher
 
 
 def plans(run: Run) -> Iterator[str]:
@@ -205,6 +208,6 @@ def begin_folder(run: Run, stage: Stage, method: Method, folder: Path) -> None:
 def check_answers(run: Run) -> None:
     """Looks at the teacher's answers to a few texts, all of which a run asks of it anyway. Raises UserError where they are all alike."""
     learnt, shared = any(feed.learns_from_teacher for feed in run.feeds), run.shared
-    texts = (shared.corpus.train if learnt else shared.corpus.held_out)[:COLLAPSE_SAMPLE]
-    if texts:
-        preflight.check_teacher(shared.teacher, shared.start, texts, shared.embeddings.of(texts))
+    if shared.corpus.train if learnt else shared.corpus.held_out:
+        texts, vectors = shared.embeddings.first(COLLAPSE_SAMPLE, held_out=not learnt)
+        preflight.check_teacher(shared.teacher, shared.start, texts, vectors)

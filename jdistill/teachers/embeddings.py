@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from jdistill.core.sorted_keys import keys_of_texts, sort_keys
 from jdistill.data.text.vector_store import open_store
 from jdistill.data.text.vectors import read_vectors
 from jdistill.encoder import loading, torch_backend
+from jdistill.encoder.batch_ids import room_beside
 from jdistill.encoder.encoder import Encoder
 from jdistill.models.pooling import resolve_pooler
 from jdistill.models.precision import AUTO, settled_dtype
@@ -33,6 +35,10 @@ class Teacher:
       encoder: the model itself where it is one of ours, else None.
       own_length: tokens of a text that the encoder reads where nothing shortens it.
       texts: those it can answer where they are a fixed list (vectors:FILE, or a folder that has the texts), else None.
+      roles: what makes of a role the teacher that is asked in it; None: it answers texts as they are.
+      prompt: what it puts before each text.
+      room: tokens that its length leaves to a text beside that; None: nobody knows.
+      has_prompts: whether it has a prompt for any role or name.
     """
 
     source: str
@@ -42,6 +48,24 @@ class Teacher:
     encoder: Encoder | None = None
     own_length: int = 0
     texts: Iterable[str] | None = None
+    roles: Callable[[str], Teacher] | None = None
+    prompt: str = ""
+    room: int | None = None
+    has_prompts: bool = False
+
+    def in_role(self, role: str) -> Teacher:
+        """The teacher as it is asked of a "query" or a "document", by their prompt and with a fingerprint of its own; "": itself.
+
+        Raises: UserError where it answers texts as they are.
+        """
+        if not role:
+            return self
+        if self.roles is None:
+            raise UserError(
+                f"--config.teacher={self.source} answers texts as they are, without a prompt: leave @{role} out of --config.text, and "
+                "have the vectors made by the prompt that they need"
+            )
+        return self.roles(role)
 
     def as_used(self) -> Encoder | None:
         """The encoder as who has it uses it, whatever a run reads of its texts: what a student is measured against."""
@@ -82,8 +106,23 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") ->
     if pooling:
         model = replace(model, pooling=resolve_pooler(pooling), dense=(), dense_activations=())
     bare = replace(model, normalize=False, dtype=settled_dtype(dtype))
+    return _from_encoder(source, model, bare, own_length)
+
+
+def _from_encoder(source: str, model: Encoder, bare: Encoder, own_length: int) -> Teacher:
+    """model: the encoder itself; bare: as it is asked."""
+    prompt = bare.prompt_text()
     return Teacher(
-        source, model.dim, bare.fingerprint(), lambda texts: bare.encode(texts, batch_size=32), model, own_length
+        source,
+        model.dim,
+        bare.fingerprint(),
+        lambda texts: bare.encode(texts, batch_size=32),
+        model,
+        own_length,
+        roles=lambda role: _from_encoder(source, model, bare.in_role(role), own_length),
+        prompt=prompt,
+        room=room_beside(bare.tokenizer, prompt, bare.max_length),
+        has_prompts=bool(bare.prompts),
     )
 
 
@@ -139,5 +178,22 @@ def _from_sentence_transformers(source: str, max_length: int) -> Teacher:
         with open(path, "rb") as file:
             while block := file.read(1 << 22):
                 digest.update(block)
+    has_prompts = any(model.prompts.values())
 
-    return Teacher(source, loaded.dim, digest.hexdigest(), lambda texts: loaded.encode(texts, batch_size=32))
+    def in_role(role: str) -> Teacher:
+        of_role = digest.copy()
+        of_role.update(role.encode())
+        prompt, limit = loaded.prompt_in_role(role), model.max_seq_length
+        counts = bool(prompt) and bool(limit) and callable(model.tokenizer)
+        return Teacher(
+            source,
+            loaded.dim,
+            of_role.hexdigest(),
+            lambda texts: loaded.encode_in_role(texts, role),
+            prompt=prompt,
+            room=room_beside(model.tokenizer, prompt, limit) if counts else None,
+            has_prompts=has_prompts,
+        )
+
+    answer = partial(loaded.encode, batch_size=32)
+    return Teacher(source, loaded.dim, digest.hexdigest(), answer, roles=in_role, has_prompts=has_prompts)

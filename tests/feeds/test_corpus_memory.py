@@ -16,6 +16,7 @@ from jdistill.data.batching import kept_tokens, order
 from jdistill.data.batching.kept_tokens import tokenize_once
 from jdistill.data.text import distinct, kept_split, stored_texts, text_file
 from jdistill.data.text.readers import BLOCK_BYTES
+from jdistill.data.text.stored_texts import JoinedTexts, PromptedTexts
 from jdistill.feeds.corpus import Corpus, read_corpus
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.texts import text_batches
@@ -41,11 +42,11 @@ BLOCKS = (
 BOUND = BLOCKS + 2 * COUNT  # a byte a text for what comes again, and one for what is asked
 
 
-@pytest.mark.parametrize("of_teacher", [False, True])
+@pytest.mark.parametrize("of", ["file", "teacher", "roles"])
 def test_what_is_allocated_does_not_grow_with_the_corpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_teacher: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: str
 ) -> None:
-    """Of a text file, and of the texts that a teacher brings."""
+    """Of a text file, of the texts that a teacher brings, and of two files in two roles."""
     strings = COUNT * (CHARACTERS + 49)  # bytes of the texts, were they in memory
     assert strings > 1.5 * BOUND
     for module, names, value in (
@@ -64,7 +65,7 @@ def test_what_is_allocated_does_not_grow_with_the_corpus(
         for name in names:
             monkeypatch.setattr(module, name, value)
     (tmp_path / "warm.txt").write_text("".join(f"{i}\n" for i in range(2000)))
-    first_batches(tmp_path, "warm.txt", 10, of_teacher)  # modules are loaded
+    first_batches(tmp_path, "warm.txt", 10, of)  # modules are loaded
     with open(tmp_path / "text.txt", "w") as file:
         file.writelines(f"{i % (COUNT - 1000)} ".ljust(CHARACTERS, "a") + "\n" for i in range(COUNT))
     tracemalloc.start()
@@ -72,14 +73,14 @@ def test_what_is_allocated_does_not_grow_with_the_corpus(
         for _ in range(2):  # as it is made, and as it is found again
             tracemalloc.reset_peak()
             before, arrow = tracemalloc.get_traced_memory()[0], pa.total_allocated_bytes()
-            corpus, data = first_batches(tmp_path, "text.txt", CHARACTERS // 50, of_teacher)
+            corpus, data = first_batches(tmp_path, "text.txt", CHARACTERS // 50, of)
             assert tracemalloc.get_traced_memory()[1] - before < BOUND
             assert pa.total_allocated_bytes() - arrow < BOUND
     finally:
         tracemalloc.stop()
     last = data.batches.steps_per_epoch - 1
-    expected = [[CHARACTERS, float(corpus.train[i].split()[0])] for i in data.batches.at(last)[1].tolist()]
-    assert len(corpus.train) == COUNT - 1000 - 50
+    expected = [[len(corpus.train[i]), float(corpus.train[i].split()[0])] for i in data.batches.at(last)[1].tolist()]
+    assert len(corpus.train) == COUNT - 1000 - 50 + (2000 if of == "roles" else 0)
     np.testing.assert_array_equal(data.batch(last)["teacher"].reshape(-1, 2), np.array(expected, np.float32))
 
 
@@ -88,22 +89,29 @@ def lines_of(path: Path) -> Iterator[str]:
         yield from (line.rstrip("\n") for line in file)
 
 
-def first_batches(folder: Path, name: str, tokens_each: int, of_teacher: bool) -> tuple[Corpus, Data]:
+def first_batches(folder: Path, name: str, tokens_each: int, of: str) -> tuple[Corpus, Data]:
     """A corpus and its packed batches, the last of an epoch made."""
+    several = f"{folder / name}@document,{folder / 'warm.txt'}*2" if name != "warm.txt" else f"{folder / name}@query"
+    names = {"file": str(folder / name), "teacher": "", "roles": several}
     cfg = ConfigDict(
-        {"text": "" if of_teacher else str(folder / name), "text_column": "", "cache_dir": str(folder / "cache"), "split_sentences": False,
+        {"text": names[of], "text_column": "", "cache_dir": str(folder / "cache"), "split_sentences": False,
          "held_out": 50, "max_texts": 0, "augment": "", "senteval": "", "beir": "", "dev_pairs": "", "dev_retrieval": "", "batch_size": 64, "seed": 0,
          "chunk_size": 0, "length_multiple": 1, "student": {"dropout": 0.0}}
     )  # fmt: skip
-    texts = lines_of(folder / name) if of_teacher else None
+    own = lines_of(folder / name) if of == "teacher" else None
 
     def answer(texts: list[str]) -> np.ndarray:
         return np.array([[len(text), float(text.split()[0])] for text in texts])
 
-    teacher = Teacher("t", 2, f"t {name}", answer, texts=texts)
+    in_role = Teacher("t", 2, f"in role {name}", answer)
+    teacher = Teacher("t", 2, f"t {name}", answer, texts=own, roles=lambda role: in_role)
     corpus = read_corpus(cfg, teacher, ["never"])
+    ranges = corpus.role_rows()
+    texts = (
+        corpus.train if len(ranges) == 1 else JoinedTexts([PromptedTexts(corpus.train[i:j], "p") for _, i, j in ranges])
+    )
     tokens = tokenize_once(
-        corpus.train, lambda texts: [[7] * tokens_each for _ in texts], "t", cache_folder(cfg) / "tokens", chunk=SHARD
+        texts, lambda texts: [[7] * tokens_each for _ in texts], "t", cache_folder(cfg) / "tokens", chunk=SHARD
     )
     data = text_batches(cfg, corpus, tokens, TeacherEmbeddings(cfg, corpus, teacher).train, 0, packed=True)
     data.batch(data.batches.steps_per_epoch - 1)

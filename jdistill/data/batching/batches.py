@@ -9,7 +9,7 @@ import numpy as np
 
 from jdistill.core.errors import UserError
 from jdistill.core.mapped import release, slices_of
-from jdistill.data.batching.order import WINDOW, EpochOrder
+from jdistill.data.batching.order import WINDOW, EpochOrder, EpochRows
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,7 @@ class Batches:
       seed: of the order.
       groups: int [N]; rows of different groups never share a batch. None: there is one group.
       tokens: int [N], of each row, where its length counts padding of its own; None: its length.
+      of_epoch: which rows an epoch has, without groups; None: each once.
 
     Raises: UserError where no group fills a batch.
     """
@@ -139,16 +140,19 @@ class Batches:
     seed: int
     groups: np.ndarray | None = None  # int [N]: rows of different groups never share a batch
     tokens: np.ndarray | None = None  # int [N]: of each row, where its length counts padding of its own
+    of_epoch: EpochRows | None = None
 
     def __post_init__(self) -> None:
-        fullest = len(self.lengths) if self.groups is None else int(np.bincount(self.groups).max(initial=0))
+        rows = len(self.lengths) if self.of_epoch is None else self.of_epoch.count
+        fullest = rows if self.groups is None else int(np.bincount(self.groups).max(initial=0))
         if fullest < self.batch_size:
             raise UserError(
                 f"{fullest} training texts do not fill one batch of batch_size={self.batch_size}; "
                 "lower --config.batch_size or bring more text"
             )
-        self._order = EpochOrder(len(self.lengths), self.batch_size, self.seed, whole=self.groups is not None)
-        counts = np.array([len(self.lengths)]) if self.groups is None else np.bincount(self.groups)
+        whole = self.groups is not None
+        self._order = EpochOrder(rows, self.batch_size, self.seed, whole, self.of_epoch)
+        counts = np.array([rows]) if self.groups is None else np.bincount(self.groups)
         self._steps_per_epoch = int((counts // self.batch_size).sum())
         self._window = (-1, 0)
 

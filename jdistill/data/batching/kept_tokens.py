@@ -19,7 +19,7 @@ from jdistill.core.progress import log, progress
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.batching.order import LARGE
 from jdistill.data.batching.token_shards import TokenShards, write_table
-from jdistill.data.text.stored_texts import StoredTexts
+from jdistill.data.text.stored_texts import LongTexts
 
 AHEAD = 2  # shards that are tokenised while another is written
 
@@ -67,7 +67,7 @@ def tokenize_once(
 def table_name(texts: Sequence[str], fingerprint: str) -> str:
     """The name of a token table: a hash of its texts and of what tokenises them. Of many texts whose own hash is kept it is made of
     that one, so that they need not be read."""
-    own = texts.fingerprint if isinstance(texts, StoredTexts) and len(texts) > LARGE else None
+    own = texts.fingerprint if isinstance(texts, LongTexts) and len(texts) > LARGE else None
     return digest(fingerprint, own or texts)
 
 

@@ -8,6 +8,7 @@ and the batches of an epoch are made of WINDOW rows at a time. Either way a batc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -17,21 +18,37 @@ FEISTEL_ROUNDS = 8
 MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # of splitmix64
 
 
+class EpochRows(Protocol):
+    """Which rows an epoch has, where that is not each once (data.batching.weights)."""
+
+    @property
+    def count(self) -> int:
+        """Rows of an epoch."""
+
+    def rows_at(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
+        """The rows that stand at some numbers of an epoch, int64 [n]."""
+
+    def mean(self, lengths: np.ndarray) -> float:
+        """The mean over an epoch of what is known of each row, int [N]."""
+
+
 @dataclass(frozen=True)
 class EpochOrder:
     """The rows of each epoch in their order, window by window.
 
     Args:
-      count: N rows.
+      count: N rows of an epoch.
       batch_size: rows of a batch.
       seed: of the order.
       whole: the permutation is made whole, however many rows there are.
+      of_epoch: which rows they are; None: rows 0 to N - 1.
     """
 
     count: int
     batch_size: int
     seed: int
     whole: bool = False
+    of_epoch: EpochRows | None = None
 
     @property
     def windowed(self) -> bool:
@@ -49,6 +66,10 @@ class EpochOrder:
 
     def rows_of(self, epoch: int, window: int) -> tuple[np.ndarray, np.random.Generator]:
         """The rows of a window, int64, all N where it is the only one, and what draws what else is random in it."""
+        numbers, rng = self._numbers_of(epoch, window)
+        return (numbers if self.of_epoch is None else self.of_epoch.rows_at(numbers, epoch)), rng
+
+    def _numbers_of(self, epoch: int, window: int) -> tuple[np.ndarray, np.random.Generator]:
         if not self.windowed:
             rng = np.random.default_rng([self.seed, epoch])
             return rng.permutation(self.count), rng

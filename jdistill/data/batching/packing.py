@@ -12,7 +12,7 @@ import numpy as np
 from jdistill.core.errors import UserError
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.batching.layout import Layout, choose_layout, find_places
-from jdistill.data.batching.order import EpochOrder
+from jdistill.data.batching.order import EpochOrder, EpochRows
 
 LAYOUT_GROUPS = 256  # of texts, by which the layout is chosen
 
@@ -51,6 +51,7 @@ class PackedBatches:
       count: of groups in a batch, which are packed each by itself, so that devices and chunks can share it; divides batch_size.
       seed: of the order.
       multiple: of which each width is one.
+      of_epoch: which texts an epoch has; None: each once.
 
     Raises: UserError where the texts do not fill a batch.
     """
@@ -60,14 +61,17 @@ class PackedBatches:
     count: int
     seed: int
     multiple: int = 1
+    of_epoch: EpochRows | None = None
 
     def __post_init__(self) -> None:
-        if len(self.lengths) < self.batch_size:
+        rows = len(self.lengths) if self.of_epoch is None else self.of_epoch.count
+        if rows < self.batch_size:
             raise UserError(
-                f"{len(self.lengths)} training texts do not fill one batch of batch_size={self.batch_size}; "
+                f"{rows} training texts do not fill one batch of batch_size={self.batch_size}; "
                 "lower --config.batch_size or bring more text"
             )
-        self._order, self._window = EpochOrder(len(self.lengths), self.batch_size, self.seed), (-1, 0)
+        self._order = EpochOrder(rows, self.batch_size, self.seed, of_epoch=self.of_epoch)
+        self._window = (-1, 0)
         sample = range(min(self.steps_per_epoch, -(-LAYOUT_GROUPS // self.count)))
         grouped = np.concatenate([self._rows_of(step).reshape(self.count, -1) for step in sample])
         self.layout = choose_layout(self.lengths[grouped], int(self.lengths.max()), self.multiple)
@@ -75,7 +79,7 @@ class PackedBatches:
     @property
     def steps_per_epoch(self) -> int:
         """Full batches of an epoch."""
-        return len(self.lengths) // self.batch_size
+        return self._order.count // self.batch_size
 
     @property
     def real_tokens(self) -> np.ndarray:
@@ -95,7 +99,8 @@ class PackedBatches:
     @property
     def padding(self) -> float:
         """The share of a batch's places that hold padding, over an epoch of the layout that nearly all batches have."""
-        return 1.0 - float(self.lengths.mean()) * self.batch_size / self.capacity(self.layout)
+        mean = self.lengths.mean() if self.of_epoch is None else self.of_epoch.mean(self.lengths)
+        return 1.0 - float(mean) * self.batch_size / self.capacity(self.layout)
 
     def capacity(self, layout: Layout) -> int:
         """Tokens of a batch, padding included."""

@@ -8,6 +8,7 @@ from typing import overload
 
 import numpy as np
 
+from jdistill.core.digest import digest
 from jdistill.core.mapped import release, slices_of
 from jdistill.core.sorted_keys import KEY, keys_at, keys_of_texts
 from jdistill.data.text.text_file import TextFile
@@ -16,7 +17,13 @@ BLOCK = 1 << 13  # texts that a pass holds at once
 
 
 class LongTexts(Sequence[str]):
-    """A sequence of texts of which few are ever in memory. Slices are views; `+` puts sequences end to end."""
+    """A sequence of texts of which few are ever in memory. Slices are views; `+` puts sequences end to end.
+
+    Attributes:
+      fingerprint: another for other texts, where it is known without reading them, else None; of stored texts digest(texts).
+    """
+
+    fingerprint: str | None = None
 
     def take(self, rows: np.ndarray) -> list[str]:
         """The texts of these rows, int64 [n], in their order."""
@@ -124,6 +131,8 @@ class JoinedTexts(LongTexts):
             chain.from_iterable(p._parts if isinstance(p, JoinedTexts) else [p] for p in parts)
         )
         self._starts = np.cumsum([0] + [len(part) for part in self._parts])
+        hashes = [part.fingerprint for part in self._parts if isinstance(part, LongTexts) and part.fingerprint]
+        self.fingerprint = digest(hashes) if len(hashes) == len(self._parts) else None
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -152,6 +161,35 @@ class JoinedTexts(LongTexts):
     def part(self, start: int, stop: int) -> JoinedTexts:
         pairs = zip(self._parts, self._starts.tolist(), strict=False)
         return JoinedTexts([part[max(start - at, 0) : max(stop - at, 0)] for part, at in pairs])
+
+
+class PromptedTexts(LongTexts):
+    """Texts with the same prompt before each.
+
+    Args:
+      texts: without it.
+      prompt: put before them as it is.
+    """
+
+    def __init__(self, texts: Sequence[str], prompt: str):
+        self._texts, self._prompt = texts, prompt
+        own = texts.fingerprint if isinstance(texts, LongTexts) else None
+        self.fingerprint = digest(prompt, own) if own else None
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._prompt + text for text in self._texts)
+
+    def take(self, rows: np.ndarray) -> list[str]:
+        return [self._prompt + text for text in take_texts(self._texts, np.asarray(rows, np.int64))]
+
+    def text_keys(self, rows: np.ndarray | None = None) -> np.ndarray:
+        return keys_of_texts(iter(self) if rows is None else self.take(rows))
+
+    def part(self, start: int, stop: int) -> PromptedTexts:
+        return PromptedTexts(self._texts[start:stop], self._prompt)
 
 
 def take_texts(texts: Sequence[str], rows: np.ndarray) -> list[str]:

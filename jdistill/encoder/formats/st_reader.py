@@ -109,6 +109,12 @@ def _pooling_mode(folder: Path) -> str:
     return modes[0]
 
 
+def includes_prompt(modules: list[ModuleFolder]) -> bool:
+    """Whether the pooler behind the body counts a prompt's tokens, as it does where its Pooling module does not say otherwise."""
+    pooling = next((module for module in modules if module.kind == "Pooling"), None)
+    return pooling is None or read_settings(pooling.folder / "config.json", optional=True).flag("include_prompt", True)
+
+
 def read_activation(folder: Path) -> str:
     """The name of a Dense module's activation, in models.dense.DENSE_ACTIVATIONS. Raises UserError for another."""
     settings = read_settings(folder / "config.json")

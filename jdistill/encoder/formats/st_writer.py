@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,8 @@ def pooling_modules(pooling: str, num_layers: int, hidden_size: int, params: dic
 def modules_of(model: Encoder) -> list[ModuleContent]:
     """Everything after the transformer, in order."""
     modules = pooling_modules(model.pooling, model.config.num_layers, model.config.hidden_size, model.pooler)
+    if not model.include_prompt and modules[-1].kind == "Pooling":  # the only one that can leave a prompt out
+        modules[-1] = replace(modules[-1], settings=(modules[-1].settings or {}) | {"include_prompt": False})
     width = model.pooled_width
     for layer, activation in zip(model.dense, model.dense_activations, strict=True):
         kernel = np.asarray(layer["kernel"], np.float32)
