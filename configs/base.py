@@ -19,7 +19,7 @@ def get_config() -> ConfigDict:
     c.teacher_pooling = ""  # in the place of the teacher's own pooler, such as cls; empty: its own
     c.start = ""  # where the student's weights start; empty: the teacher itself
     c.pooling = ""  # the student's pooler, a name in jdistill/models/pooling.py; empty: its start's own
-    # .txt .txt.gz .csv .tsv .jsonl .parquet, a folder, a URL, a datasets id, python-docs; several: PATH@ROLE*WEIGHT,… (query or document; times an epoch)
+    # .txt .txt.gz .csv .tsv .jsonl .parquet, a folder, a URL, a datasets id, python-docs; several: PATH@ROLE*WEIGHT,… (docs/data.md)
     c.text = ""  # empty: a vectors: teacher's own texts
     c.text_column = ""  # the column of a table or dataset; may be empty where there is only one of strings
     c.split_sentences = False  # the texts are documents: train on their sentences (the sentences extra)
