@@ -102,10 +102,6 @@ def _pooling_mode(folder: Path) -> str:
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
     if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in list(OVER_TOKENS):
         raise settings.fault("pooling_mode", f"asks for {modes}; supported is one of {sorted(OVER_TOKENS)}")
-    if not settings.flag("include_prompt", True):
-        raise settings.fault(
-            "include_prompt", "is false; vectors that leave out the prompt's tokens are not computed here"
-        )
     return modes[0]
 
 
