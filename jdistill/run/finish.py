@@ -29,6 +29,7 @@ from jdistill.run.completeness import (
     vouch,
 )
 from jdistill.run.stages import Run, Trained
+from jdistill.students.vocabulary import pieces_saved
 
 ALIGNED = 0.5  # mean cosine to the teacher's vectors above which a student stands in their space, so that it may ask the teacher's index
 
@@ -87,6 +88,8 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
             "removed_evaluation_texts": corpus.removed,
         },
     }
+    if whole := run.shared.whole_vocabulary:
+        results["student"]["vocabulary"] = pieces_saved(model, whole)
     sets = {"senteval": cfg.senteval, "beir": cfg.beir, "pairs": cfg.dev_pairs}
     options = Options(index=cfg.index, index_effort=cfg.index_effort)
     scorer = trained.feed.pair_scorer(cfg, model, trained.params)

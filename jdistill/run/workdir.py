@@ -42,6 +42,7 @@ BEFORE = {
     "steps_per_call": 1,
     "average": 0.0,
     "dev_retrieval": "",
+    "vocabulary": "",
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 
