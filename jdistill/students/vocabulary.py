@@ -126,7 +126,8 @@ def check_same_tokens(start: Encoder, cut: Encoder, new_of: Mapping[int, int], t
         there = all(number in new_of and number != unknown for number in before)
         if there and [new_of[number] for number in before] != after:
             raise UserError(
-                f"{start.source}: its tokenizer cannot be cut, for then it reads {text[:60]!r} by other pieces; leave --config.student.vocabulary empty"
+                f"{start.source}: its tokenizer cannot be cut, for then it reads {text[:60]!r} by other "
+                "pieces; leave --config.student.vocabulary empty"
             )
 
 

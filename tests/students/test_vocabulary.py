@@ -140,9 +140,7 @@ def test_bad_input_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         check_cut(keys, start)
     check_cut(ConfigDict({"student": {"vocabulary": "text"}}), start)
     check_cut(ConfigDict({"student": "a folder"}), start)
-    with pytest.raises(
-        UserError, match="unigram: a vocabulary of 3 pieces moves the padding token 1, from which this model counts"
-    ):
+    with pytest.raises(UserError, match="unigram: a vocabulary of 3 pieces moves the padding token 1, from which"):
         with_rows(start, [1, 0, 2], 0)
     cut, new_of = cut_vocabulary(start, counts_of(start, made_up_texts(20)))
     wrong = dict(zip(new_of, reversed(new_of.values()), strict=True))
