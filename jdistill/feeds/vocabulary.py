@@ -21,7 +21,7 @@ from jdistill.students.vocabulary import check_same_tokens, cut_vocabulary, most
 COMPARED_TEXTS = 512  # of each kind of texts, whose tokens are held against those of the whole vocabulary
 
 
-def with_vocabulary(
+def with_cut_vocabulary(
     shared: Shared, feeds: Sequence[Feed], cfgs: Sequence[ConfigDict]
 ) -> tuple[Shared, tuple[Feed, ...]]:
     """What feeds share, and the feeds, with a start whose vocabulary is what the config asks for; as they are where it asks for none.

@@ -28,7 +28,7 @@ from jdistill.feeds.shared import Shared
 from jdistill.feeds.stage import Stage, Start, check_start
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.tokens import configured_prompts
-from jdistill.feeds.vocabulary import with_vocabulary
+from jdistill.feeds.vocabulary import with_cut_vocabulary
 from jdistill.methods import METHODS
 from jdistill.models.pooling import resolve_pooler
 from jdistill.run import dry_run, machine_plan, preflight
@@ -94,7 +94,7 @@ def prepare(cfg: ConfigDict) -> Run:
     corpus = read_corpus(cfg, teacher, evaluation) if reads_text else Corpus([], [], 0)
     shared = Shared(cfg, teacher, start, corpus, TeacherEmbeddings(cfg, corpus, teacher), evaluation)
     feeds = [stage.data.read(shared) for stage in stages]
-    shared, feeds_of_cut = with_vocabulary(shared, feeds, [stage.cfg for stage in stages])
+    shared, feeds_of_cut = with_cut_vocabulary(shared, feeds, [stage.cfg for stage in stages])
     return Run(cfg, shared, is_teacher, stages, feeds_of_cut)
 
 

@@ -16,7 +16,7 @@ from jdistill.core.files import write_json
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import write_body
 from jdistill.encoder.formats.tokenizer import load_tokenizer
-from jdistill.encoder.vocabulary.pieces import Pieces, chosen_pieces
+from jdistill.encoder.vocabulary.pieces import TokenPieces, chosen_pieces
 from jdistill.encoder.vocabulary.renumbered import new_ids, renumbered_tokenizer
 from jdistill.models.registry import architecture_of
 
@@ -37,7 +37,7 @@ def most_pieces(asked: str) -> int:
 def check_cut(cfg: ConfigDict, start: Encoder) -> None:
     """Raises UserError where cfg asks for a vocabulary that its start's tokenizer cannot be cut to: before a text is read."""
     if asked := vocabulary_asked(cfg):
-        pieces = Pieces.of_tokenizer(start.tokenizer, start.source)
+        pieces = TokenPieces.of_tokenizer(start.tokenizer, start.source)
         chosen_pieces(pieces, np.zeros(0, np.int64), set(pieces.always), most_pieces(asked))
 
 
@@ -52,7 +52,7 @@ def cut_vocabulary(start: Encoder, counts: np.ndarray, size: int = 0) -> tuple[E
 
     Raises: UserError for a tokenizer that cannot be cut, or not so far.
     """
-    pieces = Pieces.of_tokenizer(start.tokenizer, start.source)
+    pieces = TokenPieces.of_tokenizer(start.tokenizer, start.source)
     of_prompts = (
         start.tokenizer(list(start.prompts.values()), add_special_tokens=False)["input_ids"] if start.prompts else []
     )
@@ -65,7 +65,7 @@ def cut_vocabulary(start: Encoder, counts: np.ndarray, size: int = 0) -> tuple[E
 
 def cut_like(start: Encoder, state: Mapping[str, Any]) -> Encoder:
     """The start with the rows that a cut kept, by the tokenizer.json that it wrote; its tokenizer stays as it was."""
-    of_start, of_cut = Pieces.of_tokenizer(start.tokenizer, start.source), Pieces.of(state, "the student")
+    of_start, of_cut = TokenPieces.of_tokenizer(start.tokenizer, start.source), TokenPieces.of(state, "the student")
     old = of_start.all_ids
     rows = [old[piece] for piece, _ in sorted(of_cut.all_ids.items(), key=lambda item: item[1])]
     return with_rows(start, rows, rows.index(_padding(start, of_start)))
@@ -94,13 +94,13 @@ def with_rows(start: Encoder, rows: Sequence[int], padding: int) -> Encoder:
     return replace(start, config=config, params=architecture.with_token_table(start.params, table))
 
 
-def _padding(start: Encoder, pieces: Pieces) -> int:
+def _padding(start: Encoder, pieces: TokenPieces) -> int:
     """The padding token's id: the model's, or where it has none that is a piece the tokenizer's."""
     own = start.config.pad_token_id
     return own if own in pieces.all_ids.values() else int(start.tokenizer.pad_token_id)
 
 
-def _cut_tokenizer(cut: Encoder, pieces: Pieces, new_of: Mapping[int, int]) -> Any:
+def _cut_tokenizer(cut: Encoder, pieces: TokenPieces, new_of: Mapping[int, int]) -> Any:
     """The tokenizer with the pieces that are kept, read from its files as an export's is."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

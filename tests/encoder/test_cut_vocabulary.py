@@ -13,7 +13,7 @@ from vocabulary_setting import KINDS, UNKNOWN, made_up_texts
 
 from jdistill.core.errors import UserError
 from jdistill.encoder.vocabulary.merges import Merges
-from jdistill.encoder.vocabulary.pieces import Pieces, chosen_pieces
+from jdistill.encoder.vocabulary.pieces import TokenPieces, chosen_pieces
 from jdistill.encoder.vocabulary.renumbered import new_ids, renumbered_processor, renumbered_tokenizer
 
 TEXTS = made_up_texts(500)
@@ -21,10 +21,10 @@ STRANGE = [f"{text}{UNKNOWN} {text}" for text in TEXTS[:40]]
 
 
 @cache
-def learnt(kind: str) -> tuple[Tokenizer, Pieces]:
+def learnt(kind: str) -> tuple[Tokenizer, TokenPieces]:
     whole = KINDS[kind](TEXTS[:250]).backend_tokenizer
     whole.no_truncation()
-    return whole, Pieces.of(json.loads(whole.to_str()), kind)
+    return whole, TokenPieces.of(json.loads(whole.to_str()), kind)
 
 
 def ids_of(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
@@ -90,7 +90,7 @@ def test_without_its_least_likely_piece_a_unigram_would_read_on_otherwise() -> N
     """An unknown character weighs what the least likely piece weighs, and more: where that piece went, it would weigh too little."""
     scores = {"<unk>": 0.0, "a": -12.0, "b": -12.5, "bü": -13.0, "ab": -1.0, "zz": -40.0}
     whole = Tokenizer(models.Unigram(list(scores.items()), unk_id=0))
-    pieces = Pieces.of(json.loads(whole.to_str()), "made up")
+    pieces = TokenPieces.of(json.loads(whole.to_str()), "made up")
     counts = np.array([0, 1, 1, 1, 1, 0])
     assert [piece for piece in whole.encode("abü").tokens] == ["a", "bü"]
     kept = chosen_pieces(pieces, counts, set(pieces.always), 0)
@@ -106,7 +106,7 @@ def test_the_way_to_a_piece_is_that_of_its_characters_alone() -> None:
     merges = Merges({"vocab": vocabulary, "merges": [["b", "c"], ["a", "b"], ["ab", "c"], ["a", "bc"]]})
     assert merges.way("abc") == {"a", "b", "c", "bc", "abc"}
     whole = Tokenizer(models.BPE(vocabulary, [("b", "c"), ("a", "b"), ("ab", "c"), ("a", "bc")]))
-    pieces = Pieces.of(json.loads(whole.to_str()), "made up")
+    pieces = TokenPieces.of(json.loads(whole.to_str()), "made up")
     assert pieces.needed_for(vocabulary["abc"]) == {0, 1, 2, 4, 5}
     unreached = Merges({"vocab": vocabulary, "merges": [["b", "c"], ["ab", "c"], ["a", "b"]]})
     assert unreached.way("abc") == {
@@ -147,9 +147,9 @@ def test_what_cannot_be_cut_is_named() -> None:
     words = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     with pytest.raises(UserError, match="a student: the vocabulary of a WordLevel tokenizer cannot be cut"):
-        Pieces.of(json.loads(words.to_str()), "a student")
+        TokenPieces.of(json.loads(words.to_str()), "a student")
     with pytest.raises(UserError, match="of a slow tokenizer cannot be cut; only that of a tokenizer.json can"):
-        Pieces.of_tokenizer(object(), "a teacher")
+        TokenPieces.of_tokenizer(object(), "a teacher")
     _, pieces = learnt("unigram")
     least = len(pieces.always)
     with pytest.raises(UserError, match=rf"--config.student.vocabulary={least - 1}: {least} pieces are always kept"):

@@ -19,7 +19,7 @@ BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TokenPieces:
     """The pieces of a fast tokenizer.
 
     Args:
@@ -33,7 +33,7 @@ class Pieces:
     outside: Mapping[str, int]
 
     @classmethod
-    def of(cls, state: Mapping[str, Any], where: str) -> Pieces:
+    def of(cls, state: Mapping[str, Any], where: str) -> TokenPieces:
         """The pieces of a tokenizer.json. Raises UserError for a model that cannot do without some of its pieces."""
         model = state["model"]
         if model.get("type") not in KINDS:
@@ -47,7 +47,7 @@ class Pieces:
         return cls(state, ids, {token: i for token, i in added.items() if token not in ids})
 
     @classmethod
-    def of_tokenizer(cls, tokenizer: Any, where: str) -> Pieces:
+    def of_tokenizer(cls, tokenizer: Any, where: str) -> TokenPieces:
         """The pieces of a tokenizer of transformers. Raises UserError as `of`, and for one that is slow."""
         if not getattr(tokenizer, "is_fast", False):
             raise UserError(
@@ -122,13 +122,13 @@ def ids_of_processor(processor: Mapping[str, Any] | None) -> Iterator[int]:
             yield int((processor or {})[side][1])
 
 
-def chosen_pieces(pieces: Pieces, counts: np.ndarray, needed: set[int], size: int) -> set[int]:
+def chosen_pieces(pieces: TokenPieces, counts: np.ndarray, needed: set[int], size: int) -> set[int]:
     """The ids that a cut keeps.
 
     Args:
       pieces: of the whole vocabulary.
       counts: int64 [V], how often the text has each id.
-      needed: ids that are kept whatever the text has (Pieces.needed_by).
+      needed: ids that are kept whatever the text has (TokenPieces.needed_by).
       size: ids at most, those of the pieces that are used most; 0: of all that are used.
 
     Raises: UserError for a size that is less than what is needed.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jdistill.encoder.vocabulary.pieces import Pieces
+from jdistill.encoder.vocabulary.pieces import TokenPieces
 
 
-def new_ids(pieces: Pieces, kept: set[int], padding: int) -> dict[int, int]:
+def new_ids(pieces: TokenPieces, kept: set[int], padding: int) -> dict[int, int]:
     """Old id -> new id of each that is kept, in their order, added tokens outside the model last, as the tokenizers library numbers them.
 
     Args:
@@ -21,7 +21,7 @@ def new_ids(pieces: Pieces, kept: set[int], padding: int) -> dict[int, int]:
     return {old: new for new, old in enumerate([*inside, *sorted(kept & set(pieces.outside.values()))])}
 
 
-def renumbered_tokenizer(pieces: Pieces, new_of: Mapping[int, int]) -> dict[str, Any]:
+def renumbered_tokenizer(pieces: TokenPieces, new_of: Mapping[int, int]) -> dict[str, Any]:
     """The tokenizer.json of the pieces that have a new id."""
     model = dict(pieces.model)
     kept = sorted((new_of[i], piece, i) for piece, i in pieces.ids.items() if i in new_of)
