@@ -134,6 +134,7 @@ def set_student(c: ConfigDict) -> None:
     c.student.hidden_size = 0
     c.student.start = "svd"
     c.student.copy_layers = "first"  # which of the start's layers: first, last, spread
+    c.student.vocabulary = ""  # pieces of the token table: text (those that the text uses) or the most used so many; empty: its start's all
     c.student.dropout = 0.0  # of the adapters' inputs
     c.student.attention = "causal"  # or bidirectional
     c.pooling = "pma"  # or mean, lasttoken

@@ -38,6 +38,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.hidden_size = 0  # 0: the start's
     c.student.start = "svd"
     c.student.copy_layers = "first"  # which of the start's layers: first, last, spread
+    c.student.vocabulary = ""  # pieces of the token table: text (those that the text uses) or the most used so many; empty: its start's all
     c.student.dropout = 0.1  # what makes the two views
     c.student.attention = "causal"  # of a decoder: causal or bidirectional
 

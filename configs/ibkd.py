@@ -48,6 +48,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.hidden_size = 0  # 0: the start's
     c.student.start = "svd"  # of a compact block: svd (fitted to the start's) or random
     c.student.copy_layers = "last"  # which of the start's layers: last, first, spread, none (random)
+    c.student.vocabulary = ""  # pieces of the token table: text (those that the text uses) or the most used so many; empty: its start's all
     c.student.dropout = 0.0  # of its hidden states and attention
     c.student.attention = "causal"  # of a decoder: causal or bidirectional
     c.output_dim = 0  # width of the student's vectors, by a projection learnt in stage 2 (hpd: in stage 1); 0: its own

@@ -87,6 +87,15 @@ def size_or_own() -> Rule:
     return Rule("-1 (the start's own), 0 (the layers') or a width", (int,), lambda value: -1 <= value <= INT32_LARGEST)
 
 
+def vocabulary_size() -> Rule:
+    """Empty, "text", or a whole number above 0, written out."""
+
+    def fits(value: str) -> bool:
+        return value in ("", "text") or (value.isascii() and value.isdecimal() and 0 < int(value) <= INT32_LARGEST)
+
+    return Rule("empty (the start's own), text (what the text uses) or a whole number of pieces", (str,), fits)
+
+
 def flag() -> Rule:
     """True or False."""
     return Rule("True or False", (bool,), lambda value: True)

@@ -31,6 +31,10 @@ vectors = model.encode(["a sentence", "another one"])
 ```
 
 {loads}A text's vector is {pooling}{after}. At most {max_length} tokens of a text are read.
+{vocabulary}"""
+VOCABULARY = """
+Its vocabulary is {pieces:,} of the {of:,} pieces that it started from, those that its training text used, which leaves out {saved_percent:.0f} %
+of the parameters. Other text is read by smaller pieces, or as unknown.
 """
 LOADS = "`transformers.AutoModel` and `AutoTokenizer` load the folder too. "
 BOTH_WAYS = (
@@ -116,6 +120,7 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
         trust=", trust_remote_code=True" if code else "",
         after=", " + ", then ".join(steps) if steps else "",
         max_length=limit,
+        vocabulary=VOCABULARY.format(**cut) if (cut := results.get("student", {}).get("vocabulary")) else "",
         loads="" if architecture.recurrent else BOTH_WAYS if BIDIRECTIONAL_FILE in code else LOADS,
     )
     # A transformer of our own is none that another pooler would spare.

@@ -41,5 +41,5 @@ def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tup
     _, state, _ = checkpoints.restore(None, (checkpoints.best_first() or None) if step is None else [step])
     checkpoints.close()
     params = averaged(state["params"], state["opt_state"])
-    weights = params["student"] if "student" in params else adapted_weights(workdir, params)
+    weights = params["student"] if "student" in params else adapted_weights(workdir, folder / "student", params)
     return loading.load(str(folder / "student"), key="workdir", weights=weights), params

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
@@ -21,7 +22,7 @@ from jdistill.feeds.feed import Feed
 from jdistill.feeds.judged import JudgedPairs, imitates, pairs_to_judge
 from jdistill.feeds.judged_feed import JudgedFeed, judged_pairs_of
 from jdistill.feeds.shared import Shared
-from jdistill.feeds.tokens import cache_folder, in_role, make_batches, tokens_of
+from jdistill.feeds.tokens import cache_folder, make_batches, readers, tokens_of
 from jdistill.models.interaction import BRANCHES
 from jdistill.teachers.fill import Answered
 from jdistill.teachers.judge_scores import Scores, at, logits_at
@@ -51,6 +52,11 @@ class CandidateFeed(JudgedFeed):
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
         return candidate_batches(cfg, self.judged_pairs, student, made_up)
 
+    def own_texts(self, cfg: ConfigDict, student: Encoder) -> Sequence[tuple[Encoder, Sequence[str]]]:
+        query, document = readers(cfg, student)
+        of_sets = [judged_set.candidates for judged_set in self.judged_pairs.sets]
+        return [side for each in of_sets for side in ((query, each.queries), (document, each.passages))]
+
     def logits(self, cfg: ConfigDict, model: Encoder, params: Tree, branch: str, pairs: Pairs) -> np.ndarray:
         return self.pair_scorer(cfg, model, params).score(pairs.queries, pairs.passages, branch == BRANCHES[0])
 
@@ -79,11 +85,12 @@ def candidate_batches(
       features; "symmetric" bool [n].
     """
     parts: list[_Part] = []
+    query, document = readers(cfg, student)
     for judged_set in judged_pairs.sets:
         columns = judged_set.candidates.columns
         tokens = TripletTokens(
-            tokens_of(cfg, in_role(student, "query", cfg.query_length), judged_set.candidates.queries),
-            tokens_of(cfg, in_role(student, "document", cfg.document_length), judged_set.candidates.passages),
+            tokens_of(cfg, query, judged_set.candidates.queries),
+            tokens_of(cfg, document, judged_set.candidates.passages),
             columns,
             same_texts(judged_set.candidates.queries),
         )

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ml_collections import ConfigDict
 
+from jdistill.core.errors import UserError
 from jdistill.core.types import Tree
 from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
@@ -73,6 +74,21 @@ class Feed:
         Returns: the tokens that a student's start is fitted to, and the batches.
         """
         raise NotImplementedError
+
+    def own_texts(self, cfg: ConfigDict, student: Encoder) -> Sequence[tuple[Encoder, Sequence[str]]]:
+        """The texts that it trains on beside the corpus, whose pieces a vocabulary that is cut to the text keeps.
+
+        Args:
+          student: the encoder that the student starts as.
+
+        Returns: texts, each row with the encoder as it reads them (prompt and length).
+
+        Raises: UserError of a kind that does not tell.
+        """
+        raise UserError(
+            f"--config.student.vocabulary={cfg.student.vocabulary}: {type(self).__name__} does not tell which texts it reads (Feed.own_texts); "
+            "leave the key empty"
+        )
 
     def dev_score(self, cfg: ConfigDict, method: Method) -> Callable[[Tree], dict[str, float]]:
         """Parameters -> dev figures by name; "score" among them, higher is better, chooses the best checkpoint.

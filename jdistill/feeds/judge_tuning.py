@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,6 +46,9 @@ class TuningFeed(JudgedFeed):
 
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
         return prompt_batches(cfg, self.judged_pairs)
+
+    def own_texts(self, cfg: ConfigDict, student: Encoder) -> Sequence[tuple[Encoder, Sequence[str]]]:
+        return ()  # the student reads none of it
 
     def logits(self, cfg: ConfigDict, model: Encoder, params: Tree, branch: str, pairs: Pairs) -> np.ndarray:
         judge = replace(self.judged_pairs.judges[branch], model=replace(model, dtype=settled_dtype(cfg.teacher_dtype)))

@@ -28,6 +28,7 @@ class Shared:
       corpus: the run's text; empty where no feed reads any.
       embeddings: the teacher's of the corpus.
       evaluation_texts: every sentence of the configured evaluation sets, which nothing is trained on.
+      whole_vocabulary: rows of the start's own token table, where `start` has but some of them; 0: it has all.
     """
 
     cfg: ConfigDict
@@ -36,6 +37,7 @@ class Shared:
     corpus: Corpus
     embeddings: TeacherEmbeddings
     evaluation_texts: Sequence[str]
+    whole_vocabulary: int = 0
     _read: dict[Callable[[Shared], Any], Any] = field(default_factory=dict, repr=False, compare=False)
 
     def random_embeddings(self, rows: np.ndarray) -> np.ndarray:

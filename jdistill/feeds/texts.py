@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,9 @@ class TextFeed(Feed):
             ask_for=None if made_up else self.shared.embeddings.ask_for,
             in_their_place=self.shared.random_embeddings,
         )
+
+    def own_texts(self, cfg: ConfigDict, student: Encoder) -> Sequence[tuple[Encoder, Sequence[str]]]:
+        return ()
 
 
 def text_batches(

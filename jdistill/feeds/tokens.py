@@ -48,6 +48,11 @@ def in_role(student: Encoder, role: str, limit: int) -> Encoder:
     )
 
 
+def readers(cfg: ConfigDict, student: Encoder) -> tuple[Encoder, Encoder]:
+    """The encoder as it reads queries, and as it reads documents, by the lengths of a stage's config."""
+    return in_role(student, "query", cfg.query_length), in_role(student, "document", cfg.document_length)
+
+
 def configured_prompts(cfg: ConfigDict) -> dict[str, str]:
     """The prompts that the config gives the student, by role."""
     return {role: text for role, text in (("query", cfg.query_prompt), ("document", cfg.document_prompt)) if text}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,7 @@ from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.roles import corpus_tokens
 from jdistill.feeds.shared import Shared
-from jdistill.feeds.tokens import in_role, make_batches, tokens_of
+from jdistill.feeds.tokens import make_batches, readers, tokens_of
 from jdistill.train.dataset import Data
 
 
@@ -56,6 +57,11 @@ class TripletFeed(Feed):
             rows = sample_of(self.shared.corpus, len(tokens.lengths))
             tokens = tokens.joined(corpus_tokens(cfg, student, self.shared.corpus, rows))
         return tokens, data
+
+    def own_texts(self, cfg: ConfigDict, student: Encoder) -> Sequence[tuple[Encoder, Sequence[str]]]:
+        passages, _ = passage_columns(self.triplets, cfg.negatives or max(map(len, self.triplets.negatives)))
+        query, document = readers(cfg, student)
+        return (query, self.triplets.anchors), (document, passages)
 
 
 def training_triplets(shared: Shared) -> Triplets:
@@ -92,8 +98,7 @@ def triplet_batches(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tu
             len(triplets),
             columns.shape[1] - 1,
         )
-    query = in_role(student, "query", cfg.query_length)
-    passage = in_role(student, "document", cfg.document_length)
+    query, passage = readers(cfg, student)
     tokens = TripletTokens(
         tokens_of(cfg, query, triplets.anchors),
         tokens_of(cfg, passage, passages),

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
 from jdistill.core.types import Array, Tree
@@ -81,6 +84,7 @@ class Architecture(Protocol[C]):
       compresses: there is a form with token embeddings narrower than the layers.
       packs: its module takes several texts in one row (models.segments).
       recurrent: no transformer; it has no layers that a student could take, and a vocabulary of its own.
+      table_path: where the token embeddings stand in its parameters.
     """
 
     model_types: tuple[str, ...]
@@ -91,6 +95,7 @@ class Architecture(Protocol[C]):
     compresses: bool = False
     packs: bool = False
     recurrent: bool = False
+    table_path: tuple[str, ...] = ("embeddings", "word", "embedding")
 
     def module(self, config: C, dtype: jnp.dtype, remat: bool) -> nn.Module:
         """The Flax module: (ids int32 [B, L], mask [B, L], deterministic) -> num_layers + 1 states [B, L, D].
@@ -120,7 +125,12 @@ class Architecture(Protocol[C]):
 
     def token_table(self, params: Tree) -> np.ndarray:
         """The token embeddings of Flax parameters, float32 [V, E]."""
-        return params["embeddings"]["word"]["embedding"]
+        return reduce(getitem, self.table_path, params)
+
+    def with_token_table(self, params: Tree, table: np.ndarray) -> Tree:
+        """The same Flax parameters with other token embeddings, float32 [V', E]."""
+        flat = flatten_dict(params)
+        return unflatten_dict(flat | {self.table_path: table})
 
     def output_layer(self, config: C) -> str | None:
         """The tensor of the layer that predicts tokens, by its name on disk. None: it is the token table, or there is none."""

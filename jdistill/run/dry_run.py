@@ -16,6 +16,7 @@ from jdistill.evals.speed import per_second
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.stage import Stage
 from jdistill.feeds.tokens import cache_folder
+from jdistill.students.vocabulary import saved_line
 from jdistill.teachers.embeddings import Teacher
 from jdistill.train.dataset import Data
 from jdistill.train.loop import total_steps
@@ -56,7 +57,8 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
                 f", {100 * method.student.num_params / teacher.encoder.num_params:.0f} % of the teacher's"
                 if teacher.encoder
                 else ""
-            ),
+            )
+            + (f", {saved_line(method.student, whole)}" if (whole := feed.shared.whole_vocabulary) else ""),
         ),
         (
             "text",

@@ -30,6 +30,7 @@ from jdistill.run.completeness import (
     vouch,
 )
 from jdistill.run.stages import Run, Trained
+from jdistill.students.vocabulary import pieces_saved
 
 
 def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
@@ -86,6 +87,8 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
             "removed_evaluation_texts": corpus.removed,
         },
     }
+    if whole := run.shared.whole_vocabulary:
+        results["student"]["vocabulary"] = pieces_saved(model, whole)
     sets = {"senteval": cfg.senteval, "beir": cfg.beir, "pairs": cfg.dev_pairs}
     options = Options(index=cfg.index, index_effort=cfg.index_effort)
     scorer = trained.feed.pair_scorer(cfg, model, trained.params)

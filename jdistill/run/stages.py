@@ -29,9 +29,11 @@ from jdistill.feeds.shared import Shared
 from jdistill.feeds.stage import Stage, Start, check_start
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.tokens import configured_prompts
+from jdistill.feeds.vocabulary import with_cut_vocabulary
 from jdistill.methods import METHODS
 from jdistill.models.pooling import resolve_pooler
 from jdistill.run import dry_run, machine_plan, preflight
+from jdistill.students.vocabulary import check_cut, saved_line
 from jdistill.teachers.embeddings import Teacher, open_teacher
 from jdistill.train.dataset import Data
 from jdistill.train.loop import train
@@ -87,12 +89,15 @@ def prepare(cfg: ConfigDict) -> Run:
     start, is_teacher = open_start(cfg, stages[0], teacher)
     start = check_roles(cfg, teacher, start)
     check_start(stages, start, is_teacher, teacher.width)
+    check_cut(cfg, start)
     there_is = bool(cfg.text) or teacher.texts is not None
     evaluation = list(evaluation_texts(cfg))
     reads_text = any(stage.data.reads_text(there_is) for stage in stages)
     corpus = read_corpus(cfg, teacher, evaluation) if reads_text else Corpus([], [], 0)
     shared = Shared(cfg, teacher, start, corpus, TeacherEmbeddings(cfg, corpus, teacher), evaluation)
-    return Run(cfg, shared, is_teacher, stages, tuple(stage.data.read(shared) for stage in stages))
+    feeds = [stage.data.read(shared) for stage in stages]
+    shared, feeds_of_cut = with_cut_vocabulary(shared, feeds, [stage.cfg for stage in stages])
+    return Run(cfg, shared, is_teacher, stages, feeds_of_cut)
 
 
 def open_start(cfg: ConfigDict, first: Stage, teacher: Teacher) -> tuple[Encoder, bool]:
@@ -202,6 +207,8 @@ def begin_folder(run: Run, stage: Stage, method: Method, folder: Path) -> None:
         teacher = run.shared.teacher.encoder
         share = 100 * method.student.num_params / teacher.num_params if teacher else float("nan")
         log.info("student: %d parameters, %.0f %% of the teacher's", method.student.num_params, share)
+        if whole := run.shared.whole_vocabulary:
+            log.info("student: %s", saved_line(method.student, whole))
     sharding.barrier("stage folder")
 
 

@@ -43,6 +43,7 @@ BEFORE = {
     "average": 0.0,
     "dev_retrieval": "",
     "align": 0.0,
+    "vocabulary": "",
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 

@@ -20,12 +20,8 @@ from optuna.distributions import CategoricalDistribution
 
 from configs import base, bilstm_sra, bilstm_sra_task, d2llm, ibkd, simtde
 from jdistill.config.file import check_keys
-from jdistill.config.keys import (
-    OF_ALL,
-    OF_METHODS,
-    check_config,
-    rule_of,
-)
+from jdistill.config.keys import OF_ALL, check_config, rule_of
+from jdistill.config.method_keys import OF_METHODS
 from jdistill.config.rules import (
     FLOAT32_LARGEST,
     above,
@@ -80,7 +76,8 @@ WRONG = [
     ("keep_last", 0), ("patience", -1), ("weight_decay", -0.1), ("schedule", "cosin"), ("pooling", "meen"),
     ("teacher_pooling", "meen"), ("teacher_dtype", "float16"), ("latency_texts", -1), ("index_texts", -1), ("index", ""),
     ("text", "a\0b"), ("method", "simtdee"), ("student.layers", -1), ("student.embedding_size", -2),
-    ("student.copy_layers", "middle"), ("student.start", "pca"), ("loss.alpha", -0.1), ("loss.hidden", -1.0),
+    ("student.copy_layers", "middle"), ("student.start", "pca"), ("student.vocabulary", "all"), ("student.vocabulary", "-5"),
+    ("loss.alpha", -0.1), ("loss.hidden", -1.0),
     ("loss.token", "blocks"), ("loss.sentence", "mae"),
 ]  # fmt: skip
 

@@ -15,6 +15,7 @@ from d2llm_setting import HEAD_SUMS as SUMS
 from d2llm_setting import write_pairs
 from parity import assert_close
 
+import jdistill
 from jdistill.data.sets.pairs import (
     read_pairs,
     train_and_test,
@@ -66,12 +67,16 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
     assert_close(exported.score(test.queries, test.passages, symmetric=True), scores, *SUMS)
     # Another run with the first one's judge: nothing is tuned, and every score is at hand.
     more = settings | {"tune.max_steps": 0, "tune.epochs": 0, "judge.adapter": tmp_path / "run" / "tune" / "adapter"}
+    more |= {"student.vocabulary": "text"}  # and a student of the pairs' pieces alone
     second = commands.run_inside(commands.command("configs/d2llm.py:no_fi", tmp_path / "second", more))
     assert second.returncode == 0 and "judged pairs" not in second.stderr
     assert (
         json.loads((tmp_path / "second" / "results.json").read_text())["pairs"]["same"]["teacher"]
         == results["pairs"]["same"]["teacher"]
     )
+    export_command(["--workdir", str(tmp_path / "second"), "--out", str(tmp_path / "second again")])
+    smaller, once_more = (jdistill.load(str(tmp_path / place)) for place in ("second/export", "second again"))
+    assert smaller.config.vocab_size < 2_200 and smaller.fingerprint() == once_more.fingerprint()
     card = (tmp_path / "run" / "export" / "README.md").read_text()
     assert "PMA" in card and "model[-1].score(" in card and "Labelled pairs: same" in card
     again = commands.run_inside(commands.command("configs/d2llm.py", tmp_path / "run", settings))

@@ -30,13 +30,11 @@ class BilstmArchitecture(Architecture[BilstmConfig]):
     model_types = ("bilstm",)
     own_modules = ("WordEmbeddings", "LSTM")
     recurrent = True
+    table_path = ("word", "embedding")
     length_file = "wordembedding_config.json"
 
     def module(self, config: BilstmConfig, dtype: jnp.dtype, remat: bool) -> Bilstm:
         return Bilstm(config, dtype)
-
-    def token_table(self, params: Tree) -> np.ndarray:
-        return params["word"]["embedding"]
 
     def with_dropout(self, config: BilstmConfig, rate: float) -> BilstmConfig:
         return replace(config, dropout=rate)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
@@ -36,6 +35,7 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
     tolerance = 1e-3  # large activations round more
     decoder = True
     packs = True
+    table_path = ("word", "embedding")
 
     def module(self, config: DecoderConfig, dtype: jnp.dtype, remat: bool) -> Decoder:
         return Decoder(config, dtype, remat)
@@ -44,9 +44,6 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
         self, config: DecoderConfig, params: Tree, ids_BxL: Array, dtype: jnp.dtype, positions_BxL: Array | None = None
     ) -> Array:
         return first_state(config, jnp.asarray(self.token_table(params))[ids_BxL], dtype)
-
-    def token_table(self, params: Tree) -> np.ndarray:
-        return params["word"]["embedding"]
 
     def output_layer(self, config: DecoderConfig) -> str | None:
         return None if config.tied else "lm_head.weight"

@@ -30,12 +30,10 @@ class T5Architecture(Transformer[T5Config]):
 
     model_types = ("t5",)
     packs = True
+    table_path = ("word", "embedding")
 
     def module(self, config: T5Config, dtype: jnp.dtype, remat: bool) -> T5Encoder:
         return T5Encoder(config, dtype)
-
-    def token_table(self, params: Tree) -> np.ndarray:
-        return params["word"]["embedding"]
 
     def names(self, config: T5Config) -> Names:
         return files.tensor_names(config)
