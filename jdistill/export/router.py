@@ -27,7 +27,7 @@ from jdistill.export.targets import SENTENCE_TRANSFORMERS
 from jdistill.models.architecture import BUILT_IN
 from jdistill.models.registry import architecture_of
 
-ROLES = ("query", "document")
+ROUTES = ("query", "document")
 
 
 def export_router(queries: Encoder, documents: Encoder, out: Path, overwrite: bool = False) -> dict[str, float]:
@@ -50,7 +50,7 @@ def export_router(queries: Encoder, documents: Encoder, out: Path, overwrite: bo
         out, EXPORT_SEAL, key="--out", overwrite=overwrite, checks=checks, settings={"router": True}
     ) as beside:
         _write(queries, documents, beside)
-        for role, model in zip(ROLES, (queries, documents), strict=True):
+        for role, model in zip(ROUTES, (queries, documents), strict=True):
             differences = check_folder(model, beside / role, keep_onnx=False)
             checks |= {f"{role}, {framework}": value for framework, value in differences.items()}
         if importlib.util.find_spec(SENTENCE_TRANSFORMERS):
@@ -79,7 +79,7 @@ def _write(queries: Encoder, documents: Encoder, folder: Path) -> None:
     """Both models, and what routes a text to one of them."""
     types: dict[str, str] = {}
     structure: dict[str, list[str]] = {}
-    for role, model in zip(ROLES, (queries, documents), strict=True):
+    for role, model in zip(ROUTES, (queries, documents), strict=True):
         write_files(model, folder / role)
         write_weights(model, folder / role)
         rows: Sequence[dict[str, Any]] = json.loads((folder / role / "modules.json").read_text())
@@ -90,7 +90,7 @@ def _write(queries: Encoder, documents: Encoder, folder: Path) -> None:
     parameters = {"default_route": "document", "allow_empty_key": True}
     write_json(folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters})
     write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": f"{BUILT_IN}Router"}])
-    prompts = {role: _prompt(model, role) for role, model in zip(ROLES, (queries, documents), strict=True)}
+    prompts = {role: _prompt(model, role) for role, model in zip(ROUTES, (queries, documents), strict=True)}
     about = {"prompts": prompts, "default_prompt_name": None, "similarity_fn_name": "cosine"}
     write_json(folder / "config_sentence_transformers.json", about)
 
@@ -106,7 +106,7 @@ def _check_routes(queries: Encoder, documents: Encoder, folder: Path) -> dict[st
 
     loaded = SentenceTransformer(str(folder), device="cpu", trust_remote_code=any(folder.glob("*.py")))
     texts, checks = list(PROBE_TEXTS), {}
-    for role, model in zip(ROLES, (queries, documents), strict=True):
+    for role, model in zip(ROUTES, (queries, documents), strict=True):
         expected = model.encode(texts, prompt=model.prompt_for(role))
         vectors = getattr(loaded, f"encode_{role}")(texts, show_progress_bar=False)
         bound = float(np.sqrt(np.square(expected).sum(1).mean())) * architecture_of(model.config).tolerance

@@ -16,7 +16,7 @@ from jdistill.models.relative import BUCKETS, FARTHEST, FEWEST_BUCKETS
 
 MOST_BUCKETS = 1 << 16  # far more than any model's: a graph has a row for each distance below the farthest
 T5_BLOCK = re.compile(r"(?:^|\.)encoder\.block\.(\d{1,9})\.")
-GATED = "gated-"  # before the activation's name, where the feed-forward block has a gate
+GATED_FORMS = "gated-"  # before the activation's name, where the feed-forward block has a gate
 GATED_GELU = "gelu_new"  # what "gated-gelu" means, as T5 1.1 was trained
 
 
@@ -118,10 +118,10 @@ def read_config(hf: Settings) -> T5Config:
 
 def _feed_forward(hf: Settings) -> tuple[str, bool]:
     """(activation, whether there is a gate), which newer files say twice."""
-    names = (*ACTIVATIONS, *(GATED + name for name in ACTIVATIONS))
+    names = (*ACTIVATIONS, *(GATED_FORMS + name for name in ACTIVATIONS))
     projection = hf.text("feed_forward_proj", "relu", among=names)
-    gated, name = projection.startswith(GATED), projection.removeprefix(GATED)
-    activation = GATED_GELU if projection == GATED + "gelu" else name
+    gated, name = projection.startswith(GATED_FORMS), projection.removeprefix(GATED_FORMS)
+    activation = GATED_GELU if projection == GATED_FORMS + "gelu" else name
     if (other := hf.text("dense_act_fn", activation)) != activation:
         raise hf.fault("dense_act_fn", f"is {other[:60]!r}, but feed_forward_proj is {projection!r}")
     if hf.flag("is_gated_act", gated) != gated:
@@ -146,7 +146,7 @@ def write_config(config: T5Config) -> dict[str, Any]:
         "relative_attention_num_buckets": c.buckets,
         "relative_attention_max_distance": c.farthest,
         "layer_norm_epsilon": c.rms_norm_eps,
-        "feed_forward_proj": f"{GATED}{name}" if c.gated else name,
+        "feed_forward_proj": f"{GATED_FORMS}{name}" if c.gated else name,
         "dense_act_fn": c.activation,
         "is_gated_act": c.gated,
         "dropout_rate": c.hidden_dropout,
