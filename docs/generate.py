@@ -1,10 +1,10 @@
-"""Writes the pages that are made from other files: docs/configs.md from configs/*.py, docs/results/index.md and docs/serving.md from
-bench/results/*.json.
+"""Writes the pages that are made from other files: docs/configs.md from configs/*.py, docs/results/index.md, docs/results/parity.md and
+docs/serving.md from bench/results/*.json.
 
     python docs/generate.py            # writes them
     python docs/generate.py --check    # exit code 1 where one is out of date
 
-Their tables are those of config_tables.py, result_tables.py and serving_tables.py.
+Their tables are those of config_tables.py, parity_tables.py, result_tables.py and serving_tables.py.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import config_tables  # noqa: E402
+import parity_tables  # noqa: E402
 import result_tables  # noqa: E402
 import serving_tables  # noqa: E402
 
 PAGES = {
     "docs/configs.md": config_tables.config_page,
+    "docs/results/parity.md": parity_tables.parity_page,
     "docs/results/index.md": result_tables.results_page,
     "docs/serving.md": serving_tables.serving_page,
 }

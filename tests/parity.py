@@ -71,12 +71,15 @@ def excess(
 def assert_close(found: Any, reference: Any, terms: int, depth: int = 1, *, what: object = "", **more: Any) -> None:
     """Fails where the two differ by more than rounding explains; arguments are those of excess().
 
-    With JDISTILL_PARITY_REPORT=FILE each comparison adds a line to FILE: its share of the bound, the test, and `what`.
+    With JDISTILL_PARITY_REPORT=FILE each comparison adds a line to FILE: its share of the bound, the test, `what`, the type, and the
+    largest difference as a share of the reference's largest number.
     """
     share = excess(found, reference, terms, depth, **more)
+    exact = np.asarray(reference, np.float64)
+    difference = np.abs(np.asarray(found, np.float64) - exact).max()
     if report := os.environ.get("JDISTILL_PARITY_REPORT"):
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" ", 1)[0]
+        relative = difference / (np.abs(exact).max() or 1.0)
         with Path(report).open("a") as file:
-            file.write(f"{share:.3f}\t{test}\t{what}\n")
-    difference = np.abs(np.asarray(found, np.float64) - np.asarray(reference, np.float64)).max()
+            file.write(f"{share:.3f}\t{test}\t{what}\t{more.get('dtype', 'float32')}\t{relative:.2e}\n")
     assert share <= 1, f"{what}: the largest difference, {difference:.3g}, is {share:.3g} times what rounding explains"

@@ -16,10 +16,10 @@ from conftest import random_params, real_teacher_folder, tiny_config
 from flax.traverse_util import flatten_dict
 from hypothesis import given, settings
 from parity import assert_close, excess
+from torch_parity import assert_states_equal
 
 import jdistill
 from jdistill.encoder.formats import body
-from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.models.bert import ACTIVATIONS, Bert, BertConfig
 from jdistill.models.matmul import Dense, matmul
 from jdistill.models.registry import architecture_of, count_parameters, parameter_shapes
@@ -52,22 +52,7 @@ def torch_model(kind: str, folder: Path):
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "distilbert", "electra"])
 def test_every_hidden_state_equals_transformers(kind: str, tmp_path: Path) -> None:
-    model = torch_model(kind, tmp_path)
-    import torch
-
-    config = body.read_model_config(tmp_path)
-    params = architecture_of(config).from_tensors(config, read_tensors(tmp_path), kind)
-    rng = np.random.default_rng(1)
-    ids, mask = rng.integers(3, 120, (5, 17)), np.ones((5, 17), int)
-    for row, length in enumerate((17, 9, 1, 16, 4)):
-        ids[row, length:], mask[row, length:] = config.pad_token_id, 0
-    given = {"attention_mask": torch.tensor(mask), "output_hidden_states": True}
-    theirs = model.double()(torch.tensor(ids), **given).hidden_states
-    ours = Bert(config).apply({"params": params}, ids, mask)
-    assert len(ours) == len(theirs) == config.num_layers + 1
-    for layer, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        one, other = np.asarray(a)[mask == 1], b.detach().numpy()[mask == 1]
-        assert_close(one, other, config.intermediate_size, max(layer, 1), what=f"state {layer}")
+    assert_states_equal(torch_model(kind, tmp_path).double(), tmp_path, 96, (17, 9, 1, 16, 4))
 
 
 def test_every_hidden_state_of_the_real_teacher() -> None:

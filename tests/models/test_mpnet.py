@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import commands
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import random_params, save_encoder, sentences
@@ -71,6 +72,8 @@ def test_every_hidden_state_equals_transformers(tmp_path: Path) -> None:
     for layer, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         one, other = np.asarray(a)[mask == 1], b.numpy()[mask == 1]
         assert_close(one, other, 96, max(layer, 1), what=f"state {layer}")
+    narrow = np.asarray(hidden_states(config, params, ids, mask, dtype=jnp.bfloat16)[-1], np.float64)
+    assert_close(narrow[mask == 1], theirs[-1].numpy()[mask == 1], 96, 3, dtype="bfloat16", what="bfloat16")
     assert excess(np.asarray(without[-1])[mask == 1], theirs[-1].numpy()[mask == 1], 96, 3) > 100
 
 
