@@ -127,7 +127,8 @@ def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) 
     if not architecture_of(whole).compresses:
         raise UserError(
             f"SimTDE compresses the token embeddings of a BERT-like encoder, and {start.source} is a {whole.model_type}, "
-            "which has no form with narrower ones; name an encoder in --config.start, or choose another method"
+            "which has no form with narrower ones; name an encoder in --config.start, or choose a method whose students take whole layers, "
+            "such as --config configs/ibkd.py:mse --config.start= --config.triplets="
         )
     _check_switches(cfg, start, is_teacher, teacher_width)
     config = check_student(cfg, start)
