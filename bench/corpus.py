@@ -234,7 +234,9 @@ def main() -> None:
         print(json.dumps(run_phase(flags)))
         return
     for count in flags.texts:
-        with tempfile.TemporaryDirectory(dir=flags.scratch or None) as scratch:
+        if flags.scratch:
+        Path(flags.scratch).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=flags.scratch or None) as scratch:
             write_results(bench(count, flags, Path(scratch)), flags)
 
 
