@@ -233,10 +233,10 @@ def main() -> None:
     if flags.phase:
         print(json.dumps(run_phase(flags)))
         return
-    for count in flags.texts:
-        if flags.scratch:
+    if flags.scratch:
         Path(flags.scratch).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=flags.scratch or None) as scratch:
+    for count in flags.texts:
+        with tempfile.TemporaryDirectory(dir=flags.scratch or None) as scratch:
             write_results(bench(count, flags, Path(scratch)), flags)
 
 
