@@ -23,9 +23,8 @@ from jdistill.encoder.formats.st_writer import CUSTOM, custom_files, write_files
 from jdistill.evals.agreement import ALIGNED, agreement
 from jdistill.export.folder import EXPORT_SEAL, check_folder
 from jdistill.export.probe_texts import PROBE_TEXTS
-from jdistill.export.targets import SENTENCE_TRANSFORMERS
+from jdistill.export.targets import SENTENCE_TRANSFORMERS, tolerance_of
 from jdistill.models.architecture import BUILT_IN
-from jdistill.models.registry import architecture_of
 
 ROUTES = ("query", "document")
 
@@ -109,7 +108,7 @@ def _check_routes(queries: Encoder, documents: Encoder, folder: Path) -> dict[st
     for role, model in zip(ROUTES, (queries, documents), strict=True):
         expected = model.encode(texts, prompt=model.prompt_for(role))
         vectors = getattr(loaded, f"encode_{role}")(texts, show_progress_bar=False)
-        bound = float(np.sqrt(np.square(expected).sum(1).mean())) * architecture_of(model.config).tolerance
+        bound = tolerance_of(model, expected)
         difference = float(np.abs(vectors - expected).max())
         if not difference <= bound:
             raise UserError(

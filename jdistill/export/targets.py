@@ -141,9 +141,7 @@ def check_form(model: Encoder, target: Target, form: Path, name: str, expected: 
                 + ("; without calibration each text is scaled by itself, which is closer" if target.calibrated else "")
             )
         return cosine
-    # float32 rounds in proportion to the numbers' size, and vectors that are not normalised may have any length.
-    length = float(np.sqrt(np.square(expected).sum(1).mean()))
-    tolerance = length * architecture_of(model.config).tolerance
+    tolerance = tolerance_of(model, expected)
     difference = float(np.abs(vectors - expected).max())
     if not difference <= tolerance:
         raise UserError(
@@ -151,3 +149,14 @@ def check_form(model: Encoder, target: Target, form: Path, name: str, expected: 
             f"more than {tolerance:.0e}; nothing was written"
         )
     return difference
+
+
+def tolerance_of(model: Encoder, expected_NxD: np.ndarray) -> float:
+    """The max abs difference that float32 explains: it rounds in proportion to the numbers' size, and vectors that are not normalised may have
+    any length.
+
+    Args:
+      expected_NxD: Flax's vectors.
+    """
+    length = float(np.sqrt(np.square(expected_NxD).sum(1).mean()))
+    return length * architecture_of(model.config).tolerance

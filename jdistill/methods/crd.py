@@ -44,11 +44,10 @@ def build(cfg: ConfigDict, context: Start) -> Method:
 
     shared = projection(context.teacher_width)  # where both start in one space, one start for both
     W_s = shared if student.dim == context.teacher_width else projection(student.dim)
-    params = {"critic": {"student": W_s, "teacher": shared.copy()}}
-    student, of_student = (
-        with_W(cfg, student, context.teacher_width) if cfg.loss.align else (student, {"student": student.weights()})
-    )
-    params |= of_student
+    params: Tree = {"student": student.weights()}
+    if cfg.loss.align:
+        student, params = with_W(cfg, student, context.teacher_width)
+    params |= {"critic": {"student": W_s, "teacher": shared.copy()}}
     weights = ("temperature", *(["align"] if cfg.loss.align else []))
 
     def objective(
