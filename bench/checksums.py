@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from jdistill.data.batching.kept_tokens import tokenize_once
+from jdistill.data.batching.kept_tokens import in_this_process, tokenize_once
 from jdistill.teachers.cache import AnswerCache
 from jdistill.train.checkpoint import state_digest
 
@@ -60,8 +60,11 @@ def main() -> int:
         times = [(seconds(checked), seconds(unchecked)) for _ in range(flags.rounds)]
         ids = [[7] * 20] * flags.rows
         tokens = Path(scratch) / "tokens"
-        tokenize_once(texts, lambda some: ids[: len(some)], "t", tokens)
-        opening = [seconds(lambda: tokenize_once(texts, lambda some: [], "t", tokens)) for _ in range(flags.rounds)]
+        tokenize_once(texts, in_this_process(lambda some: ids[: len(some)]), "t", tokens)
+        opening = [
+            seconds(lambda: tokenize_once(texts, in_this_process(lambda some: []), "t", tokens))
+            for _ in range(flags.rounds)
+        ]
         state = {"params": rng.standard_normal(25_000_000, np.float32)}  # 100 MB: 8 million parameters with two moments
         digests = [seconds(lambda: state_digest(state)) for _ in range(flags.rounds)]
     with_sums, without = (statistics.median(of) / len(batches) * 1e3 for of in zip(*times, strict=True))

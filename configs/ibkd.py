@@ -68,7 +68,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.loss.temperature = 0.1  # what similarities are divided by
     c.loss.similarity = "cosine"  # of W s and t: cosine (as the authors run it) or bilinear (s W t, as printed)
     c.loss.own_negatives = False  # stage 2: eq. 10 as printed, dot products and the anchor's own negatives only
-    c.loss.align = 0.0  # weight of |W s - t|² of unit vectors, W exported: the student stays in the teacher's space; not of hpd
+    c.loss.align = (
+        0.0  # weight of |W s - t|² of unit vectors, W exported: the student stays in the teacher's space; not of hpd
+    )
     c.loss.buffer_per_text = 32  # crd: teacher vectors of other texts a text of the batch
     c.loss.critic_dim = 128  # crd
 

@@ -29,6 +29,15 @@ def batch_ids(tokenizer: Any, texts: list[str], max_length: int) -> list[list[in
     return ids
 
 
+def truncating_json(tokenizer: Any, max_length: int) -> str | None:
+    """The library's own tokenizer as JSON, told to truncate as batch_ids does; None where the tokenizer's class has a way of its own."""
+    if not _is_plain(tokenizer):
+        return None
+    batch_ids(tokenizer, [""], max_length)  # which tells the library
+    state: str = tokenizer.backend_tokenizer.to_str()
+    return state
+
+
 def prompt_tokens(tokenizer: Any, prompt: str, max_length: int) -> int:
     """How many tokens a prompt takes at the beginning of a text, special ones before it included, as sentence-transformers counts them."""
     (ids,) = batch_ids(tokenizer, [prompt], max_length)

@@ -109,6 +109,11 @@ class Encoder:
         Raises: UserError for one string in the place of a list, for a prompt that there is not, and naming the row of a text that is not
           a string or cannot be written in UTF-8.
         """
+        ready = self.texts_with_prompt(texts, prompt)
+        return batch_ids(self.tokenizer, ready, self.max_length) if ready else []
+
+    def texts_with_prompt(self, texts: Sequence[str], prompt: str | None = None) -> list[str]:
+        """What the tokenizer is given of these texts. Args and errors are those of tokenize."""
         prefix = self.prompt_text(prompt)
         if isinstance(texts, str):
             raise UserError(f"texts is one string, {texts[:60]!r}: give a list of them, [text]")
@@ -120,9 +125,7 @@ class Encoder:
                     text.encode()
                 except UnicodeEncodeError:
                     raise UserError(f"text {row} holds a lone surrogate (broken Unicode): {text[:60]!r}") from None
-        if not len(texts):
-            return []
-        return batch_ids(self.tokenizer, [prefix + text for text in texts], self.max_length)
+        return [prefix + text for text in texts]
 
     def encode(
         self,

@@ -20,6 +20,7 @@ from jdistill.data.batching.kept_tokens import tokenize_once
 from jdistill.data.batching.order import EpochRows
 from jdistill.data.batching.packing import PackedBatches
 from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.tokenizing import tokenizing
 
 # A width costs a compilation of seconds, which fewer steps than this would not repay; but the first few always do.
 STEPS_PER_WIDTH, FEWEST_WIDTHS = 50, 4
@@ -31,7 +32,8 @@ MOST_TEXTS = 256  # of a group, whose places are found one text after another
 def tokens_of(cfg: ConfigDict, student: Encoder, texts: Sequence[str]) -> TokenTable:
     """The texts as the student reads them, tokenised once and kept."""
     fingerprint = repr((student.tokenizer_fingerprint(), student.max_length, student.default_prompt, student.prompts))
-    return tokenize_once(texts, student.tokenize, fingerprint, cache_folder(cfg) / "tokens")
+    with tokenizing(student, len(texts)) as how:
+        return tokenize_once(texts, how, fingerprint, cache_folder(cfg) / "tokens")
 
 
 def in_role(student: Encoder, role: str, limit: int) -> Encoder:

@@ -16,6 +16,7 @@ import numpy as np
 
 from jdistill.core import sharding
 from jdistill.core.compile_cache import machine_digest
+from jdistill.core.cores import core_count
 from jdistill.core.errors import UserError
 from jdistill.core.files import default_folder, write_json
 from jdistill.core.progress import log
@@ -56,7 +57,7 @@ def _is_fast() -> bool:
 def _measured_once() -> float:
     """How many times as fast as in float32 a product and its gradient run in bfloat16, from the file that keeps it for this machine."""
     path = default_folder() / "measured" / f"{machine_digest()}.json"
-    about = {"jax": jax.__version__, "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0}
+    about = {"jax": jax.__version__, "cores": core_count()}
     if (kept := _kept(path, about)) is not None:
         return kept
     times = round(measure_bfloat16(), 3)

@@ -12,7 +12,7 @@ import pytest
 
 from jdistill.core.digest import digest
 from jdistill.data.batching import kept_tokens
-from jdistill.data.batching.kept_tokens import table_name, tokenize_once
+from jdistill.data.batching.kept_tokens import in_this_process, table_name, tokenize_once
 from jdistill.data.text.kept_split import split_kept
 from jdistill.data.text.kept_texts import keep_source
 
@@ -45,7 +45,7 @@ def test_files_are_those_of_tokens_in_memory(tmp_path: Path, chunk: int, wide: b
             for text, row in zip(texts, tokenize(texts), strict=True)
         ]
 
-    tokenize_once(TEXTS, tokens, "t", tmp_path, chunk=chunk)
+    tokenize_once(TEXTS, in_this_process(tokens), "t", tmp_path, chunk=chunk)
     files = naive_files(TEXTS, tokens(TEXTS), np.int32 if wide else np.uint16)
     name = digest("t", TEXTS)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
@@ -60,13 +60,13 @@ def test_tokens_from_before_are_found(tmp_path: Path) -> None:
     def never(texts: list[str]) -> list[list[int]]:
         raise AssertionError("asked")
 
-    table = tokenize_once(TEXTS, never, "t", tmp_path)
+    table = tokenize_once(TEXTS, in_this_process(never), "t", tmp_path)
     assert table.lists(np.arange(50)) == tokenize(TEXTS) and isinstance(table.offsets, np.memmap)
 
 
 def test_no_text_at_all_is_a_table(tmp_path: Path) -> None:
     for _ in range(2):
-        table = tokenize_once([], tokenize, "t", tmp_path)
+        table = tokenize_once([], in_this_process(tokenize), "t", tmp_path)
         assert len(table) == 0 and table.lengths.tolist() == []
 
 
@@ -83,7 +83,7 @@ def test_a_killed_tokenising_loses_a_shard_and_ends_as_one_that_was_not(tmp_path
         return tokenize(texts)
 
     with pytest.raises(Killed):
-        tokenize_once(TEXTS, dies, "t", tmp_path / "killed", chunk=8)
+        tokenize_once(TEXTS, in_this_process(dies), "t", tmp_path / "killed", chunk=8)
     shards = sorted((tmp_path / "killed").glob(".jdistill-shards-*/*.npz"))
     assert len(shards) == 3
     if damage:
@@ -92,10 +92,10 @@ def test_a_killed_tokenising_loses_a_shard_and_ends_as_one_that_was_not(tmp_path
         shards[1].write_bytes(content if damage == "flip" else content[:50])
     asked: list[str] = []
     table = tokenize_once(
-        TEXTS, lambda texts: asked.extend(texts) or tokenize(texts), "t", tmp_path / "killed", chunk=8
+        TEXTS, in_this_process(lambda texts: asked.extend(texts) or tokenize(texts)), "t", tmp_path / "killed", chunk=8
     )
     assert asked == (TEXTS[8:16] if damage else []) + TEXTS[24:]
-    tokenize_once(TEXTS, tokenize, "t", tmp_path / "whole", chunk=8)
+    tokenize_once(TEXTS, in_this_process(tokenize), "t", tmp_path / "whole", chunk=8)
     assert table.lists(np.arange(50)) == tokenize(TEXTS)
     files = [{path.name: path.read_bytes() for path in (tmp_path / of).iterdir()} for of in ("killed", "whole")]
     assert files[0] == files[1]
@@ -114,9 +114,11 @@ def test_a_large_table_has_its_lengths_and_a_name_without_reading_the_texts(
         unread.setattr(type(train), "__iter__", None)
         assert table_name(train, "t") == digest("t", train.fingerprint) != small
     for _ in range(2):
-        table = tokenize_once(train, tokenize, "t", tmp_path / "tokens", chunk=9)
+        table = tokenize_once(train, in_this_process(tokenize), "t", tmp_path / "tokens", chunk=9)
         assert isinstance(table.lengths, np.memmap) and (table.lengths == np.diff(table.offsets)).all()
         assert table.lengths.dtype == np.int32
     (path,) = (tmp_path / "tokens").glob("*.lengths.npy")
     path.write_bytes(path.read_bytes()[:-4])
-    assert (tokenize_once(train, tokenize, "t", tmp_path / "tokens").lengths == np.diff(table.offsets)).all()
+    assert (
+        tokenize_once(train, in_this_process(tokenize), "t", tmp_path / "tokens").lengths == np.diff(table.offsets)
+    ).all()

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from jdistill.core import sorted_keys
 from jdistill.data.batching import kept_tokens, order
-from jdistill.data.batching.kept_tokens import tokenize_once
+from jdistill.data.batching.kept_tokens import in_this_process, tokenize_once
 from jdistill.data.text import distinct, kept_split, stored_texts, text_file
 from jdistill.data.text.readers import BLOCK_BYTES
 from jdistill.data.text.stored_texts import JoinedTexts, PromptedTexts
@@ -111,7 +111,11 @@ def first_batches(folder: Path, name: str, tokens_each: int, of: str) -> tuple[C
         corpus.train if len(ranges) == 1 else JoinedTexts([PromptedTexts(corpus.train[i:j], "p") for _, i, j in ranges])
     )
     tokens = tokenize_once(
-        texts, lambda texts: [[7] * tokens_each for _ in texts], "t", cache_folder(cfg) / "tokens", chunk=SHARD
+        texts,
+        in_this_process(lambda texts: [[7] * tokens_each for _ in texts]),
+        "t",
+        cache_folder(cfg) / "tokens",
+        chunk=SHARD,
     )
     data = text_batches(cfg, corpus, tokens, TeacherEmbeddings(cfg, corpus, teacher).train, 0, packed=True)
     data.batch(data.batches.steps_per_epoch - 1)

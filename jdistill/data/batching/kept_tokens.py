@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +23,36 @@ from jdistill.data.batching.order import LARGE
 from jdistill.data.batching.token_shards import TokenShards, write_table
 from jdistill.data.text.stored_texts import LongTexts
 
-AHEAD = 2  # shards that are tokenised while another is written
+AHEAD = 1  # shards that wait for a worker, so that none waits for a shard
+
+
+@dataclass(frozen=True)
+class Tokenizing:
+    """How texts become tokens.
+
+    Args:
+      tokens: n texts -> the ids of all of them in a row, int32 [sum of lengths], and the number of each one's, int32 [n].
+      workers: calls of it that may run at once.
+    """
+
+    tokens: Callable[[list[str]], tuple[np.ndarray, np.ndarray]]
+    workers: int
+
+
+def in_this_process(tokenize: Callable[[list[str]], list[list[int]]]) -> Tokenizing:
+    """By a function that gives a list of ids for each text, one call at a time."""
+
+    def tokens(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        rows = tokenize(texts)
+        lengths = np.fromiter(map(len, rows), np.int32, len(rows))
+        return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
+
+    return Tokenizing(tokens, workers=1)
 
 
 def tokenize_once(
     texts: Sequence[str],
-    tokenize: Callable[[list[str]], list[list[int]]],
+    tokenizing: Tokenizing,
     fingerprint: str,
     folder: Path,
     chunk: int = 20_000,
@@ -34,7 +60,7 @@ def tokenize_once(
     """The texts' token ids, memory-mapped, from `folder` if the same texts were tokenised before.
 
     Args:
-      tokenize: n texts -> n lists of token ids.
+      tokenizing: how they become tokens.
       fingerprint: names the tokenizer, prompt and maximum length. The files' name is a hash of it and of the texts.
       folder: where they are kept.
       chunk: texts tokenised at a time; what a killed process loses at most.
@@ -53,7 +79,7 @@ def tokenize_once(
             if shards.folder.exists():
                 take_away(shards.folder)
             return table
-        _tokenize_shards(texts, tokenize, shards)
+        _tokenize_shards(texts, tokenizing, shards)
         write_table(shards, kept.stem, with_lengths=len(texts) > LARGE)
         share_files(folder, f"{name}.*", kept.about.name)
         take_away(shards.folder)
@@ -71,30 +97,32 @@ def table_name(texts: Sequence[str], fingerprint: str) -> str:
     return digest(fingerprint, own or texts)
 
 
-def _tokenize_shards(
-    texts: Sequence[str], tokenize: Callable[[list[str]], list[list[int]]], shards: TokenShards
-) -> None:
-    """Makes the shards that are not there, in their order; the next is tokenised while one is written."""
+def _tokenize_shards(texts: Sequence[str], tokenizing: Tokenizing, shards: TokenShards) -> None:
+    """Makes the shards that are not there, in their order; the next are tokenised while one is written."""
 
-    def tokenized(part: slice) -> list[list[int]]:
-        rows = tokenize(list(texts[part]))
-        if len(rows) != part.stop - part.start:
-            raise ValueError(f"the tokenizer gave {len(rows)} rows for {part.stop - part.start} texts")
-        return rows
+    def tokenized(part: slice) -> tuple[np.ndarray, np.ndarray]:
+        ids, lengths = tokenizing.tokens(list(texts[part]))
+        if len(lengths) != part.stop - part.start:
+            raise ValueError(f"the tokenizer gave {len(lengths)} rows for {part.stop - part.start} texts")
+        return ids, lengths
 
     missing = shards.missing()
     done = len(texts) - sum(part.stop - part.start for part in missing)
     if done:
         log.info("tokenising: %d texts were done before", done)
-    with ThreadPoolExecutor(1) as worker, progress("tokenising", len(texts), "texts", initial=done) as meter:
-        coming = [worker.submit(tokenized, part) for part in missing[:AHEAD]]
+    ahead = tokenizing.workers + AHEAD
+    with (
+        ThreadPoolExecutor(tokenizing.workers) as workers,
+        progress("tokenising", len(texts), "texts", initial=done) as meter,
+    ):
+        coming = [workers.submit(tokenized, part) for part in missing[:ahead]]
         try:
             for number, part in enumerate(missing):
-                rows = coming.pop(0).result()
-                if number + AHEAD < len(missing):
-                    coming.append(worker.submit(tokenized, missing[number + AHEAD]))
-                shards.write(part, rows)
-                meter.advance(len(rows))
+                ids, lengths = coming.pop(0).result()
+                if number + ahead < len(missing):
+                    coming.append(workers.submit(tokenized, missing[number + ahead]))
+                shards.write(part, ids, lengths)
+                meter.advance(len(lengths))
         finally:
             for future in coming:
                 future.cancel()
