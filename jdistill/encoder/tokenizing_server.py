@@ -13,7 +13,7 @@ from typing import IO
 
 from tokenizers import Tokenizer
 
-AT_ONCE = 4096  # texts whose encodings are in memory at once
+ENCODED_AT_ONCE = 4096  # texts whose encodings are in memory at once
 
 
 def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
@@ -22,8 +22,8 @@ def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
     for request in requests:
         texts = json.loads(request)
         ids, lengths = array("i"), array("i")
-        for start in range(0, len(texts), AT_ONCE):
-            for encoding in tokenizer.encode_batch_fast(texts[start : start + AT_ONCE]):
+        for start in range(0, len(texts), ENCODED_AT_ONCE):
+            for encoding in tokenizer.encode_batch_fast(texts[start : start + ENCODED_AT_ONCE]):
                 ids.extend(encoding.ids)
                 lengths.append(len(encoding))
         for numbers in (array("q", [len(ids), len(lengths)]), ids, lengths):
