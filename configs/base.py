@@ -67,6 +67,9 @@ def get_config() -> ConfigDict:
     # Compute type: float32, bfloat16, float16 (with loss scaling), or auto: bfloat16 where this machine is fast in it, else float32. Parameters
     # are float32.
     c.dtype = "auto"
+    c.attention = (
+        "plain"  # by our own products, or cudnn: on GPUs in bfloat16 or float16, where no dropout is asked for
+    )
     c.seed = 0  # below 2**32
 
     # Batches: packed, or of a handful of lengths, each compiled once.

@@ -27,6 +27,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.files import flat
 from jdistill.methods import METHODS
 from jdistill.methods.needs import NEEDS
+from jdistill.models.attention import ATTENTION_PROGRAMS
 from jdistill.models.pooling import POOLERS
 from jdistill.models.precision import AUTO, COMPUTE_TYPES
 from jdistill.train.optimizer import SCHEDULES
@@ -75,6 +76,7 @@ OF_ALL: dict[str, Rule] = {
     "shard_frozen": flag(),
     "shard_params": flag(),
     "dtype": one_of((AUTO, *COMPUTE_TYPES)),
+    "attention": one_of(ATTENTION_PROGRAMS),
     "seed": whole_number(0, 2**32 - 1),
     # Batches.
     "packed": flag(),

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jdistill.core.types import Array
+from jdistill.models.segments import BiasByQuery, whole_bias
 
 if TYPE_CHECKING:
     from jdistill.models.onnx_nodes import Graph
@@ -42,7 +43,7 @@ def bucket_of(distances: np.ndarray, buckets: int = BUCKETS, farthest: int = FAR
 
 
 def with_distances(
-    bias: Sequence[Array], relative: nn.Embed, buckets: int = BUCKETS, farthest: int = FARTHEST
+    bias: Sequence[Array | BiasByQuery], relative: nn.Embed, buckets: int = BUCKETS, farthest: int = FARTHEST
 ) -> list[Array]:
     """Of each block the bias, with that of the tokens' distances: broadcast to [B * R, H, W, W].
 
@@ -59,7 +60,7 @@ def with_distances(
         rows = jnp.asarray(bucket_of(np.arange(1 - width, width), buckets, farthest))
         return relative(rows[columns[None, :] - columns[:, None] + width - 1]).transpose(2, 0, 1)
 
-    return [of_width(unseen.shape[-1]) + unseen for unseen in bias]
+    return [of_width(unseen.shape[-1]) + unseen for unseen in map(whole_bias, bias)]
 
 
 def onnx_distances(graph: Graph, table: np.ndarray, buckets: int = BUCKETS, farthest: int = FARTHEST) -> str:

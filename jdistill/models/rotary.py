@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jdistill.core.types import Array
-from jdistill.models.matmul import Dense, batched, batched_transposed
-from jdistill.models.segments import in_blocks
+from jdistill.models.attention import attend
+from jdistill.models.matmul import Dense
+from jdistill.models.segments import BiasByQuery, in_blocks
 
 WIDEST_HEAD = 1 << 16  # far wider than any model's: a table of frequencies is made before a tensor is looked at
 
@@ -67,22 +68,24 @@ class RotaryAttention(nn.Module):
         self,
         x_BxLxD: Array,
         angle_BxLxHalf: Array,
-        bias: Sequence[Array],
+        bias: Sequence[Array | BiasByQuery],
         deterministic: bool = True,
         blocks: tuple[tuple[int, int], ...] = (),
     ) -> Array:
         D, H = x_BxLxD.shape[-1], self.num_heads
         K = D // H
+        drops = self.dropout and not deterministic
 
-        def attend(qkv_BxLx3D: Array, angle_BxLxHalf: Array, bias_BxHxLxL: Array) -> Array:
+        def drop(weights: Array) -> Array:
+            return nn.Dropout(self.dropout)(weights, deterministic=deterministic)
+
+        def mix(qkv_BxLx3D: Array, angle_BxLxHalf: Array, bias: Array | BiasByQuery) -> Array:
             B, L = qkv_BxLx3D.shape[:2]
             query, key, value = qkv_BxLx3D.reshape(B, L, 3, H, K).transpose(2, 0, 3, 1, 4)  # [B, H, L, K] each
-            scores_BxHxLxL = batched_transposed(rotate(query, angle_BxLxHalf), rotate(key, angle_BxLxHalf))
-            scores_BxHxLxL = scores_BxHxLxL.astype(jnp.float32) * K**-0.5
-            weights_BxHxLxL = nn.softmax(scores_BxHxLxL + bias_BxHxLxL, axis=-1).astype(self.dtype)
-            weights_BxHxLxL = nn.Dropout(self.dropout)(weights_BxHxLxL, deterministic=deterministic)
-            return batched(weights_BxHxLxL, value).transpose(0, 2, 1, 3).reshape(B, L, D)
+            query, key = rotate(query, angle_BxLxHalf), rotate(key, angle_BxLxHalf)
+            mixed_BxHxLxK = attend(query, key, value, bias, K**-0.5, drop if drops else None)
+            return mixed_BxHxLxK.transpose(0, 2, 1, 3).reshape(B, L, D)
 
         qkv_BxLx3D = Dense(3 * D, use_bias=self.use_bias, dtype=self.dtype, name="qkv")(x_BxLxD)
-        mixed_BxLxD = in_blocks(attend, blocks, [qkv_BxLx3D, angle_BxLxHalf], list(bias))
+        mixed_BxLxD = in_blocks(mix, blocks, [qkv_BxLx3D, angle_BxLxHalf], bias)
         return Dense(D, use_bias=self.use_bias, dtype=self.dtype, name="out")(mixed_BxLxD)

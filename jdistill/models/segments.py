@@ -6,13 +6,16 @@ an operation among cores by the first axis, so an arrangement has many rows, wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
 from jdistill.core.types import Array
+
+LONG = 1024  # tokens of a row, above which no matrix of all its queries and keys is made
 
 
 @struct.dataclass
@@ -31,22 +34,68 @@ class Segments:
     positions_BxL: Array
     blocks: tuple[tuple[int, int], ...] = struct.field(pytree_node=False, default=())
 
-    def seen(self, mask_BxL: Array, causal: bool = False, window: int | None = None) -> list[Array]:
-        """Of each block which keys a query sees: its own text's and those of segment 0, bool [groups * R, W, W].
+    def biases(self, mask_BxL: Array, causal: bool = False, window: int | None = None) -> list[Array | BiasByQuery]:
+        """Of each block what is added to the scores of attention, so that a query sees its own text's keys and those of segment 0.
 
         Args:
           mask_BxL: bool, true for tokens.
           causal: a token sees none after it.
           window: how many positions to each side a token sees, itself not counted; None: all.
+
+        Returns: float32, broadcast to [groups * R, H, W, W]; of a block wider than LONG, what computes it for some queries at a time.
         """
+        parts = blocks_of(self.blocks, mask_BxL, self.of_BxL, self.positions_BxL)
+        by_query = [BiasByQuery(mask, of, positions, causal, window) for mask, of, positions in parts]
+        return [bias if bias.width > LONG else bias.of_all() for bias in by_query]
 
-        def of_block(mask: Array, of: Array, positions: Array) -> Array:
-            seen = mask[:, None, :] & ((of[:, None, :] == 0) | (of[:, None, :] == of[:, :, None]))
-            if window is not None:
-                seen &= jnp.abs(positions[:, :, None] - positions[:, None, :]) <= window
-            return seen & jnp.tril(jnp.ones(seen.shape[1:], bool)) if causal else seen
 
-        return [of_block(*parts) for parts in blocks_of(self.blocks, mask_BxL, self.of_BxL, self.positions_BxL)]
+@struct.dataclass
+class BiasByQuery:
+    """What is added to the scores of a block's queries, computed for those that are asked for.
+
+    Args:
+      mask_RxW: bool, true for tokens.
+      of_RxW, positions_RxW: as of Segments.
+      causal, window: as of Segments.biases.
+    """
+
+    mask_RxW: Array
+    of_RxW: Array
+    positions_RxW: Array
+    causal: bool = struct.field(pytree_node=False, default=False)
+    window: int | None = struct.field(pytree_node=False, default=None)
+
+    @property
+    def width(self) -> int:
+        """Tokens of a row."""
+        return int(self.mask_RxW.shape[1])
+
+    def of_all(self) -> Array:
+        """For every query: [R, 1, W, W]."""
+        return self._of(self.of_RxW, self.positions_RxW, jnp.arange(self.width))
+
+    def of_queries(self, start: Array | int, count: int) -> Array:
+        """For `count` queries from `start` on, float32 [R, 1, count, W]; for those beyond the row whatever its last ones have."""
+        padding = ((0, 0), (0, count))
+
+        def some(x: Array) -> Array:
+            return jax.lax.dynamic_slice_in_dim(jnp.pad(x, padding, mode="edge"), start, count, 1)
+
+        return self._of(some(self.of_RxW), some(self.positions_RxW), start + jnp.arange(count))
+
+    def _of(self, of_RxQ: Array, positions_RxQ: Array, places_Q: Array) -> Array:
+        of_keys = self.of_RxW[:, None, :]
+        seen_RxQxW = self.mask_RxW[:, None, :] & ((of_keys == 0) | (of_keys == of_RxQ[:, :, None]))
+        if self.window is not None:
+            seen_RxQxW &= jnp.abs(positions_RxQ[:, :, None] - self.positions_RxW[:, None, :]) <= self.window
+        if self.causal:
+            seen_RxQxW &= jnp.arange(self.width) <= places_Q[:, None]
+        return as_bias(seen_RxQxW)[:, None]
+
+
+def whole_bias(bias: Array | BiasByQuery) -> Array:
+    """The bias of every query and key, however long the row."""
+    return bias.of_all() if isinstance(bias, BiasByQuery) else bias
 
 
 def blocks_of(blocks: tuple[tuple[int, int], ...], *arrays: Array) -> list[list[Array]]:
@@ -69,7 +118,7 @@ def blocks_of(blocks: tuple[tuple[int, int], ...], *arrays: Array) -> list[list[
 
 
 def in_blocks(
-    f: Callable[..., Array], blocks: tuple[tuple[int, int], ...], arrays: list[Array], of_block: list[Array]
+    f: Callable[..., Array], blocks: tuple[tuple[int, int], ...], arrays: list[Array], of_block: Sequence[Any]
 ) -> Array:
     """f of each block's part of the arrays, and the results in the place of the parts.
 

@@ -10,9 +10,11 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals.collapse import check_tokens, check_vectors
+from jdistill.models.attention import CUDNN
 from jdistill.retrieval.index import check_kind
 from jdistill.teachers.embeddings import Teacher
 from jdistill.train.method import Method
@@ -54,4 +56,18 @@ def check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int) -> Non
         raise UserError(
             f"{folder} needs about {needed / 2**20:,.0f} MiB (checkpoints of {3 * weights / 2**20:,.0f} MiB, of which {cfg.keep_last + 2} stand at "
             f"once; export; index) and {free / 2**20:,.0f} MiB are free; make room, or lower --config.keep_last or --config.index_texts"
+        )
+
+
+def check_attention(cfg: ConfigDict) -> None:
+    """Raises UserError for cuDNN's attention where there is no GPU, or in a type that it does not take."""
+    if cfg.attention != CUDNN:
+        return
+    if sharding.platform() != "gpu":
+        raise UserError(
+            f"--config.attention={CUDNN} needs a GPU, and this machine's devices are {sharding.describe_devices()}"
+        )
+    if cfg.dtype == "float32":
+        raise UserError(
+            f"--config.attention={CUDNN} takes bfloat16 or float16, and --config.dtype is float32; set --config.dtype=bfloat16"
         )

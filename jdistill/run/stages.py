@@ -31,6 +31,7 @@ from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.tokens import configured_prompts
 from jdistill.feeds.vocabulary import with_cut_vocabulary
 from jdistill.methods import METHODS
+from jdistill.models.attention import use_attention
 from jdistill.models.pooling import resolve_pooler
 from jdistill.run import dry_run, machine_plan, preflight
 from jdistill.students.vocabulary import check_cut, saved_line
@@ -85,6 +86,7 @@ def prepare(cfg: ConfigDict) -> Run:
     """Reads everything that a config names, before the first stage trains for hours. Raises UserError for what is not there or does
     not fit."""
     stages = stages_of(cfg)
+    use_attention(cfg.attention)
     teacher = open_teacher(cfg.teacher or cfg.start, cfg.max_length, cfg.teacher_dtype, cfg.teacher_pooling)
     start, is_teacher = open_start(cfg, stages[0], teacher)
     start = check_roles(cfg, teacher, start)
@@ -164,6 +166,7 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
     done: list[dict[str, Any]] = []
     params: Tree = {}
     feed: Feed | None = None
+    preflight.check_attention(run.cfg)
     check_answers(run)
     for stage, of_stage in zip(run.stages, run.feeds, strict=True):
         folder, feed = workdir / stage.name, of_stage.begin(feed)

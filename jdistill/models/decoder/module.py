@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jdistill.core.types import Array, Tree
+from jdistill.models.attention import attend
 from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.decoder.config import DecoderConfig
-from jdistill.models.matmul import Dense, batched, batched_transposed
+from jdistill.models.matmul import Dense
 from jdistill.models.rotary import rotary_frequencies, rotate
-from jdistill.models.segments import Segments, as_bias, in_blocks
+from jdistill.models.segments import BiasByQuery, Segments, in_blocks
 
 
 def rope_frequencies(config: DecoderConfig, sliding: bool = False) -> np.ndarray:
@@ -70,7 +71,7 @@ class GroupedAttention(nn.Module):
         self,
         x_BxLxD: Array,
         angle_BxLxHalf: Array,
-        bias: Sequence[Array],
+        bias: Sequence[Array | BiasByQuery],
         deterministic: bool,
         blocks: tuple[tuple[int, int], ...] = (),
     ) -> Array:
@@ -85,19 +86,21 @@ class GroupedAttention(nn.Module):
             query = RMSNorm(c.rms_norm_eps, c.gemma, name="query_norm")(query)
             key = RMSNorm(c.rms_norm_eps, c.gemma, name="key_norm")(key)
         scale = (c.query_scalar or c.head_size) ** -0.5
+        drops = c.attention_dropout and not deterministic
 
-        def attend(query: Array, key: Array, value: Array, angle_BxLxHalf: Array, bias_BxLxL: Array) -> Array:
-            query, key, value = (x.transpose(0, 2, 1, 3) for x in (query, key, value))
+        def drop(weights: Array) -> Array:
+            return nn.Dropout(c.attention_dropout)(weights, deterministic=deterministic)
+
+        def mix(query: Array, key: Array, value: Array, angle_BxLxHalf: Array, bias: Array | BiasByQuery) -> Array:
+            query, key, value_BxGxLxK = (x.transpose(0, 2, 1, 3) for x in (query, key, value))
             query_BxHxLxK, key_BxGxLxK = rotate(query, angle_BxLxHalf), rotate(key, angle_BxLxHalf)
             group = c.num_heads // c.num_kv_heads
-            key_BxHxLxK, value_BxHxLxK = jnp.repeat(key_BxGxLxK, group, axis=1), jnp.repeat(value, group, axis=1)
-            scores_BxHxLxL = batched_transposed(query_BxHxLxK, key_BxHxLxK).astype(jnp.float32) * scale
-            weights_BxHxLxL = nn.softmax(scores_BxHxLxL + bias_BxLxL[:, None], axis=-1).astype(self.dtype)
-            weights_BxHxLxL = nn.Dropout(c.attention_dropout)(weights_BxHxLxL, deterministic=deterministic)
-            out_BxLxHxK = batched(weights_BxHxLxL, value_BxHxLxK).transpose(0, 2, 1, 3)
-            return out_BxLxHxK.reshape(*out_BxLxHxK.shape[:2], -1)
+            key_BxHxLxK, value_BxHxLxK = (jnp.repeat(x, group, axis=1) for x in (key_BxGxLxK, value_BxGxLxK))
+            mixed_BxHxLxK = attend(query_BxHxLxK, key_BxHxLxK, value_BxHxLxK, bias, scale, drop if drops else None)
+            mixed_BxLxHxK = mixed_BxHxLxK.transpose(0, 2, 1, 3)
+            return mixed_BxLxHxK.reshape(*mixed_BxLxHxK.shape[:2], -1)
 
-        out_BxLxHK = in_blocks(attend, blocks, [query, key, value, angle_BxLxHalf], list(bias))
+        out_BxLxHK = in_blocks(mix, blocks, [query, key, value, angle_BxLxHalf], bias)
         return Dense(c.hidden_size, use_bias=c.out_bias, dtype=self.dtype, name="out")(out_BxLxHK)
 
 
@@ -112,7 +115,7 @@ class DecoderLayer(nn.Module):
         self,
         x_BxLxD: Array,
         angle_BxLxHalf: Array,
-        bias: Sequence[Array],
+        bias: Sequence[Array | BiasByQuery],
         deterministic: bool,
         blocks: tuple[tuple[int, int], ...] = (),
     ) -> Array:
@@ -168,7 +171,7 @@ class Decoder(nn.Module):
         for window in dict.fromkeys(windows):
             frequencies = rope_frequencies(c, window is not None)
             angles[window] = segments.positions_BxL[:, :, None] * jnp.asarray(frequencies)
-            biases[window] = [as_bias(seen) for seen in segments.seen(mask_BxL, c.causal, window)]
+            biases[window] = segments.biases(mask_BxL, c.causal, window)
         init = nn.initializers.normal(0.02)
         word = nn.Embed(c.vocab_size, c.hidden_size, embedding_init=init, name="word")
         x = first_state(c, word(ids_BxL), self.dtype)

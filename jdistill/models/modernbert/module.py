@@ -18,7 +18,7 @@ from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.matmul import Dense
 from jdistill.models.modernbert.config import GLOBAL, LOCAL, ModernBertConfig
 from jdistill.models.rotary import RotaryAttention, rotary_frequencies
-from jdistill.models.segments import Segments, as_bias
+from jdistill.models.segments import BiasByQuery, Segments
 
 
 def _layer_norm(config: ModernBertConfig, x: Array, name: str, dtype: jnp.dtype) -> Array:
@@ -53,7 +53,7 @@ class ModernBertLayer(nn.Module):
         self,
         x_BxLxD: Array,
         angle_BxLxHalf: Array,
-        bias: Sequence[Array],
+        bias: Sequence[Array | BiasByQuery],
         deterministic: bool = True,
         blocks: tuple[tuple[int, int], ...] = (),
     ) -> Array:
@@ -106,7 +106,7 @@ class ModernBert(nn.Module):
 
 def attention_biases(
     mask_BxL: Array, positions_BxL: Array, segments: Segments | None, reach: int
-) -> dict[str, list[Array]]:
+) -> dict[str, list[Array | BiasByQuery]]:
     """What keeps a token from padding, other texts and, in a local layer, what is farther than `reach` tokens away.
 
     Returns: for either kind of layer, of each block what is added to the scores, broadcast to [B * R, H, W, W].
@@ -114,10 +114,7 @@ def attention_biases(
     if segments is None:  # each row is one text
         segments = Segments(jnp.zeros_like(mask_BxL, jnp.int32), jnp.broadcast_to(positions_BxL, mask_BxL.shape))
     windows = {GLOBAL: None, LOCAL: reach}
-    return {
-        kind: [as_bias(of_block)[:, None] for of_block in segments.seen(mask_BxL, window=window)]
-        for kind, window in windows.items()
-    }
+    return {kind: segments.biases(mask_BxL, window=window) for kind, window in windows.items()}
 
 
 def embedding_state(config: ModernBertConfig, block: Any, ids_BxL: Array, dtype: jnp.dtype) -> Array:

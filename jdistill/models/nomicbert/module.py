@@ -19,7 +19,7 @@ from jdistill.models.bert.module import attention_bias
 from jdistill.models.matmul import Dense
 from jdistill.models.nomicbert.config import NomicBertConfig
 from jdistill.models.rotary import RotaryAttention, rotary_frequencies
-from jdistill.models.segments import Segments
+from jdistill.models.segments import BiasByQuery, Segments
 
 
 class TypedEmbedding(nn.Module):
@@ -51,7 +51,7 @@ class NomicBertLayer(nn.Module):
         self,
         x_BxLxD: Array,
         angle_BxLxHalf: Array,
-        bias: Sequence[Array],
+        bias: Sequence[Array | BiasByQuery],
         deterministic: bool = True,
         blocks: tuple[tuple[int, int], ...] = (),
     ) -> Array:

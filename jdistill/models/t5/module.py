@@ -11,12 +11,13 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from jdistill.core.types import Array
+from jdistill.models.attention import attend
 from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.bert.module import attention_bias
 from jdistill.models.decoder.module import RMSNorm
-from jdistill.models.matmul import Dense, batched, batched_transposed
+from jdistill.models.matmul import Dense
 from jdistill.models.relative import with_distances
-from jdistill.models.segments import Segments, in_blocks
+from jdistill.models.segments import BiasByQuery, Segments, in_blocks
 from jdistill.models.t5.config import T5Config
 
 
@@ -30,27 +31,31 @@ class UnscaledAttention(nn.Module):
     def __call__(
         self,
         x_BxLxD: Array,
-        bias: Sequence[Array],
+        bias: Sequence[Array | BiasByQuery],
         deterministic: bool = True,
         blocks: tuple[tuple[int, int], ...] = (),
     ) -> Array:
         c = self.config
+        drops = c.attention_dropout and not deterministic
 
-        def attend(query_BxLxHK: Array, key_BxLxHK: Array, value_BxLxHK: Array, bias_BxHxLxL: Array) -> Array:
+        def drop(weights: Array) -> Array:
+            return nn.Dropout(c.attention_dropout)(weights, deterministic=deterministic)
+
+        def mix(query_BxLxHK: Array, key_BxLxHK: Array, value_BxLxHK: Array, bias_BxHxLxL: Array) -> Array:
             query_BxHxLxK, key_BxHxLxK, value_BxHxLxK = (
                 x.reshape(*x.shape[:2], c.num_heads, c.head_size).transpose(0, 2, 1, 3)
                 for x in (query_BxLxHK, key_BxLxHK, value_BxLxHK)
             )
-            scores_BxHxLxL = batched_transposed(query_BxHxLxK, key_BxHxLxK).astype(jnp.float32)
-            weights_BxHxLxL = nn.softmax(scores_BxHxLxL + bias_BxHxLxL, axis=-1).astype(self.dtype)
-            weights_BxHxLxL = nn.Dropout(c.attention_dropout)(weights_BxHxLxL, deterministic=deterministic)
-            return batched(weights_BxHxLxL, value_BxHxLxK).transpose(0, 2, 1, 3).reshape(query_BxLxHK.shape)
+            mixed_BxHxLxK = attend(
+                query_BxHxLxK, key_BxHxLxK, value_BxHxLxK, bias_BxHxLxL, drop=drop if drops else None
+            )
+            return mixed_BxHxLxK.transpose(0, 2, 1, 3).reshape(query_BxLxHK.shape)
 
         def dense(width: int, name: str) -> Dense:
             return Dense(width, use_bias=False, dtype=self.dtype, name=name)
 
         of_heads = [dense(c.num_heads * c.head_size, name)(x_BxLxD) for name in ("query", "key", "value")]
-        return dense(c.hidden_size, "out")(in_blocks(attend, blocks, of_heads, list(bias)))
+        return dense(c.hidden_size, "out")(in_blocks(mix, blocks, of_heads, bias))
 
 
 class T5Layer(nn.Module):
@@ -67,7 +72,7 @@ class T5Layer(nn.Module):
     def __call__(
         self,
         x_BxLxD: Array,
-        bias: Sequence[Array],
+        bias: Sequence[Array | BiasByQuery],
         deterministic: bool = True,
         blocks: tuple[tuple[int, int], ...] = (),
     ) -> Array:
