@@ -42,6 +42,10 @@ LATER = (
     "dev_retrieval",
     "student.vocabulary",
     "loss.align",
+    "loss.scores",
+    "loss.scores_weight",
+    "loss.scores_temperature",
+    "loss.in_batch",
 )  # keys that change no number, and came after the numbers were written
 LONG = {key: STEPS for key in ("max_steps", "checkpoint_every")}
 
