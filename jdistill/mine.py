@@ -28,7 +28,7 @@ from jdistill.encoder import loading
 from jdistill.retrieval.bm25 import bm25_search
 from jdistill.retrieval.dense import dense_search
 from jdistill.retrieval.mining import Rules, mine
-from jdistill.teachers.pair_teachers import open_pair_teachers, pair_scores
+from jdistill.teachers.pair_teachers import averaged_scores, open_pair_teachers
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     pairs = read_triplets(flags.pairs, key="pairs")
     cache = cache_root(flags.cache_dir, "cache_dir") if flags.cache_dir else default_folder()
     scorers = open_pair_teachers(flags.score_by, "score_by", flags.judge_adapter)
-    score = partial(pair_scores, scorers, folder=cache) if scorers else None
+    score = partial(averaged_scores, scorers, folder=cache) if scorers else None
     passages = list(dict.fromkeys(pairs.positives))
     if flags.corpus:
         passages = list(dict.fromkeys(passages + read_texts(flags.corpus, flags.column, key="corpus").texts))

@@ -163,7 +163,7 @@ def log_odds(logits: np.ndarray, positive: int) -> np.ndarray:
     return logits[:, positive] - (np.logaddexp.reduce(others, axis=1) if others.shape[1] else 0.0)
 
 
-def pair_scores(
+def averaged_scores(
     teachers: Sequence[PairTeacher], queries: Sequence[str], passages: Sequence[str], folder: Path
 ) -> np.ndarray:
     """The scores of pairs by one teacher as it gives them, or by several: the mean of theirs, each standardised over all its scores.

@@ -20,7 +20,13 @@ from jdistill.models import lora
 from jdistill.models.classifier_head import random_head
 from jdistill.models.interaction import random_iem
 from jdistill.teachers.judge import ASYMMETRIC, load_judge
-from jdistill.teachers.pair_teachers import PairTeacher, log_odds, open_pair_teacher, open_pair_teachers, pair_scores
+from jdistill.teachers.pair_teachers import (
+    PairTeacher,
+    averaged_scores,
+    log_odds,
+    open_pair_teacher,
+    open_pair_teachers,
+)
 
 QUERIES = [text for text in sentences(3, seed=1) for _ in range(3)]
 PASSAGES = sentences(9, seed=2)
@@ -130,10 +136,10 @@ def test_several_are_averaged_after_standardising_each(tmp_path: Path) -> None:
     teachers, pairs = [fixed("one", one), fixed("other", other)], (["q"] * 4, ["p"] * 4)
     # By hand: means 3 and 10, squared deviations 4 1 0 9 (sd sqrt 3.5) and 0 400 400 0 (sd sqrt 200).
     wanted = [(a / 3.5**0.5 + b / 200**0.5) / 2 for a, b in zip([-2, -1, 0, 3], [0, -20, 20, 0], strict=True)]
-    np.testing.assert_allclose(pair_scores(teachers, *pairs, tmp_path), wanted, rtol=1e-6)
-    np.testing.assert_array_equal(pair_scores(teachers[:1], *pairs, tmp_path), one)  # one alone: as it gives them
+    np.testing.assert_allclose(averaged_scores(teachers, *pairs, tmp_path), wanted, rtol=1e-6)
+    np.testing.assert_array_equal(averaged_scores(teachers[:1], *pairs, tmp_path), one)  # one alone: as it gives them
     with pytest.raises(UserError, match="flat gives all 4 pairs the score 2: it tells nothing apart"):
-        pair_scores([teachers[0], fixed("flat", [2.0] * 4)], *pairs, tmp_path)
+        averaged_scores([teachers[0], fixed("flat", [2.0] * 4)], *pairs, tmp_path)
 
 
 def test_what_scores_no_pairs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
