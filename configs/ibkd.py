@@ -37,7 +37,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.start = "nreimers/MiniLM-L6-H384-uncased"
     c.text = "sentence-transformers/all-nli:triplet"
     c.text_column = "anchor"
-    c.triplets = "sentence-transformers/all-nli:triplet"  # stage 2: anchor or query, positive, negative or a list negatives; empty: stage 1 only
+    c.triplets = "sentence-transformers/all-nli:triplet"  # stage 2: anchor or query, positive, negative(s), perhaps scores; empty: stage 1 only
     c.negatives = 0  # of a triplet's negatives use the first so many; 0: as many as the longest row has
     c.query_length = 0  # tokens of an anchor; 0: as max_length
     c.document_length = 0  # tokens of a positive or negative; 0: as max_length
@@ -68,6 +68,10 @@ def get_config(variant: str = "") -> ConfigDict:
     c.loss.temperature = 0.1  # what similarities are divided by
     c.loss.similarity = "cosine"  # of W s and t: cosine (as the authors run it) or bilinear (s W t, as printed)
     c.loss.own_negatives = False  # stage 2: eq. 10 as printed, dot products and the anchor's own negatives only
+    c.loss.scores = ""  # stage 2: imitate the triplets' scores (jdistill.mine --score_by) by margin_mse or kl; empty: they are not read
+    c.loss.scores_weight = 1.0  # stage 2: weight of the loss of scores
+    c.loss.scores_temperature = 1.0  # stage 2: what scores are divided by; similarities are divided by loss.temperature
+    c.loss.in_batch = 1.0  # stage 2: weight of InfoNCE beside the loss of scores; 0: none
     c.loss.align = (
         0.0  # weight of |W s - t|² of unit vectors, W exported: the student stays in the teacher's space; not of hpd
     )

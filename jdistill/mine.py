@@ -2,6 +2,7 @@
 
 python -m jdistill.mine --pairs pairs.jsonl --by bm25 --out triplets.jsonl
 python -m jdistill.mine --pairs pairs.jsonl --by TEACHER --corpus sentences.txt --relative_margin 0.95 --out triplets.jsonl
+python -m jdistill.mine --pairs pairs.jsonl --by bm25 --score_by RERANKER --out triplets.jsonl
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 import argparse
+from functools import partial
 
+from jdistill.core.cache_mirror import cache_root
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import exits_cleanly, leave
+from jdistill.core.files import default_folder
 from jdistill.core.folders import check_out_file
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.remote import local_only
@@ -24,11 +28,11 @@ from jdistill.encoder import loading
 from jdistill.retrieval.bm25 import bm25_search
 from jdistill.retrieval.dense import dense_search
 from jdistill.retrieval.mining import Rules, mine
+from jdistill.teachers.pair_teachers import averaged_scores, open_pair_teachers
 
 
-@exits_cleanly
-def main(argv: list[str] | None = None) -> int:
-    """The command `python -m jdistill.mine`; returns its exit status."""
+def make_parser() -> argparse.ArgumentParser:
+    """The flags of the command."""
     parser = argparse.ArgumentParser(prog="python -m jdistill.mine", description=__doc__)
     parser.add_argument(
         "--pairs", required=True, help="rows with query (or anchor) and positive: .jsonl .csv .tsv .parquet"
@@ -44,13 +48,33 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--last", type=int, default=100, help="the rank where the search for negatives ends")
     parser.add_argument("--margin", type=float, help="a negative scores at least so much below the worst positive")
     parser.add_argument("--relative_margin", type=float, help="and at most this share of its score, such as 0.95")
+    parser.add_argument(
+        "--score_by",
+        nargs="+",
+        default=[],
+        metavar="MODEL",
+        help="who scores each triplet's passages: a classifier of pairs, a cross-encoder (also st:SOURCE), a decoder as judge; several: their mean",
+    )
+    parser.add_argument("--judge_adapter", default="", help="of a decoder in --score_by: a LoRA folder that tuned it")
     parser.add_argument("--overwrite", action="store_true", help="replace the file --out")
-    flags = parser.parse_args(argv)
+    parser.add_argument(
+        "--cache_dir", default="", help="scores are kept there, a folder or a URL; empty: the user's cache"
+    )
+    return parser
+
+
+@exits_cleanly
+def main(argv: list[str] | None = None) -> int:
+    """The command `python -m jdistill.mine`; returns its exit status."""
+    flags = make_parser().parse_args(argv)
     keep_compiled_programs()
     setup_logging()
     rules = Rules(flags.count, flags.first, flags.last, flags.margin, flags.relative_margin)
     check_out_file(flags.out, "--out", flags.overwrite)
-    pairs = read_triplets(flags.pairs, key="pairs")
+    pairs = read_triplets(flags.pairs, key="pairs", with_scores=False)
+    cache = cache_root(flags.cache_dir, "cache_dir") if flags.cache_dir else default_folder()
+    scorers = open_pair_teachers(flags.score_by, "score_by", flags.judge_adapter)
+    score = partial(averaged_scores, scorers, folder=cache) if scorers else None
     passages = list(dict.fromkeys(pairs.positives))
     if flags.corpus:
         passages = list(dict.fromkeys(passages + read_texts(flags.corpus, flags.column, key="corpus").texts))
@@ -70,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
         by = model.fingerprint()
         search, score_of = dense_search(model, queries, passages, window)
     flags.out.parent.mkdir(parents=True, exist_ok=True)
-    mine(queries, list(positives_of.values()), passages, search, score_of, rules, by, flags.out)
+    mine(queries, list(positives_of.values()), passages, search, score_of, rules, by, flags.out, score)
     return 0
 
 

@@ -43,6 +43,10 @@ LATER = (
     "student.vocabulary",
     "loss.align",
     "attention",
+    "loss.scores",
+    "loss.scores_weight",
+    "loss.scores_temperature",
+    "loss.in_batch",
 )  # keys that change no number, and came after the numbers were written
 LONG = {key: STEPS for key in ("max_steps", "checkpoint_every")}
 

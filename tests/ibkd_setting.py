@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from simtde_setting import LOSSES, random_tokens, small_teacher, start
 from steps import loss_of
@@ -27,6 +29,12 @@ SETTINGS: dict[str, tuple[str, str, dict[str, object]]] = {
     "hpd": ("hpd", "distil", {"output_dim": 8}),
     "finetune": ("", "finetune", {"output_dim": 8, "projection_start": "random"}),
     "finetune_own": ("", "finetune", {"loss.own_negatives": True}),
+    "finetune_margins": (
+        "",
+        "finetune",
+        {"loss.scores": "margin_mse", "loss.in_batch": 0.0, "finetune.loss.beta": 0.0},
+    ),
+    "finetune_kl": ("", "finetune", {"loss.scores": "kl", "loss.scores_weight": 3.0, "loss.scores_temperature": 2.0}),
     "supervised": ("supervised", "finetune", {}),
 }
 # What test_sharding.py compiles for any number of devices: packed texts, matrices in chunks and blocks, D2LLM's lists and a base
@@ -40,7 +48,7 @@ def of_devices(count: int) -> list[str]:
     student too."""
     return [
         *ON_ANY_COUNT,
-        *([*LOSSES, "ibkd", "finetune", "crd", "bilstm", "task"] if count in (1, 8) else []),
+        *([*LOSSES, "ibkd", "finetune", "finetune_kl", "crd", "bilstm", "task"] if count in (1, 8) else []),
     ]
 
 
@@ -74,7 +82,11 @@ def setting(name: str, rows: int = 8, dropout: float = 0.0, **changes: object) -
     method = stage.build(stage.cfg, given)
     which_rows = np.arange(rows)
     if isinstance(stage.data, LabelledTriplets):
-        return method, triplet_tokens(rows).padded(which_rows, 20, 0)
+        triplets = triplet_tokens(rows)
+        if stage.cfg.loss.scores:
+            scores = np.random.default_rng(4).normal(0, 3, triplets.columns.shape).astype(np.float32)
+            triplets = replace(triplets, scores=scores)
+        return method, triplets.padded(which_rows, 20, 0)
     ids, mask = tokens.padded(which_rows, 20, 0)
     batch = {"ids": ids, "mask": mask, "teacher": given.embeddings(which_rows)}
     if isinstance(stage.data, Texts) and stage.data.num_extra:

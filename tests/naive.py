@@ -30,6 +30,27 @@ def naive_info_nce(
     return total / len(anchors)
 
 
+def naive_margin_mse(student, teacher, mask) -> float:
+    """Hofstätter et al. 2020, over the negatives that are there, in loops."""
+    squares = []
+    for s, t, there in zip(student, teacher, mask, strict=True):
+        for j in range(1, len(s)):
+            if there[j]:
+                squares.append(((float(s[0]) - float(s[j])) - (float(t[0]) - float(t[j]))) ** 2)
+    return sum(squares) / max(len(squares), 1)
+
+
+def naive_listwise_kl(student, teacher, mask) -> float:
+    """KL of both sides' softmax over the passages that are there, mean over queries with two or more, in loops and float64."""
+    each = []
+    for s, t, there in zip(student, teacher, mask, strict=True):
+        s, t = s[there].astype(np.float64), t[there].astype(np.float64)
+        if len(s) > 1:
+            p, q = (np.exp(x - x.max()) / np.exp(x - x.max()).sum() for x in (t, s))
+            each.append(sum(float(a) * np.log(float(a) / float(b)) for a, b in zip(p, q, strict=True)))
+    return sum(each) / max(len(each), 1)
+
+
 def naive_gram(x: np.ndarray, kernel: str, gamma: float) -> np.ndarray:
     x = x.astype(np.float64)
     n = len(x)

@@ -58,6 +58,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for a, p, n in zip(texts[::3], texts[1::3], texts[2::3], strict=True)
     ]
     (folder / "triplets.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    scored = [row | {"scores": [float(i % 7), -1.0]} for i, row in enumerate(rows)]
+    (folder / "triplets-scored.jsonl").write_text("".join(json.dumps(row) + "\n" for row in scored))
     (folder / "pairs.jsonl").write_text(
         "".join(json.dumps({"query": row["anchor"], "positive": row["positive"]}) + "\n" for row in rows)
     )

@@ -22,6 +22,7 @@ from jdistill.config.rules import (
 )
 from jdistill.losses.hsic import ESTIMATORS, KERNELS
 from jdistill.losses.imitation import FORMS, WEIGHTS
+from jdistill.losses.listed import SCORE_LOSSES
 from jdistill.methods.bilstm_sra import LOSS_TARGETS, OVER_TIME
 from jdistill.methods.d2llm import TASKS
 from jdistill.methods.finetune import PROJECTION_STARTS
@@ -68,6 +69,10 @@ OF_METHODS: dict[str, Rule] = {
     "loss.hidden": at_least(0),
     "loss.similarity": one_of(SIMILARITIES),
     "loss.own_negatives": flag(),
+    "loss.scores": one_of(SCORE_LOSSES, or_empty=True),
+    "loss.scores_weight": above(0),
+    "loss.scores_temperature": above(0),
+    "loss.in_batch": at_least(0),
     "loss.buffer_per_text": whole_number(1),
     "loss.critic_dim": whole_number(1),
     "loss.distil": at_least(0),

@@ -62,8 +62,13 @@ class Classifier:
         sides = [texts] if others is None else [texts, others]
         if len(sides[-1]) != len(texts):
             raise UserError(f"{len(texts)} texts and {len(sides[-1])} others are no pairs")
-        vectors = [self.encoder.encode(side, batch_size=batch_size) for side in sides]
+        vectors = [self._vectors(side, batch_size) for side in sides]
         return np.asarray(classifier_head.classifier_logits(self.head, jnp.asarray(np.stack(vectors, axis=1))))
+
+    def _vectors(self, texts: Sequence[str], batch_size: int) -> np.ndarray:
+        """float32 [N, D]; each distinct text is encoded once, as a query is that stands in many pairs."""
+        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        return self.encoder.encode(list(row_of), batch_size=batch_size)[[row_of[text] for text in texts]]
 
     def predict(self, texts: Sequence[str], others: Sequence[str] | None = None) -> list[str]:
         """The likeliest label of each text or pair, by its name; arguments and errors as of logits."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,10 +73,18 @@ def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool 
 
     Raises: UserError where the torch extra is missing, for such files without trust_remote_code, and for what cannot be loaded.
     """
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise UserError(f"--{key}={source} needs the torch extra: pip install -e '.[torch]'") from None
+    folder = sentence_transformers_folder(source, key, trust_remote_code)
+    from sentence_transformers import SentenceTransformer
+
+    with telling_what_fails(source, key):
+        model = SentenceTransformer(str(folder), device=None, trust_remote_code=trust_remote_code)
+    return TorchEncoder(model, folder)
+
+
+def sentence_transformers_folder(source: str, key: str, trust_remote_code: bool = False) -> Path:
+    """Where a model lies that sentence-transformers may load. Raises UserError as load_torch_encoder does, but for what cannot be loaded."""
+    if importlib.util.find_spec("sentence_transformers") is None:
+        raise UserError(f"--{key}={source} needs the torch extra: pip install -e '.[torch]'")
     folder = resolve(source, key)
     code = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
     if code and not trust_remote_code:
@@ -82,10 +93,24 @@ def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool 
         )
     if folder.is_dir():
         read_modules(folder)  # whose paths sentence-transformers would follow anywhere
+    return folder
+
+
+@contextmanager
+def telling_what_fails(source: str, key: str) -> Iterator[None]:
+    """Turns whatever sentence-transformers raises of a model into a UserError that names it."""
     try:
-        model = SentenceTransformer(str(folder), device=None, trust_remote_code=trust_remote_code)
+        yield
     except Exception as error:  # of whatever kind its modules and their libraries raise
         raise UserError(
             f"--{key}={source} cannot be loaded by sentence-transformers ({type(error).__name__}: {first_line(error)})"
         ) from error
-    return TorchEncoder(model, folder)
+
+
+def add_files(digest: hashlib.blake2b, folder: Path) -> None:
+    """Takes all files of a model that decide what it answers into a digest."""
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".json", ".safetensors", ".bin", ".txt", ".model")):
+        digest.update(path.relative_to(folder).as_posix().encode())
+        with open(path, "rb") as file:
+            while block := file.read(1 << 22):
+                digest.update(block)

@@ -28,13 +28,11 @@ from jdistill.data.sets.pairs import (
 )
 from jdistill.data.text.holdout import comparable
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.formats import peft
+from jdistill.encoder.formats.peft import with_adapter
 from jdistill.feeds.negatives import mined_negatives
 from jdistill.feeds.tokens import cache_folder
-from jdistill.models import lora
 from jdistill.models.interaction import BRANCHES
 from jdistill.models.precision import settled_dtype
-from jdistill.models.registry import architecture_of
 from jdistill.teachers.judge import Judge, judge_of
 from jdistill.teachers.judge_scores import Scores, logits_at
 
@@ -149,14 +147,6 @@ def split_pairs(cfg: ConfigDict, branch: str, evaluation: set[str]) -> tuple[Pai
     rest, removed = without(rest, evaluation, {comparable(query) for query in test.queries})
     train, dev = train_and_test(_one_split(rest), "", "", cfg.dev_queries, key)
     return train, dev, test, removed
-
-
-def with_adapter(model: Encoder, folder: str) -> Encoder:
-    """The model with a LoRA folder of PEFT's merged in; "": as it is. Raises UserError for an adapter of another base."""
-    if not folder or not architecture_of(model.config).decoder:
-        return model
-    adapters, alpha = peft.load_adapters(Path(folder), peft.torch_names(model.config))
-    return model.with_weights({"model": lora.merge(model.params, adapters, alpha)})
 
 
 def changed_judge_keys(cfg: ConfigDict) -> list[str]:

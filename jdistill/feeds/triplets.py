@@ -20,6 +20,7 @@ from jdistill.data.sets.triplets import (
     read_triplets,
     remove_evaluation_rows,
     same_texts,
+    score_columns,
 )
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.corpus import Corpus
@@ -32,15 +33,23 @@ from jdistill.train.dataset import Data
 
 @dataclass(frozen=True)
 class LabelledTriplets:
-    """An anchor, a positive and negatives a row, of cfg.triplets. A run may have text beside them, to be judged on and searched in."""
+    """An anchor, a positive and negatives a row, of cfg.triplets. A run may have text beside them, to be judged on and searched in.
 
+    Args:
+      with_scores: whether the loss reads a reranker's scores of the passages.
+    """
+
+    with_scores: bool = False
     scored = False
 
     def reads_text(self, there_is: bool) -> bool:
         return there_is
 
     def read(self, shared: Shared) -> Feed:
-        return TripletFeed(shared, training_triplets(shared))
+        triplets = training_triplets(shared, self.with_scores)
+        if self.with_scores:
+            check_scored(triplets, shared.cfg.triplets)
+        return TripletFeed(shared, triplets)
 
 
 @dataclass(frozen=True)
@@ -64,10 +73,10 @@ class TripletFeed(Feed):
         return (query, self.triplets.anchors), (document, passages)
 
 
-def training_triplets(shared: Shared) -> Triplets:
-    """Reads cfg.triplets and removes rows that hold a sentence of an evaluation set. Raises UserError where fewer than a batch are left."""
+def training_triplets(shared: Shared, with_scores: bool = False) -> Triplets:
+    """Reads cfg.triplets, with their scores where a loss reads them, and removes rows that hold a sentence of an evaluation set. Raises UserError where fewer than a batch are left."""
     cfg = shared.cfg
-    triplets = remove_evaluation_rows(read_triplets(cfg.triplets), shared.evaluation_texts)
+    triplets = remove_evaluation_rows(read_triplets(cfg.triplets, with_scores=with_scores), shared.evaluation_texts)
     skipped = ", ".join(f"{count} {reason}" for reason, count in triplets.skipped.items())
     log.info("triplets: %d from %s%s", len(triplets), cfg.triplets, f"; skipped {skipped}" if skipped else "")
     if len(triplets) < cfg.finetune.batch_size:
@@ -75,6 +84,19 @@ def training_triplets(shared: Shared) -> Triplets:
             f"--config.triplets={cfg.triplets}: {len(triplets)} rows do not fill one batch of finetune.batch_size={cfg.finetune.batch_size}"
         )
     return triplets
+
+
+def check_scored(triplets: Triplets, source: str) -> None:
+    """Raises UserError for triplets whose scores are not there, or tell nothing of any row."""
+    if not triplets.scores:
+        raise UserError(
+            f"--config.loss.scores imitates a reranker's scores, and --config.triplets={source} has no column scores: "
+            "python -m jdistill.mine --score_by MODEL writes it; or leave --config.loss.scores empty"
+        )
+    if all(len(set(scores)) < 2 for scores in triplets.scores):
+        raise UserError(
+            f"--config.triplets={source}: no row has two passages with different scores, so that there is nothing to imitate"
+        )
 
 
 def sample_of(corpus: Corpus, count: int) -> np.ndarray:
@@ -104,10 +126,11 @@ def triplet_batches(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tu
         tokens_of(cfg, passage, passages),
         columns,
         same_texts(triplets.anchors),
+        score_columns(triplets, columns.shape[1] - 1) if cfg.loss.scores else None,
     )
     check_rows(anchors=len(tokens.anchors.lengths), columns=len(columns))
     check_rows(passages=len(tokens.passages.lengths), texts=len(passages))
-    fingerprint = digest(columns, triplets.anchors, passages)
+    fingerprint = digest(columns, triplets.anchors, passages, *([] if tokens.scores is None else [tokens.scores]))
 
     def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
         return tokens.padded(rows, width, student.config.pad_token_id)

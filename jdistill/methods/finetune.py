@@ -1,8 +1,9 @@
 """Stage 2 of IBKD (eq. 9 to 11), and of every method compared with it: supervised InfoNCE on triplets, plus HSIC.
 
 Each anchor is to pick its positive among all positives and negatives of the batch; a text that is known to be right for it
-is not counted against it when it comes with another row, where the authors' code counts it. A projection to output_dim, if asked
-for, is learnt here and exported with the student.
+is not counted against it when it comes with another row, where the authors' code counts it. Where the triplets have scores of a reranker,
+the student may imitate them, with InfoNCE beside that or not (ours). A projection to output_dim, if asked for, is learnt here and
+exported with the student.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.triplets import LabelledTriplets
 from jdistill.losses.embedding import info_nce
+from jdistill.losses.listed import SCORE_LOSSES, listed_similarities
 from jdistill.methods import information
 from jdistill.models.pooling import POOLERS
 from jdistill.students.shape import check_student
@@ -32,7 +34,7 @@ STUDENT_PCA_TEXTS = 4096  # texts that the PCA start is fitted to
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     """The stage, if cfg.triplets names data; cfg.finetune's keys take the place of the run's own. Raises UserError for a
-    temperature that is not positive, a batch of one or too small for HSIC, and names that are not listed."""
+    temperature that is not positive, a batch of one or too small for HSIC, names that are not listed, and a loss of nothing."""
     if not cfg.triplets:
         return ()
     changed = cfg.copy_and_resolve_references()
@@ -45,7 +47,20 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         raise UserError(
             f"--config.projection_start={cfg.projection_start!r} is not one of {', '.join(PROJECTION_STARTS)}"
         )
-    return (Stage("finetune", LabelledTriplets(), changed, build),)
+    _check_scores(changed)
+    return (Stage("finetune", LabelledTriplets(bool(changed.loss.scores)), changed, build),)
+
+
+def _check_scores(cfg: ConfigDict) -> None:
+    """Raises UserError for a loss of scores that is not listed, and for InfoNCE weighed against none."""
+    loss = cfg.loss
+    if loss.scores and loss.scores not in SCORE_LOSSES:
+        raise UserError(f"--config.loss.scores={loss.scores!r} is not one of {', '.join(SCORE_LOSSES)}, or empty")
+    if not loss.scores and loss.in_batch != 1:
+        raise UserError(
+            f"--config.loss.in_batch={loss.in_batch} weighs InfoNCE beside the loss of scores, and --config.loss.scores is empty: name one "
+            f"of {', '.join(SCORE_LOSSES)}, or leave it at 1"
+        )
 
 
 def build(cfg: ConfigDict, context: Start) -> Method:
@@ -64,49 +79,80 @@ def build(cfg: ConfigDict, context: Start) -> Method:
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
     ) -> tuple[Array, dict[str, Array]]:
-        out, real = reps["output"], batch["real"]  # [n, K+2, d'], [n, K+2]
-        anchors, positives, negatives = out[:, 0], out[:, 1], out[:, 2:]
-        D = out.shape[-1]
-        # Another row's text is no negative where it is this row's own positive, or a positive of the same anchor.
-        texts = batch["texts"]  # [n, K+2], equal for equal texts
-        positive_keys = texts[:, :2]  # anchor, positive
-        if cfg.loss.own_negatives:  # eq. 10 as printed: dot products, and only the anchor's own negatives
-            nce = info_nce(
-                anchors,
-                positives,
-                frozen["temperature"],
-                own_nxKxD=negatives,
-                own_mask_nxK=real[:, 2:],
-                anchor_keys_nxG=positive_keys,
-                candidate_keys_mxG=positive_keys,
-                cosine=False,
-                block=cfg.block_size,
-            )
-        else:  # as the authors run it
-            candidates = jnp.concatenate([positives, negatives.reshape(-1, D)])
-            there = jnp.concatenate([real[:, 1], real[:, 2:].reshape(-1)])
-            of_negatives = texts[:, 2:].reshape(-1)
-            keys = jnp.stack([jnp.full_like(of_negatives, -1), of_negatives], axis=1)
-            nce = info_nce(
-                anchors,
-                candidates,
-                frozen["temperature"],
-                candidate_mask_m=there,
-                anchor_keys_nxG=positive_keys,
-                candidate_keys_mxG=jnp.concatenate([positive_keys, keys]),
-                block=cfg.block_size,
-            )
-        metrics = {"info_nce": nce}
-        total = nce
+        metrics: dict[str, Array] = {}
+        total = jnp.float32(0.0)
+        if cfg.loss.in_batch:
+            metrics["info_nce"] = in_batch_loss(cfg, frozen["temperature"], reps["output"], batch)
+            total = frozen["in_batch"] * metrics["info_nce"] if cfg.loss.scores else metrics["info_nce"]
+        if cfg.loss.scores:  # beyond the paper
+            metrics[cfg.loss.scores] = score_loss(cfg, frozen, reps["output"], batch)
+            total = total + frozen["scores_weight"] * metrics[cfg.loss.scores]
         if cfg.loss.beta:  # over all n(K+2) texts, S before the projection
             x, s = (reps[name].reshape(-1, reps[name].shape[-1]) for name in ("input", "sentence"))
-            value, watch = information.term(cfg, x, s, real.reshape(-1))
-            total = nce + frozen["beta"] * value  # eq. 9
+            value, watch = information.term(cfg, x, s, batch["real"].reshape(-1))
+            total = total + frozen["beta"] * value  # eq. 9
             metrics |= watch
         return total, metrics | {"loss": total}
 
-    return Method(
-        {"student": student.weights()}, student, scalars(cfg.loss, "temperature", "beta"), represent, objective
+    names = ("temperature", "beta", *(("in_batch", "scores_weight", "scores_temperature") if cfg.loss.scores else ()))
+    return Method({"student": student.weights()}, student, scalars(cfg.loss, *names), represent, objective)
+
+
+def in_batch_loss(cfg: ConfigDict, temperature: Array, out: Array, batch: dict[str, Array]) -> Array:
+    """Eq. 10, as the authors run it or as it is printed (loss.own_negatives).
+
+    Args:
+      out: the student's vectors [n, K+2, d']: anchor, positive, negatives.
+      batch: real bool [n, K+2]; texts int32 [n, K+2], equal for equal texts.
+
+    Returns: scalar, float32.
+    """
+    real = batch["real"]
+    anchors, positives, negatives = out[:, 0], out[:, 1], out[:, 2:]
+    D = out.shape[-1]
+    # Another row's text is no negative where it is this row's own positive, or a positive of the same anchor.
+    texts = batch["texts"]
+    positive_keys = texts[:, :2]  # anchor, positive
+    if cfg.loss.own_negatives:  # eq. 10 as printed: dot products, and only the anchor's own negatives
+        return info_nce(
+            anchors,
+            positives,
+            temperature,
+            own_nxKxD=negatives,
+            own_mask_nxK=real[:, 2:],
+            anchor_keys_nxG=positive_keys,
+            candidate_keys_mxG=positive_keys,
+            cosine=False,
+            block=cfg.block_size,
+        )
+    candidates = jnp.concatenate([positives, negatives.reshape(-1, D)])  # as the authors run it
+    there = jnp.concatenate([real[:, 1], real[:, 2:].reshape(-1)])
+    of_negatives = texts[:, 2:].reshape(-1)
+    keys = jnp.stack([jnp.full_like(of_negatives, -1), of_negatives], axis=1)
+    return info_nce(
+        anchors,
+        candidates,
+        temperature,
+        candidate_mask_m=there,
+        anchor_keys_nxG=positive_keys,
+        candidate_keys_mxG=jnp.concatenate([positive_keys, keys]),
+        block=cfg.block_size,
+    )
+
+
+def score_loss(cfg: ConfigDict, frozen: Tree, out: Array, batch: dict[str, Array]) -> Array:
+    """How far the student's similarities to a row's passages, those of its InfoNCE, are from the scores over loss.scores_temperature.
+
+    Args:
+      frozen: temperature and scores_temperature, scalars.
+      out: the student's vectors [n, K+2, d']: anchor, positive, negatives.
+      batch: real bool [n, K+2]; scores float32 [n, K+1], a reranker's of the positive and the negatives.
+
+    Returns: scalar, float32.
+    """
+    student_nxC = listed_similarities(out[:, 0], out[:, 1:], frozen["temperature"], cosine=not cfg.loss.own_negatives)
+    return SCORE_LOSSES[cfg.loss.scores](
+        student_nxC, batch["scores"] / frozen["scores_temperature"], batch["real"][:, 1:]
     )
 
 

@@ -11,7 +11,7 @@ TRANSFORMER_KEYS = _keys("student", "embedding_size layers hidden_size start cop
 TRIPLET_KEYS = (
     *_keys("", "triplets negatives query_length document_length output_dim projection_start kernel"),
     *_keys("hsic", "gamma estimator unit_rows stop_input"),
-    *_keys("loss", "temperature beta own_negatives align"),
+    *_keys("loss", "temperature beta own_negatives align scores scores_weight scores_temperature in_batch"),
     *_keys("finetune", "batch_size"),
 )
 

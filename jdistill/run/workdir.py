@@ -43,6 +43,10 @@ BEFORE = {
     "average": 0.0,
     "dev_retrieval": "",
     "align": 0.0,
+    "scores": "",
+    "scores_weight": 1.0,
+    "scores_temperature": 1.0,
+    "in_batch": 1.0,
     "vocabulary": "",
     "attention": "plain",
 }

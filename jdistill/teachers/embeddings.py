@@ -173,11 +173,7 @@ def _from_sentence_transformers(source: str, max_length: int) -> Teacher:
     digest = hashlib.blake2b(
         repr((model.max_seq_length, model.default_prompt_name, model.prompts)).encode(), digest_size=16
     )
-    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".json", ".safetensors", ".bin", ".txt", ".model")):
-        digest.update(path.relative_to(folder).as_posix().encode())
-        with open(path, "rb") as file:
-            while block := file.read(1 << 22):
-                digest.update(block)
+    torch_backend.add_files(digest, folder)
     has_prompts = any(model.prompts.values())
 
     def in_role(role: str) -> Teacher:

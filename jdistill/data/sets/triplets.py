@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,29 +12,34 @@ import numpy as np
 
 from jdistill.core.errors import UserError
 from jdistill.data.batching.batches import TokenTable
+from jdistill.data.sets.passage_scores import read_scores
 from jdistill.data.text.holdout import comparable
 from jdistill.data.text.records import records_of
 from jdistill.data.text.usable import flaw_of
 
 ANCHORS = ("anchor", "query")
 NEGATIVES = ("negative", "negatives")
+NUMBERED = re.compile(r"negative_(\d{1,9})")
 
 
 @dataclass
 class Triplets:
-    """N rows: anchors[i] goes with positives[i] and not with negatives[i]. skipped: what was left out, by reason."""
+    """N rows: anchors[i] goes with positives[i] and not with negatives[i]. skipped: what was left out, by reason. scores[i]: of positives[i]
+    and each of negatives[i], a reranker's; no row where the source has none."""
 
     anchors: list[str] = field(default_factory=list)
     positives: list[str] = field(default_factory=list)
     negatives: list[list[str]] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
+    scores: list[list[float]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.anchors)
 
 
-def read_triplets(source: str, key: str = "config.triplets") -> Triplets:
-    """Reads columns anchor or query, positive, and negative (a string) or negatives (a list), where there are any.
+def read_triplets(source: str, key: str = "config.triplets", with_scores: bool = True) -> Triplets:
+    """Reads columns anchor or query, positive, and negative (a string), negatives (a list) or negative_1, negative_2 …, where there are any,
+    and, where they are asked for, scores (data.sets.passage_scores), which all rows have or none.
 
     Files .jsonl, .csv, .tsv and .parquet, folders of those, datasets ids (owner/name or owner/name:subset, the train
     split). A row whose anchor or positive is empty or broken is skipped, and so is, alone, such a negative and one that
@@ -41,7 +47,7 @@ def read_triplets(source: str, key: str = "config.triplets") -> Triplets:
     and where no row is left.
     """
     triplets = Triplets()
-    _add_all(triplets, records_of(source, key))
+    _add_all(triplets, records_of(source, key), with_scores)
     if not len(triplets):
         raise UserError(
             f"--{key}={source} holds no usable row; skipped: {dict(triplets.skipped) or 'nothing, it is empty'}"
@@ -49,64 +55,82 @@ def read_triplets(source: str, key: str = "config.triplets") -> Triplets:
     return triplets
 
 
-def _add_all(triplets: Triplets, records: Iterable[tuple[str, Any]]) -> None:
+def _add_all(triplets: Triplets, records: Iterable[tuple[str, Any]], with_scores: bool) -> None:
+    first = None  # row, and whether it has scores
     for where, record in records:
-        if not isinstance(record, dict):
-            raise UserError(f"{where}: a row must be an object with anchor and positive, not {type(record).__name__}")
-        anchor_column = next((name for name in ANCHORS if name in record), None)
-        if anchor_column is None or "positive" not in record:
-            raise UserError(
-                f"{where}: the columns anchor (or query) and positive are needed; there are {sorted(map(str, record))}"
-            )
-        negatives: list[Any] = []
-        for name in NEGATIVES:
-            value = record.get(name)
-            negatives += value if isinstance(value, list) else [] if value is None else [value]
-        texts = [record[anchor_column], record["positive"], *negatives]
-        for value in texts:
-            if not isinstance(value, str | None):
-                raise UserError(f"{where}: holds {type(value).__name__} where a text belongs")
-        anchor, positive, *rest = [(text or "").strip() for text in texts]
+        anchor, positive, *negatives = texts = _texts_of(where, record)
+        scores = read_scores(record, len(texts) - 1, where) if with_scores else None
+        first = first or (where, scores is not None)
+        if first[1] != (scores is not None):
+            has, lacks = (first[0], where) if first[1] else (where, first[0])
+            raise UserError(f"{lacks} has no scores, and {has} has: all rows need them, or none")
         if flaw := flaw_of(anchor):
             triplets.skipped[f"anchor {flaw}"] += 1
         elif flaw := flaw_of(positive):
             triplets.skipped[f"positive {flaw}"] += 1
         else:
-            kept: dict[str, None] = {}
-            for negative in rest:
+            kept: dict[str, int] = {}  # negatives, and their places among the passages
+            for place, negative in enumerate(negatives, 1):
                 flaw = flaw_of(negative) or ("that is the anchor or positive" if negative in (anchor, positive) else "")
                 flaw = flaw or ("repeated in its row" if negative in kept else "")
                 if flaw:
                     triplets.skipped[f"negative {flaw}"] += 1
                 else:
-                    kept[negative] = None
+                    kept[negative] = place
             triplets.anchors.append(anchor)
             triplets.positives.append(positive)
             triplets.negatives.append(list(kept))
+            if scores is not None:
+                triplets.scores.append([scores[place] for place in (0, *kept.values())])
+
+
+def _texts_of(where: str, record: Any) -> list[str]:
+    """The anchor, the positive and the negatives of a row, stripped; "" for one that is null in a list."""
+    if not isinstance(record, dict):
+        raise UserError(f"{where}: a row must be an object with anchor and positive, not {type(record).__name__}")
+    anchor_column = next((name for name in ANCHORS if name in record), None)
+    if anchor_column is None or "positive" not in record:
+        raise UserError(
+            f"{where}: the columns anchor (or query) and positive are needed; there are {sorted(map(str, record))}"
+        )
+    numbered = sorted((int(match[1]), name) for name in record if name and (match := NUMBERED.fullmatch(str(name))))
+    negatives: list[Any] = []
+    for name in (*NEGATIVES, *(name for _, name in numbered)):
+        value = record.get(name)
+        negatives += value if isinstance(value, list) else [] if value is None else [value]
+    texts = [record[anchor_column], record["positive"], *negatives]
+    for value in texts:
+        if not isinstance(value, str | None):
+            raise UserError(f"{where}: holds {type(value).__name__} where a text belongs")
+    return [(text or "").strip() for text in texts]
 
 
 def remove_evaluation_rows(triplets: Triplets, evaluation: Iterable[str]) -> Triplets:
     """Without the rows any text of which an evaluation sentence equals (data.text.holdout.comparable); they are counted."""
     forbidden = {comparable(text) for text in evaluation}
     kept = Triplets(skipped=Counter(triplets.skipped))
-    for anchor, positive, negatives in zip(triplets.anchors, triplets.positives, triplets.negatives, strict=True):
+    rows = zip(triplets.anchors, triplets.positives, triplets.negatives, strict=True)
+    for i, (anchor, positive, negatives) in enumerate(rows):
         if forbidden and not forbidden.isdisjoint(map(comparable, (anchor, positive, *negatives))):
             kept.skipped["evaluation text"] += 1
             continue
         kept.anchors.append(anchor)
         kept.positives.append(positive)
         kept.negatives.append(negatives)
+        kept.scores += triplets.scores[i : i + 1]
     return kept
 
 
 @dataclass(frozen=True)
 class TripletTokens:
-    """Tokens of N triplets with K negatives each: column 0 the anchor, 1 the positive, 2 … K+1 the negatives."""
+    """Tokens of N triplets with K negatives each: column 0 the anchor, 1 the positive, 2 … K+1 the negatives. With scores, where a loss reads
+    them."""
 
     anchors: TokenTable  # N texts, by the query prompt
     passages: TokenTable  # positives and negatives, each text once, by the passage prompt
     columns: np.ndarray  # int64 [N, K + 1], rows of `passages`; -1: this triplet has no such negative
     same_anchor: np.ndarray  # int64 [N], equal for equal anchors
+    scores: np.ndarray | None = None  # float32 [N, K + 1], of each passage
 
     @property
     def lengths(self) -> np.ndarray:
@@ -116,16 +140,22 @@ class TripletTokens:
 
     def padded(self, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
         """ids int32 and mask bool [n, K+2, width]; real bool [n, K+2], false for a negative that is not there; texts int32
-        [n, K+2]: numbers that are equal for equal anchors (column 0) and for equal passages (the others)."""
+        [n, K+2]: numbers that are equal for equal anchors (column 0) and for equal passages (the others); scores float32 [n, K+1], where
+        there are some."""
         columns = self.columns[rows]
         anchor_ids, anchor_mask = self.anchors.padded(rows, width, pad_id)
         ids, mask = self.passages.padded(np.maximum(columns, 0).ravel(), width, pad_id)
         ids, mask = ids.reshape(*columns.shape, width), mask.reshape(*columns.shape, width)
         there = columns >= 0
-        return {
-            "ids": np.concatenate([anchor_ids[:, None], np.where(there[..., None], ids, pad_id)], axis=1),
-            "mask": np.concatenate([anchor_mask[:, None], mask & there[..., None]], axis=1),
-        } | self.which(rows)
+        scores = {} if self.scores is None else {"scores": self.scores[rows]}
+        return (
+            {
+                "ids": np.concatenate([anchor_ids[:, None], np.where(there[..., None], ids, pad_id)], axis=1),
+                "mask": np.concatenate([anchor_mask[:, None], mask & there[..., None]], axis=1),
+            }
+            | self.which(rows)
+            | scores
+        )
 
     def which(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """real and texts, as padded has them."""
@@ -150,3 +180,11 @@ def passage_columns(triplets: Triplets, negatives: int) -> tuple[list[str], np.n
         for j, text in enumerate([positive, *of_row[:negatives]]):
             columns[i, j] = row_of.setdefault(text, len(row_of))
     return list(row_of), columns
+
+
+def score_columns(triplets: Triplets, negatives: int) -> np.ndarray:
+    """The scores of the passages in passage_columns, float32 [N, negatives + 1]; 0 where there is no passage."""
+    columns = np.zeros((len(triplets), negatives + 1), np.float32)
+    for row, scores in zip(columns, triplets.scores, strict=True):
+        row[: len(scores)] = scores[: negatives + 1]
+    return columns

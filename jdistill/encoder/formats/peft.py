@@ -12,9 +12,10 @@ import numpy as np
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import read_settings
 from jdistill.core.types import Array
+from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.tensors import float_tensor, load_tensors, write_tensors
-from jdistill.models.lora import Adapters
-from jdistill.models.registry import ModelConfig, names_of
+from jdistill.models.lora import Adapters, merge
+from jdistill.models.registry import ModelConfig, architecture_of, names_of
 
 
 def torch_names(config: ModelConfig) -> dict[str, str]:
@@ -96,3 +97,11 @@ def load_adapters(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, flo
             )
         adapters[flax] = {letter: np.ascontiguousarray(tensor) for letter, tensor in adapter.items()}
     return adapters, alpha
+
+
+def with_adapter(model: Encoder, folder: str) -> Encoder:
+    """The model with a LoRA folder of PEFT's merged in; "": as it is. Raises UserError for an adapter of another base."""
+    if not folder or not architecture_of(model.config).decoder:
+        return model
+    adapters, alpha = load_adapters(Path(folder), torch_names(model.config))
+    return model.with_weights({"model": merge(model.params, adapters, alpha)})

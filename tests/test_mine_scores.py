@@ -1,0 +1,95 @@
+"""jdistill.mine --score_by: triplets with scores, read by training as they were written, and a job that was killed as it scored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_encoder, save_encoder
+from cross_encoder_setting import save_cross_encoder
+
+from jdistill.data.sets.triplets import read_triplets
+from jdistill.mine import main
+from jdistill.retrieval.bm25 import bm25_search
+from jdistill.retrieval.mining import Rules, mine
+
+PAIRS = [
+    ("how to copy a folder", "copytree copies a whole folder"),
+    ("what is a list", "a list is a sequence of items"),
+    ("how to remove a list of items", "del removes items of a list"),
+]
+
+
+def mined(folder: Path, name: str, *flags: str) -> int:
+    (folder / "pairs.jsonl").write_text("".join(json.dumps({"query": q, "positive": p}) + "\n" for q, p in PAIRS))
+    common = ["--by", "bm25", "--count", "2", "--cache_dir", str(folder / "cache"), "--out", str(folder / name)]
+    return main(["--pairs", str(folder / "pairs.jsonl"), *common, *flags])
+
+
+def listed(path: Path) -> tuple[list[tuple[str, str]], np.ndarray]:
+    """The (query, passage) pairs of all rows, and their scores."""
+    triplets = read_triplets(str(path))
+    rows = zip(triplets.anchors, triplets.positives, triplets.negatives, strict=True)
+    pairs = [(query, text) for query, positive, negatives in rows for text in (positive, *negatives)]
+    return pairs, np.concatenate([*map(np.array, triplets.scores)])
+
+
+def test_the_scores_of_one_and_of_two_cross_encoders(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="needs the torch extra")
+    models = [save_cross_encoder(tmp_path / f"model{i}", seed=i, activation_fn=torch.nn.Identity()) for i in range(2)]
+    one, other = (str(tmp_path / f"model{i}") for i in range(2))
+    assert mined(tmp_path, "one.jsonl", "--score_by", one) == 0
+    pairs, scores = listed(tmp_path / "one.jsonl")
+    assert len(pairs) == 5
+    np.testing.assert_allclose(scores, models[0].predict(pairs), rtol=1e-5, atol=1e-6)
+    assert mined(tmp_path, "both.jsonl", "--score_by", one, other) == 0
+    same, scores = listed(tmp_path / "both.jsonl")
+    by_model = np.array([model.predict(pairs) for model in models], np.float64)
+    standard = (by_model - by_model.mean(1, keepdims=True)) / by_model.std(1, keepdims=True)
+    assert same == pairs
+    np.testing.assert_allclose(scores, standard.mean(0), rtol=1e-4, atol=1e-5)
+    # What is mined is the same with scores and without.
+    assert mined(tmp_path, "plain.jsonl") == 0
+    plain, scored = read_triplets(str(tmp_path / "plain.jsonl")), read_triplets(str(tmp_path / "one.jsonl"))
+    assert (plain.anchors, plain.positives, plain.negatives) == (scored.anchors, scored.positives, scored.negatives)
+    assert plain.scores == [] and not list(tmp_path.glob("*.part"))
+
+
+def test_a_model_that_scores_no_pairs_is_known_before_anything_is_mined(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_encoder(make_encoder(), tmp_path / "encoder")
+    assert mined(tmp_path, "t.jsonl", "--score_by", str(tmp_path / "encoder")) == 2
+    assert "is a bert that reads one text" in capsys.readouterr().err
+    assert not list(tmp_path.glob("t.jsonl*"))
+
+
+def test_a_job_killed_as_it_scores_goes_on_behind_the_mining(tmp_path: Path) -> None:
+    passages = [passage for _, passage in PAIRS]
+    queries, positives = [query for query, _ in PAIRS] + ["no answer"], [[0], [1], [2], []]
+    search, score_of = bm25_search(queries, passages, 3)
+    searched: list[int] = []
+
+    def counted(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        searched.append(start)
+        return search(start, stop)
+
+    def killed(of_queries: list[str], of_passages: list[str]) -> np.ndarray:
+        raise KeyboardInterrupt
+
+    def lengths(of_queries: list[str], of_passages: list[str]) -> np.ndarray:
+        return np.array([len(q) + 100 * len(p) for q, p in zip(of_queries, of_passages, strict=True)], np.float32)
+
+    job = (queries, positives, passages, counted, score_of, Rules(2), "bm25", tmp_path / "t.jsonl")
+    with pytest.raises(KeyboardInterrupt):
+        mine(*job, killed)
+    assert not (tmp_path / "t.jsonl").exists() and not list(tmp_path.glob(".jdistill-*"))
+    mine(*job, lengths)
+    assert searched == [0]
+    pairs, scores = listed(tmp_path / "t.jsonl")
+    np.testing.assert_array_equal(scores, [len(q) + 100 * len(p) for q, p in pairs])
+    assert (
+        read_triplets(str(tmp_path / "t.jsonl")).anchors == queries[:3]
+    )  # a query without a positive has nothing to score
