@@ -74,7 +74,8 @@ class TripletFeed(Feed):
 
 
 def training_triplets(shared: Shared, with_scores: bool = False) -> Triplets:
-    """Reads cfg.triplets, with their scores where a loss reads them, and removes rows that hold a sentence of an evaluation set. Raises UserError where fewer than a batch are left."""
+    """Reads cfg.triplets, with their scores where a loss reads them, and removes rows that hold a sentence of an evaluation set. Raises
+    UserError where fewer than a batch are left."""
     cfg = shared.cfg
     triplets = remove_evaluation_rows(read_triplets(cfg.triplets, with_scores=with_scores), shared.evaluation_texts)
     skipped = ", ".join(f"{count} {reason}" for reason, count in triplets.skipped.items())

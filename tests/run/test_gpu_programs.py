@@ -20,6 +20,7 @@ from ml_collections import ConfigDict
 from jdistill.core.absent import absent_mesh
 from jdistill.core.errors import UserError
 from jdistill.core.machines import machine_named
+from jdistill.models.attention import CUDNN, PLAIN, use_attention
 from jdistill.models.token_batch import TOKEN_ARRAYS
 from jdistill.run.compiled_step import CompiledStep, compile_step
 from jdistill.run.program import ArrayType
@@ -104,6 +105,18 @@ def check_summed(name: str, step: CompiledStep) -> None:
 
 def _kernel(method: Method, path: str) -> np.ndarray:
     return functools.reduce(lambda tree, part: tree[part], path.split("/"), method.frozen["base"])
+
+
+def test_cudnns_attention_is_shared_by_the_devices() -> None:
+    """Each device attends in its own texts: the library's call is no reason to gather states."""
+    mesh, (method, batch, cfg) = mesh_of_machine("h200x8"), built("bfloat16")
+    use_attention(CUDNN)
+    try:
+        step = compile_step(cfg, method, batch, machine_named("h200x8"), mesh)
+    finally:
+        use_attention(PLAIN)
+    assert any("__cudnn$fmha" in instruction.details for _, instruction, _ in step.program.executed)
+    check_gathered("bfloat16", step)
 
 
 def test_a_plan_is_printed_and_nothing_written(tmp_path, tiny_teacher) -> None:
