@@ -11,6 +11,7 @@ import numpy as np
 
 from jdistill.core.errors import UserError, first_line
 from jdistill.data.text.locations import resolve
+from jdistill.encoder.folder_code import code_files, permitted_folder
 from jdistill.encoder.formats.modules import read_modules
 from jdistill.encoder.text_encoder import PROMPT_NAMES, prompt_named
 
@@ -60,13 +61,14 @@ class TorchEncoder:
         return self.model.prompts[names[0]] if names else ""
 
 
-def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool = False) -> TorchEncoder:
+def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool | str = False) -> TorchEncoder:
     """Loads a model by sentence-transformers.
 
     Args:
-      source: a path, a hub id or `pkg:import_name/sub/folder`.
+      source: a path, a hub id or `pkg:import_name/sub/folder`; with a text for trust_remote_code also `OWNER/NAME@COMMIT`.
       key: what error messages call it.
-      trust_remote_code: run Python files that the folder carries.
+      trust_remote_code: run Python files that the folder carries; a text: those of that commit or digest alone, as
+        folder_code.permitted_folder has it.
 
     Raises: UserError where the torch extra is missing, for such files without trust_remote_code, and for what cannot be loaded.
     """
@@ -74,12 +76,15 @@ def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool 
         from sentence_transformers import SentenceTransformer
     except ImportError:
         raise UserError(f"--{key}={source} needs the torch extra: pip install -e '.[torch]'") from None
-    folder = resolve(source, key)
-    code = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
-    if code and not trust_remote_code:
-        raise UserError(
-            f"--{key}={source} carries code ({', '.join(code)}), run only by jdistill.evaluate --trust_remote_code"
-        )
+    if isinstance(trust_remote_code, str):
+        folder, trust_remote_code = permitted_folder(source, key, trust_remote_code)
+    else:
+        folder = resolve(source, key)
+        code = code_files(folder) if folder.is_dir() else []
+        if code and not trust_remote_code:
+            raise UserError(
+                f"--{key}={source} carries code ({', '.join(code)}), run only by jdistill.evaluate --trust_remote_code"
+            )
     if folder.is_dir():
         read_modules(folder)  # whose paths sentence-transformers would follow anywhere
     try:

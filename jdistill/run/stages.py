@@ -85,7 +85,9 @@ def prepare(cfg: ConfigDict) -> Run:
     """Reads everything that a config names, before the first stage trains for hours. Raises UserError for what is not there or does
     not fit."""
     stages = stages_of(cfg)
-    teacher = open_teacher(cfg.teacher or cfg.start, cfg.max_length, cfg.teacher_dtype, cfg.teacher_pooling)
+    teacher = open_teacher(
+        cfg.teacher or cfg.start, cfg.max_length, cfg.teacher_dtype, cfg.teacher_pooling, cfg.trust_remote_code
+    )
     start, is_teacher = open_start(cfg, stages[0], teacher)
     start = check_roles(cfg, teacher, start)
     check_start(stages, start, is_teacher, teacher.width)

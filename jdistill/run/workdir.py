@@ -44,6 +44,7 @@ BEFORE = {
     "dev_retrieval": "",
     "align": 0.0,
     "vocabulary": "",
+    "trust_remote_code": "",
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 
