@@ -62,10 +62,14 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(
             "--documents writes two models for sentence-transformers; their other forms are those of an export of their own"
         )
+    if flags.documents and (flags.license or flags.language):
+        raise UserError(
+            "--license and --language stand in a student's card, and --documents writes two models without one"
+        )
     if flags.push_public and not flags.push:
         raise UserError("--push_public says who may read what --push=OWNER/NAME sends, and that is not given")
     push = plan_push(flags.push, flags.push_public) if flags.push else None
-    release = Release(flags.push, flags.license, tuple(flags.language))
+    release = Release(flags.push, flags.license or "", tuple(flags.language))
     flags.workdir = path_here(flags.workdir, "workdir")
     check_is_run(flags.workdir)
     in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
@@ -156,9 +160,7 @@ def _add_release(parser: argparse.ArgumentParser) -> None:
         help="sends the folder to the Hugging Face hub, once it has passed its check; a repository that is new is private",
     )
     parser.add_argument("--push_public", action="store_true", help="of --push: anybody may read the repository")
-    parser.add_argument(
-        "--license", type=license_name, default="", help="of the student, as the hub names it, such as apache-2.0"
-    )
+    parser.add_argument("--license", type=license_name, help="of the student, as the hub names it, such as apache-2.0")
     parser.add_argument(
         "--language", type=language_code, nargs="+", default=[], help="that it is for, such as en de; or multilingual"
     )
