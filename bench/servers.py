@@ -4,7 +4,8 @@
 
 Each server has an environment of its own (bench/serving/NAME_client.py runs in it), made by pip or npm under --envs when it is first asked
 for. 1,000 sentences, 32 at a time and one at a time; the largest difference from jdistill's own vectors, of length one. Writes
-bench/results/servers.json, from which docs/serving.md has its table. What does not load stays in the table, with the error.
+bench/results/servers.json, from which docs/serving.md has its table. What does not load stays in the table, with the error. The row of int8
+needs a student exported with --quantize=int8, and its difference is that of rounding.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ SERVERS = {
     "sentence-transformers, torch, transformers 5": Server(SENTENCE_TRANSFORMERS, "st-new", NEW, ("torch",)),
     "sentence-transformers, torch, transformers 4.57": Server(SENTENCE_TRANSFORMERS, "st-old", OLD, ("torch",)),
     "sentence-transformers, onnx": Server(SENTENCE_TRANSFORMERS, "st-old", OLD, ("onnx",)),
+    "sentence-transformers, onnx in int8": Server(SENTENCE_TRANSFORMERS, "st-old", OLD, ("onnx-int8",)),
     "sentence-transformers, openvino": Server(SENTENCE_TRANSFORMERS, "st-intel", INTEL, ("openvino",)),
     "sentence-transformers, openvino in float32": Server(
         SENTENCE_TRANSFORMERS, "st-intel", INTEL, ("openvino-float32",)

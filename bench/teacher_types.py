@@ -42,7 +42,7 @@ def ways(teacher: jdistill.Encoder, folder: Path) -> dict[str, Callable[[list[st
         "Flax, float32": replace(teacher, dtype="float32"),
         "Flax, bfloat16": replace(teacher, dtype="bfloat16"),
         "ONNX Runtime, float32": runtime.load_onnx_encoder(str(folder)),
-        "ONNX Runtime, int8": runtime.load_onnx_encoder(str(folder), "onnx/model_int8.onnx"),
+        "ONNX Runtime, int8": runtime.load_onnx_encoder(str(folder), "onnx/model_quint8_avx2.onnx"),
     }
     return {name: lambda texts, of=model: of.encode(texts, batch_size=BATCH) for name, model in models.items()}
 

@@ -17,6 +17,8 @@ def get_config() -> ConfigDict:
     c.teacher = ""  # empty: the start itself
     c.teacher_dtype = "auto"  # in which a teacher of ours answers, each kept apart in the cache; auto: as dtype
     c.teacher_pooling = ""  # in the place of the teacher's own pooler, such as cls; empty: its own
+    # Of a teacher st:OWNER/NAME or st:OWNER/NAME@COMMIT the commit whose Python files may run, of st:FOLDER the digest of them; empty: none.
+    c.trust_remote_code = ""
     c.start = ""  # where the student's weights start; empty: the teacher itself
     c.pooling = ""  # the student's pooler, a name in jdistill/models/pooling.py; empty: its start's own
     # .txt .txt.gz .csv .tsv .jsonl .parquet, a folder, a URL, a datasets id, python-docs; several: PATH@ROLE*WEIGHT,… (docs/data.md)
@@ -30,9 +32,7 @@ def get_config() -> ConfigDict:
     c.query_prompt = ""  # put before a search query by the student, which keeps it at export; empty: its start's own
     c.document_prompt = ""  # likewise before a document (triplets: the positives and negatives)
     c.answers_ahead = 0  # texts that the teacher answers at a time, ahead of the steps that read them; 0: all that they read, before the first
-    c.cache_dir = (
-        ""  # teacher answers and tokens, a folder or a URL; empty: $XDG_CACHE_HOME/jdistill or ~/.cache/jdistill
-    )
+    c.cache_dir = ""  # teacher answers and tokens, folder or URL; empty: $XDG_CACHE_HOME/jdistill or ~/.cache/jdistill
 
     # Evaluation.
     c.senteval = ""  # a SentEval folder; empty: skip

@@ -115,7 +115,7 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
         help="torch: by sentence-transformers (torch extra); onnx: the graph in an exported folder",
     )
     parser.add_argument(
-        "--onnx_file", default="onnx/model.onnx", help="of --backend=onnx, such as onnx/model_int8.onnx"
+        "--onnx_file", default="onnx/model.onnx", help="of --backend=onnx, such as onnx/model_quint8_avx2.onnx"
     )
     parser.add_argument(
         "--trust_remote_code", action="store_true", help="of --backend=torch: run Python files that the folder carries"

@@ -1,4 +1,4 @@
-"""sentence-transformers, by the backend that the third argument names: torch, onnx, openvino, or openvino in float32."""
+"""sentence-transformers, by the backend that the third argument names: torch, onnx, onnx in int8, openvino, openvino in float32."""
 
 import sys
 
@@ -8,10 +8,11 @@ from sentence_transformers import SentenceTransformer
 KEYWORDS = {
     "torch": {},
     "onnx": {"provider": "CPUExecutionProvider", "file_name": "onnx/model.onnx"},
+    "onnx-int8": {"provider": "CPUExecutionProvider", "file_name": "onnx/model_quint8_avx2.onnx"},
     "openvino": {},
     "openvino-float32": {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}},
 }
-backend = sys.argv[3].removesuffix("-float32")
+backend = sys.argv[3].partition("-")[0]
 model = SentenceTransformer(str(FOLDER), device="cpu", backend=backend, model_kwargs=KEYWORDS[sys.argv[3]])
 measure(
     lambda texts, batch: model.encode(texts, batch_size=batch, show_progress_bar=False),

@@ -106,6 +106,12 @@ def text() -> Rule:
     return Rule("text without a null character", (str,), lambda value: "\0" not in value)
 
 
+def commit() -> Rule:
+    """Empty, a commit of git, or a digest of files."""
+    must = "empty, a commit (40 hexadecimal digits) or a digest of code (32)"
+    return Rule(must, (str,), lambda value: re.fullmatch("|[0-9a-f]{40}|[0-9a-f]{32}", value) is not None)
+
+
 def named() -> Rule:
     """A text that is not blank."""
     return Rule("a name, not empty", (str,), lambda value: bool(value.strip()) and "\0" not in value)

@@ -65,7 +65,7 @@ def load_cross_encoder(source: str, key: str = "model") -> TorchCrossEncoder:
 
     Raises: UserError where the torch extra is missing, for a folder that carries code, and for what cannot be loaded.
     """
-    folder = sentence_transformers_folder(source, key)
+    folder, _ = sentence_transformers_folder(source, key)
     from sentence_transformers import CrossEncoder
 
     with telling_what_fails(source, key):

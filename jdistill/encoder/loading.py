@@ -10,7 +10,7 @@ from jdistill.core import files
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import read_settings
 from jdistill.core.progress import log
-from jdistill.data.text.locations import resolve
+from jdistill.data.text.locations import local_path, resolve
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import st_reader
 from jdistill.encoder.formats.body import body_of, read_params, split_modules, with_vocabulary
@@ -25,6 +25,7 @@ from jdistill.models.registry import architecture_of
 WANTED = [
     "*.json", "*.jinja", "*.safetensors", "*.txt", "*.model", "*Pooling/*", "*_Dense/*", "*_WordEmbeddings/*", "*_LSTM/*", "*_Interaction/*",
 ]  # fmt: skip
+WANTED_BINS = ["*pytorch_model*.bin"]  # besides, where the model itself has no safetensors
 
 
 def folder_of(source: str, key: str) -> Path:
@@ -36,7 +37,11 @@ def folder_of(source: str, key: str) -> Path:
 
     Raises: UserError as data.text.locations.resolve does.
     """
-    return resolve(source, key, allow_patterns=WANTED)
+    folder = resolve(source, key, allow_patterns=WANTED)
+    has_safetensors = any((*folder.glob("*.safetensors"), *folder.glob("0_*/*.safetensors")))
+    if not has_safetensors and local_path(source, key) is None:
+        return resolve(source, key, allow_patterns=[*WANTED, *WANTED_BINS])
+    return folder
 
 
 def load(source: str, *, key: str = "model", dtype: str = "float32", weights: dict[str, Any] | None = None) -> Encoder:
@@ -49,7 +54,7 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
       source: a path, a hub id or `pkg:import_name/sub/folder`.
       key: what error messages call it.
       dtype: of the computation, float32 or bfloat16; parameters are float32.
-      weights: taken instead of the folder's own safetensors, as Encoder.weights gives them.
+      weights: taken instead of the folder's own, as Encoder.weights gives them.
 
     Returns: an Encoder whose parameters lie on the host.
 

@@ -14,8 +14,18 @@ import numpy as np
 
 from jdistill.core.errors import UserError, first_line
 from jdistill.data.text.locations import resolve
+from jdistill.encoder.folder_code import code_files, permitted_folder
 from jdistill.encoder.formats.modules import read_modules
 from jdistill.encoder.text_encoder import PROMPT_NAMES, prompt_named
+
+DECIDING = (
+    ".json",
+    ".safetensors",
+    ".bin",
+    ".txt",
+    ".model",
+    ".py",
+)  # ends of the files that decide what a model answers
 
 
 @dataclass(frozen=True)
@@ -63,37 +73,44 @@ class TorchEncoder:
         return self.model.prompts[names[0]] if names else ""
 
 
-def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool = False) -> TorchEncoder:
+def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool | str = False) -> TorchEncoder:
     """Loads a model by sentence-transformers.
 
     Args:
-      source: a path, a hub id or `pkg:import_name/sub/folder`.
+      source: a path, a hub id or `pkg:import_name/sub/folder`; with a text for trust_remote_code also `OWNER/NAME@COMMIT`.
       key: what error messages call it.
-      trust_remote_code: run Python files that the folder carries.
+      trust_remote_code: run Python files that the folder carries; a text: those of that commit or digest alone, as
+        folder_code.permitted_folder has it.
 
     Raises: UserError where the torch extra is missing, for such files without trust_remote_code, and for what cannot be loaded.
     """
-    folder = sentence_transformers_folder(source, key, trust_remote_code)
+    folder, trusted = sentence_transformers_folder(source, key, trust_remote_code)
     from sentence_transformers import SentenceTransformer
 
     with telling_what_fails(source, key):
-        model = SentenceTransformer(str(folder), device=None, trust_remote_code=trust_remote_code)
+        model = SentenceTransformer(str(folder), device=None, trust_remote_code=trusted)
     return TorchEncoder(model, folder)
 
 
-def sentence_transformers_folder(source: str, key: str, trust_remote_code: bool = False) -> Path:
-    """Where a model lies that sentence-transformers may load. Raises UserError as load_torch_encoder does, but for what cannot be loaded."""
+def sentence_transformers_folder(source: str, key: str, trust_remote_code: bool | str = False) -> tuple[Path, bool]:
+    """Where a model lies that sentence-transformers may load, and whether code in it is to be run.
+
+    Raises: UserError as load_torch_encoder does, but for what cannot be loaded.
+    """
     if importlib.util.find_spec("sentence_transformers") is None:
         raise UserError(f"--{key}={source} needs the torch extra: pip install -e '.[torch]'")
-    folder = resolve(source, key)
-    code = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
-    if code and not trust_remote_code:
-        raise UserError(
-            f"--{key}={source} carries code ({', '.join(code)}), run only by jdistill.evaluate --trust_remote_code"
-        )
+    if isinstance(trust_remote_code, str):
+        folder, trusted = permitted_folder(source, key, trust_remote_code)
+    else:
+        folder, trusted = resolve(source, key), trust_remote_code
+        code = code_files(folder) if folder.is_dir() else []
+        if code and not trusted:
+            raise UserError(
+                f"--{key}={source} carries code ({', '.join(code)}), run only by jdistill.evaluate --trust_remote_code"
+            )
     if folder.is_dir():
         read_modules(folder)  # whose paths sentence-transformers would follow anywhere
-    return folder
+    return folder, trusted
 
 
 @contextmanager
@@ -109,7 +126,7 @@ def telling_what_fails(source: str, key: str) -> Iterator[None]:
 
 def add_files(digest: hashlib.blake2b, folder: Path) -> None:
     """Takes all files of a model that decide what it answers into a digest."""
-    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".json", ".safetensors", ".bin", ".txt", ".model")):
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in DECIDING):
         digest.update(path.relative_to(folder).as_posix().encode())
         with open(path, "rb") as file:
             while block := file.read(1 << 22):

@@ -10,10 +10,12 @@ from jdistill.core.files import write_bytes
 from jdistill.core.printable import printable
 from jdistill.encoder.formats.body import body_of, split_modules
 from jdistill.encoder.formats.modules import read_modules
-from jdistill.encoder.formats.st_reader import read_pooler
+from jdistill.encoder.formats.st_reader import read_pooler, read_prompts
 from jdistill.encoder.formats.st_writer import BIDIRECTIONAL_FILE, is_built_in
-from jdistill.export.card_metadata import metadata
+from jdistill.export.card_metadata import UNRELEASED, Release, metadata
+from jdistill.export.card_servers import ServedModel, server_sections
 from jdistill.export.card_text import code_span, figure_sections, plain
+from jdistill.export.onnx.runtime import INT8_NAMES
 from jdistill.models.pooling import POOLERS
 
 HEAD = """
@@ -55,8 +57,10 @@ INT8 = """
 
 {rows}
 """
-INT8_GRAPH = "- `{file}`, for ONNX Runtime; tokens in, finished vectors out."
-INT8_FOLDER = """- `{file}`, for torch on CPU: `SentenceTransformer("{name}/{file}", trust_remote_code=True)`; the folder carries
+ONNX_INT8_ROW = "- `{file}`, for ONNX Runtime; tokens in, finished vectors out."
+BY_BACKEND = """ sentence-transformers takes it by
+  `backend="onnx", model_kwargs={{"file_name": "{file}"}}`."""
+TORCH_INT8_ROW = """- `{file}`, for torch on CPU: `SentenceTransformer({path}, trust_remote_code=True)`; the folder carries
   `int8_transformer.py`."""
 ONNX_DATA = """
 ## ONNX
@@ -84,7 +88,13 @@ TOKENS = {
 }
 
 
-def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[str, Any] | None = None) -> None:
+def write_card(
+    workdir: Path,
+    folder: Path,
+    measured: str = "",
+    results: dict[str, Any] | None = None,
+    release: Release = UNRELEASED,
+) -> None:
     """Writes README.md into an exported folder.
 
     Args:
@@ -92,6 +102,7 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
       folder: the export.
       measured: what the run's figures are of, where they are not of this folder; the card then has none.
       results: of the run; None: its results.json, once there is one.
+      release: what no run knows, such as the licence.
     """
     config = _read(workdir / "config.json")
     results = _read(workdir / "results.json") if results is None else results
@@ -99,7 +110,6 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
     architecture, own, after = split_modules(folder, modules)
     sizes = architecture.read_config(body_of(own))
     pooling, rest = read_pooler(folder, after, sizes, own)
-    limit = _read(own[0].folder / architecture.length_file).get("max_seq_length", sizes.usable_positions)
     dense = [module.folder for module in rest if module.kind == "Dense"]
     dim = _read(dense[-1] / "config.json")["out_features"] if dense else POOLERS[pooling].width(sizes.hidden_size)
     steps = ["projected by the Dense module"] * bool(dense) + ["scaled to length one"] * any(
@@ -107,9 +117,11 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
     )
     code = sorted(path.name for path in folder.glob("*.py"))
     own_results = {} if measured else results
-    text = metadata(workdir.resolve().name, config, own_results) + HEAD.format(
-        name=plain(workdir.resolve().name),
-        quoted=json.dumps(f"path/to/{printable(workdir.resolve().name)}", ensure_ascii=False),
+    name = workdir.resolve().name
+    place = release.repository or f"path/to/{printable(name)}"
+    text = metadata(name, config, own_results, release) + HEAD.format(
+        name=plain(name),
+        quoted=json.dumps(place, ensure_ascii=False),
         params=_count(results, "student"),
         dim=dim,
         method=plain(str(config.get("method", "jdistill"))),
@@ -119,7 +131,7 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
         pooling=described(pooling, sizes.num_layers),
         trust=", trust_remote_code=True" if code else "",
         after=", " + ", then ".join(steps) if steps else "",
-        max_length=limit,
+        max_length=_max_length(own[0].folder / architecture.length_file, sizes.usable_positions),
         vocabulary=VOCABULARY.format(**cut) if (cut := results.get("student", {}).get("vocabulary")) else "",
         loads="" if architecture.recurrent else BOTH_WAYS if BIDIRECTIONAL_FILE in code else LOADS,
     )
@@ -127,21 +139,60 @@ def write_card(workdir: Path, folder: Path, measured: str = "", results: dict[st
     spared = code and not is_built_in(pooling) and BIDIRECTIONAL_FILE not in code
     text += TRUST.format(files=", ".join(code), plain=PLAIN if spared else "") if code else ""
     text += PAIRS if (folder / "interaction.py").is_file() else ""
-    text += _further_files(folder, printable(workdir.resolve().name))
+    served = _served_model(folder, release.repository, place)
+    text += server_sections(served) + _further_files(folder, served)
     text += NOT_MEASURED.format(what=measured) if measured and results else figure_sections(own_results, config)
     write_bytes(folder / "README.md", text.encode("utf-8", "replace"))
 
 
-def _further_files(folder: Path, name: str) -> str:
-    """The sections on int8 forms and on data files of ONNX graphs, as far as the folder holds any. name: the model's."""
-    int8 = [INT8_GRAPH.format(file=f"onnx/{path.name}") for path in sorted((folder / "onnx").glob("model_int8*.onnx"))]
-    int8 += [INT8_FOLDER.format(name=name, file=path.name) for path in sorted(folder.glob("torch_int8*"))]
+def _further_files(folder: Path, served: ServedModel) -> str:
+    """The sections on int8 forms and on data files of ONNX graphs, as far as the folder holds any."""
+    graphs = sorted(path for name in INT8_NAMES for path in (folder / "onnx").glob(f"{name}*.onnx"))
+    row = ONNX_INT8_ROW + (BY_BACKEND if served.by_backends else "")
+    int8 = [row.format(file=f"onnx/{path.name}") for path in graphs]
+    int8 += [
+        TORCH_INT8_ROW.format(path=served.inside(path.name), file=path.name)
+        for path in sorted(folder.glob("torch_int8*"))
+    ]
     data = [
         ONNX_DATA_ROW.format(graph=path.name.removesuffix("_data"), data=path.name)
         for path in sorted((folder / "onnx").glob("*.onnx_data"))
     ]
     sections = ((INT8, int8), (ONNX_DATA, data))
     return "".join(section.format(rows="\n".join(rows)) for section, rows in sections if rows)
+
+
+def _served_model(folder: Path, repository: str, place: str) -> ServedModel:
+    """What of a folder decides which servers load it. repository: of the hub that it is sent to, or empty. place: what a snippet names."""
+    architecture, own, after = split_modules(folder, read_modules(folder))
+    sizes = architecture.read_config(body_of(own))
+    pooling, rest = read_pooler(folder, after, sizes, own)
+    projected = any(module.kind == "Dense" for module in rest)
+    return ServedModel(
+        place=place,
+        on_hub=bool(repository),
+        has_graph=(folder / "onnx" / "model.onnx").is_file(),
+        has_code=any(folder.glob("*.py")),
+        pooling=pooling if pooling in ("mean", "cls") and not projected else "",
+        by_auto_model=not architecture.recurrent and _is_what_auto_model_makes(own[0].folder),
+        last_layer=POOLERS[pooling].states(sizes.num_layers) == (sizes.num_layers,),
+        normalize=any(module.kind == "Normalize" for module in rest),
+        max_length=_max_length(own[0].folder / architecture.length_file, sizes.usable_positions),
+        hidden_size=sizes.hidden_size,
+        prompt=read_prompts(folder)[1] or "",
+    )
+
+
+def _max_length(path: Path, usable_positions: int) -> int:
+    """Tokens of a text that are read. path: the file that says so."""
+    return _read(path).get("max_seq_length", usable_positions)
+
+
+def _is_what_auto_model_makes(folder: Path) -> bool:
+    """Whether transformers' AutoModel, which goes by model_type, makes the class that config.json names: of T5 it makes more."""
+    return not any(
+        str(name).endswith("EncoderModel") for name in _read(folder / "config.json").get("architectures", [])
+    )
 
 
 def described(pooling: str, num_layers: int) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
@@ -36,19 +38,54 @@ LABEL_MEASURES = {
 CACHED = re.compile(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)/snapshots/[0-9a-f]+/?$")
 
 
-def metadata(name: str, config: dict[str, Any], results: dict[str, Any]) -> str:
+@dataclass(frozen=True)
+class Release:
+    """What a card says of a student that no run knows.
+
+    Args:
+      repository: of the hub that it is sent to, OWNER/NAME; empty: none.
+      license: as the hub names it; empty: the card states none.
+      languages: codes of those that it is for.
+    """
+
+    repository: str = ""
+    license: str = ""
+    languages: tuple[str, ...] = ()
+
+
+UNRELEASED = Release()
+
+
+def license_name(text: str) -> str:
+    """A licence as the hub names it. Raises ArgumentTypeError for what is no such name."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", text):
+        raise ArgumentTypeError(f"{text!r} is no name of a licence on the hub, such as apache-2.0, mit or other")
+    return text
+
+
+def language_code(text: str) -> str:
+    """A language as the hub names it. Raises ArgumentTypeError for what is no such name."""
+    if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z]{2,4})?|multilingual", text):
+        raise ArgumentTypeError(f"{text!r} is no code of a language, such as en, de or multilingual")
+    return text
+
+
+def metadata(name: str, config: dict[str, Any], results: dict[str, Any], release: Release = UNRELEASED) -> str:
     """The block of YAML that a card begins with, between its two lines of dashes.
 
     Args:
       name: the model's.
       config: of its run, config.json.
       results: of its run, as results.json holds them; empty where they are not this model's.
+      release: what no run knows.
     """
     measured = list(eval_results(results))
     data = ModelCardData(
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=TAGS,
+        license=release.license or None,
+        language=list(release.languages) or None,
         base_model=hub_id(str(config.get("teacher") or config.get("start") or "")),
         model_name=without_markup(name) or "student" if measured else None,
         eval_results=measured or None,
@@ -57,7 +94,12 @@ def metadata(name: str, config: dict[str, Any], results: dict[str, Any]) -> str:
 
 
 def hub_id(source: str) -> str | None:
-    """The hub's id owner/name of a source that is one, or that is a folder of the hub's cache; None for any other."""
+    """The hub's id owner/name of a source that is one, or that is a folder of the hub's cache; None for any other.
+
+    source: as a config names a teacher, so also `st:owner/name@commit`.
+    """
+    if source.startswith("st:"):
+        source = re.sub(r"@[0-9a-f]{40}$", "", source.removeprefix("st:"))
     if cached := CACHED.search(source):
         return "/".join(cached.groups())
     try:

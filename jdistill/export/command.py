@@ -3,6 +3,7 @@ code.
 
     python -m jdistill.export --workdir runs/simtde --out student [--format=onnx] [--quantize=int8 [--quantize_for=torch]]
     python -m jdistill.export --workdir runs/simtde --out search --documents TEACHER
+    python -m jdistill.export --workdir runs/simtde --out student --push OWNER/NAME [--license=apache-2.0 --language en]
 
 The folder is written beside its place, encodes a fixed set of texts in every framework at hand, and takes its place
 only if those agree with Flax.
@@ -35,8 +36,11 @@ from jdistill.encoder.formats.st_writer import (
 from jdistill.encoder.loading import load
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.export.card import write_card
+from jdistill.export.card_metadata import Release, language_code, license_name
 from jdistill.export.folder import EXPORT_SEAL, export
 from jdistill.export.interaction import save_interaction
+from jdistill.export.onnx_forms import INT8_GRAPH
+from jdistill.export.push import plan_push, push_folder
 from jdistill.export.quantize import QUANTIZATIONS
 from jdistill.export.router import export_router
 from jdistill.export.targets import TARGETS, add_form, target_of
@@ -58,6 +62,14 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(
             "--documents writes two models for sentence-transformers; their other forms are those of an export of their own"
         )
+    if flags.documents and (flags.license or flags.language):
+        raise UserError(
+            "--license and --language stand in a student's card, and --documents writes two models without one"
+        )
+    if flags.push_public and not flags.push:
+        raise UserError("--push_public says who may read what --push=OWNER/NAME sends, and that is not given")
+    push = plan_push(flags.push, flags.push_public) if flags.push else None
+    release = Release(flags.push, flags.license or "", tuple(flags.language))
     flags.workdir = path_here(flags.workdir, "workdir")
     check_is_run(flags.workdir)
     in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
@@ -65,6 +77,8 @@ def main(argv: list[str] | None = None) -> int:
     student, params = load_trained(flags.workdir, flags.stage, flags.step)
     if flags.documents:
         export_router(student, load(flags.documents, key="documents"), flags.out, flags.overwrite)
+        if push:
+            push_folder(push, flags.out)
         return 0
     plain = with_built_in_pooler(student) if flags.plain else student
     measured = "" if flags.step is None else "its best checkpoint"
@@ -76,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
         add_modules(plain, params, flags.workdir, folder, with_interaction=not flags.plain)
         for form in forms:
             add_form(plain, folder, form, texts)
-        write_card(flags.workdir, folder, measured)
+        write_card(flags.workdir, folder, measured, release=release)
 
     if "iem" in params and flags.plain:
         log.info("the interaction module was trained on PMA's vectors, and is left out")
@@ -85,6 +99,8 @@ def main(argv: list[str] | None = None) -> int:
         log.warning(
             "the folder still needs trust_remote_code: a decoder that reads both ways carries %s", ", ".join(code)
         )
+    if push:
+        push_folder(push, flags.out)
     return 0
 
 
@@ -100,7 +116,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--quantize",
         choices=QUANTIZATIONS,
         default="",
-        help="adds onnx/model_int8.onnx, a byte a weight, embeddings included",
+        help=f"adds onnx/{INT8_GRAPH}, a byte a weight, embeddings included",
     )
     parser.add_argument(
         "--quantize_for",
@@ -128,10 +144,26 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="MODEL",
         help="writes a Router of sentence-transformers: queries by the student, documents by this model, as a rule the teacher",
     )
+    _add_release(parser)
     parser.add_argument("--stage", default="", help="the stage whose student is exported; without it, the last one")
     parser.add_argument("--step", type=int, help="of a kept checkpoint to export instead of the best")
     parser.add_argument("--overwrite", action="store_true", help="replace --out whatever it holds")
     return parser
+
+
+def _add_release(parser: argparse.ArgumentParser) -> None:
+    """The flags of who gets the student, and of what its card says that no run knows."""
+    parser.add_argument(
+        "--push",
+        default="",
+        metavar="OWNER/NAME",
+        help="sends the folder to the Hugging Face hub, once it has passed its check; a repository that is new is private",
+    )
+    parser.add_argument("--push_public", action="store_true", help="of --push: anybody may read the repository")
+    parser.add_argument("--license", type=license_name, help="of the student, as the hub names it, such as apache-2.0")
+    parser.add_argument(
+        "--language", type=language_code, nargs="+", default=[], help="that it is for, such as en de; or multilingual"
+    )
 
 
 def with_built_in_pooler(student: Encoder) -> Encoder:

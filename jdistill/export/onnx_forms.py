@@ -13,6 +13,8 @@ from jdistill.export.onnx import storage
 from jdistill.export.quantize import quantize
 
 CALIBRATION_BATCH = 16  # texts
+# As sentence-transformers names what it quantises itself: by the type of the weights and the processor that its settings are for.
+INT8_GRAPH, CALIBRATED_GRAPH = "model_quint8_avx2.onnx", "model_quint8_avx2_calibrated.onnx"
 
 
 def write(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
@@ -21,8 +23,8 @@ def write(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
 
 
 def write_int8(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
-    """folder/onnx/model_int8.onnx or, where texts calibrate it, model_int8_calibrated.onnx."""
-    out = folder / "onnx" / ("model_int8_calibrated.onnx" if texts else "model_int8.onnx")
+    """folder/onnx/INT8_GRAPH or, where texts calibrate it, CALIBRATED_GRAPH."""
+    out = folder / "onnx" / (CALIBRATED_GRAPH if texts else INT8_GRAPH)
     graph = folder / "onnx" / "model.onnx"
     keep_graph = graph.is_file()
     if not keep_graph:

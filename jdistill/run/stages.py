@@ -87,7 +87,9 @@ def prepare(cfg: ConfigDict) -> Run:
     not fit."""
     stages = stages_of(cfg)
     use_attention(cfg.attention)
-    teacher = open_teacher(cfg.teacher or cfg.start, cfg.max_length, cfg.teacher_dtype, cfg.teacher_pooling)
+    teacher = open_teacher(
+        cfg.teacher or cfg.start, cfg.max_length, cfg.teacher_dtype, cfg.teacher_pooling, cfg.trust_remote_code
+    )
     start, is_teacher = open_start(cfg, stages[0], teacher)
     start = check_roles(cfg, teacher, start)
     check_start(stages, start, is_teacher, teacher.width)

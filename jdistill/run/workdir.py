@@ -49,6 +49,7 @@ BEFORE = {
     "in_batch": 1.0,
     "vocabulary": "",
     "attention": "plain",
+    "trust_remote_code": "",
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 

@@ -78,25 +78,31 @@ class Teacher:
         )
 
 
-def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "") -> Teacher:
+def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "", trusted_code: str = "") -> Teacher:
     """A teacher by its source.
 
     Args:
-      source: `vectors:FILE`, `vectors:FOLDER`, `st:SOURCE` (torch extra) or whatever jdistill.load reads.
+      source: `vectors:FILE`, `vectors:FOLDER`, `st:SOURCE` or `st:OWNER/NAME@COMMIT` (torch extra), or whatever jdistill.load reads.
       max_length: tokens that it sees of a text, at most; 0: the model's own limit. What a vectors: file saw is its own affair.
       dtype: the compute type of its answers, auto, float32 or bfloat16; Teacher.encoder computes in float32.
       pooling: taken in the place of the model's own, whose projections are then left out; "": the model's own.
+      trusted_code: of `st:`: the commit whose Python files may be run, of a folder here the digest of them; "": none may.
 
-    Raises: UserError for a source that is empty or cannot be read, another dtype, and a pooling of what gives vectors as they are.
+    Raises: UserError for a source that is empty or cannot be read, another dtype, a pooling of what gives vectors as they are, and code that
+      is not trusted, or could not be.
     """
     if not source:
         raise UserError("--config.teacher is empty: name a folder, a hub id, pkg:…, st:… or vectors:FILE")
     if pooling and source.startswith(("vectors:", "st:")):
         raise UserError(f"--config.teacher_pooling={pooling}: {source} gives its vectors as they are")
+    if trusted_code and not source.startswith("st:"):
+        raise UserError(
+            f"--config.trust_remote_code={trusted_code}: only a teacher st:SOURCE can run code; no code of {source} is run"
+        )
     if source.startswith("vectors:"):
         return _from_vectors(source)
     if source.startswith("st:"):
-        return _from_sentence_transformers(source, max_length)
+        return _from_sentence_transformers(source, max_length, trusted_code)
     if dtype not in (AUTO, "float32", "bfloat16"):
         raise UserError(f"--config.teacher_dtype={dtype!r} is not one of {AUTO}, float32, bfloat16")
     model = loading.load(source, key="config.teacher")
@@ -165,8 +171,8 @@ def _without_vector(path: Path, asked: list[str], rows: list[int]) -> UserError:
     )
 
 
-def _from_sentence_transformers(source: str, max_length: int) -> Teacher:
-    loaded = torch_backend.load_torch_encoder(source.removeprefix("st:"), "config.teacher")
+def _from_sentence_transformers(source: str, max_length: int, trusted_code: str) -> Teacher:
+    loaded = torch_backend.load_torch_encoder(source.removeprefix("st:"), "config.teacher", trusted_code)
     model, folder = loaded.model, loaded.folder
     if max_length:
         model.max_seq_length = min(max_length, model.max_seq_length or max_length)

@@ -75,6 +75,7 @@ WRONG = [
     ("block_size", -1), ("seed", -1), ("max_length", 1), ("max_length", -1), ("student.dropout", 2.0), ("dtype", "float8"),
     ("keep_last", 0), ("patience", -1), ("weight_decay", -0.1), ("schedule", "cosin"), ("pooling", "meen"),
     ("teacher_pooling", "meen"), ("teacher_dtype", "float16"), ("latency_texts", -1), ("index_texts", -1), ("index", ""),
+    ("trust_remote_code", "True"),
     ("text", "a\0b"), ("method", "simtdee"), ("student.layers", -1), ("student.embedding_size", -2),
     ("student.copy_layers", "middle"), ("student.start", "pca"), ("student.vocabulary", "all"), ("student.vocabulary", "-5"),
     ("loss.alpha", -0.1), ("loss.hidden", -1.0),

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -167,19 +166,6 @@ def test_code_in_a_folder_is_never_run(folder: Path, tmp_path: Path) -> None:
         except UserError as error:
             assert "\n" not in str(error)
         assert not ran.exists()
-
-
-def test_pickles_are_never_opened(folder: Path, tmp_path: Path) -> None:
-    import pickle
-
-    class Opened:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return open, (str(tmp_path / "opened"), "w")
-
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Opened()))
-    refused(folder, "pytorch_model.bin alone is not read")
-    assert not (tmp_path / "opened").exists()
 
 
 def test_an_interaction_module_that_does_not_fit(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from conftest import make_encoder, save_encoder
 from huggingface_hub import EvalResult, ModelCard
 
 from jdistill.export.card import write_card
-from jdistill.export.card_metadata import hub_id, metadata
+from jdistill.export.card_metadata import Release, hub_id, language_code, license_name, metadata
 
 LABELS = {"accuracy": 81.25, "f1": 70.0, "ap": 64.0, "precision": 61.5, "recall": 80.0, "prior": 33.3, "threshold": 0.2}
 RESULTS: dict[str, Any] = {
@@ -110,11 +111,14 @@ def test_a_model_of_the_hub_is_told_from_a_folder(tmp_path: Path, monkeypatch: p
     assert hub_id("owner/name_1.5-x") == "owner/name_1.5-x"
     cache = "/home/me/.cache/huggingface/hub/models--owner--my-name/snapshots/0a1b2c"
     assert hub_id(cache) == hub_id(cache + "/") == "owner/my-name"
+    assert hub_id("st:owner/name") == hub_id(f"st:owner/name@{'0a' * 20}") == "owner/name"
     for source in (
         "runs/teacher",
         "runs/gone",
         "pkg:json/x",
         "owner/a:b",
+        "st:runs/teacher",
+        "st:owner/name@main",
         "a/b/c",
         "x",
         "",
@@ -125,6 +129,24 @@ def test_a_model_of_the_hub_is_told_from_a_folder(tmp_path: Path, monkeypatch: p
         assert hub_id(source) is None, source
     start = metadata("run", {"teacher": "", "start": "owner/start"}, {})
     assert "base_model: owner/start\n" in start and "base_model" not in metadata("run", {"teacher": "runs/teacher"}, {})
+
+
+def test_licence_and_languages_are_those_that_the_user_states(folder: Path, tmp_path: Path) -> None:
+    card = card_of(folder, tmp_path / "run", "owner/teacher", RESULTS)
+    assert card.data.license is None and card.data.language is None
+    write_card(tmp_path / "run", folder, "", RESULTS, Release("owner/student", "cc-by-4.0", ("en", "zh-Hant")))
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.license == "cc-by-4.0" and card.data.language == ["en", "zh-Hant"]
+    assert card.data.base_model == "owner/teacher" and len(card.data.eval_results) == 10
+    assert 'SentenceTransformer("owner/student")' in card.text and "path/to" not in card.text
+    for check, right, wrong in (
+        (license_name, ["mit", "apache-2.0", "other"], ["MIT", "", "a b", "-x", "a\nb", "a: b"]),
+        (language_code, ["en", "deu", "zh-Hant", "multilingual"], ["", "EN", "english", "e", "en\n", "en_US", "[en]"]),
+    ):
+        assert [check(text) for text in right] == right
+        for text in wrong:
+            with pytest.raises(ArgumentTypeError):
+                check(text)
 
 
 HOSTILE = "\n---\n# heading\n<script>alert('\"1')</script>[a](http://b) ![i](j) `c`: {d} & |e|\x1b\u2028\ud800"
@@ -146,7 +168,7 @@ def test_names_of_others_are_no_markup_in_a_card(folder: Path, tmp_path: Path) -
     assert len(card.data.eval_results) == 8 and "model-index:" in block
     assert [of.metric_value for of in card.data.eval_results if of.task_type == "semantic-similarity"] == [1.0]
     # What stands as code Markdown shows letter by letter: the teacher's name between backticks, and how to load the model.
-    prose, spans = re.subn(r"`` .* ``", "", re.sub(r"(?s)```python\n.*?\n```\n", "", card.text))
+    prose, spans = re.subn(r"`` .* ``", "", re.sub(r"(?s)```\w+\n.*?\n```\n", "", card.text))
     for mark in ("<script>", "[a](", "![i]", "`c`", "\x1b", "\u2028"):
         assert mark not in prose, mark
     assert spans == 1 and "\\<script\\>" in prose

@@ -149,7 +149,7 @@ def test_every_form_of_an_export_is_checked_with_its_data_file_and_lists_it(
     model, out = make_encoder(), tmp_path / "out"
 
     def add(folder: Path) -> None:
-        assert add_form(model, folder, "onnx-int8").name == "model_int8.onnx"
+        assert add_form(model, folder, "onnx-int8").name == "model_quint8_avx2.onnx"
         write_card(tmp_path, folder)
 
     monkeypatch.setattr(targets, "LEAST_COSINE", 0.9)
@@ -157,9 +157,9 @@ def test_every_form_of_an_export_is_checked_with_its_data_file_and_lists_it(
     assert checks["ONNX Runtime"] < 1e-5
     listed = files.read_seal(out, "export")
     assert listed and {f"onnx/{name}" for name in in_folder(out)} <= listed["files"].keys()
-    assert in_folder(out) == [*BOTH, "model_int8.onnx", "model_int8.onnx_data"]
+    assert in_folder(out) == [*BOTH, "model_quint8_avx2.onnx", "model_quint8_avx2.onnx_data"]
     card = (out / "README.md").read_text()
-    for name in ("model", "model_int8"):
+    for name in ("model", "model_quint8_avx2"):
         assert f"`onnx/{name}.onnx` keeps its weights in `onnx/{name}.onnx_data`" in card
     found = runtime.load_onnx_encoder(str(out))
     assert found.num_bytes > (out / "model.safetensors").stat().st_size

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from commands import in_a_process_without_jdistill
 from conftest import first_layers, make_decoder, make_encoder, sentences
@@ -19,6 +21,7 @@ from jdistill.encoder import torch_backend
 from jdistill.encoder.formats.st_writer import write_files
 from jdistill.export import command as exporter
 from jdistill.export import onnx_forms, targets, torch_int8
+from jdistill.export.card import write_card
 from jdistill.export.folder import export
 from jdistill.export.onnx import runtime
 from jdistill.export.targets import add_form
@@ -49,10 +52,40 @@ def assert_close_and_apart(found: np.ndarray, ours: np.ndarray) -> None:
 
 
 def test_int8_is_a_quarter_as_large_and_close(minilm: Path) -> None:
-    assert [path.name for path in (minilm / "onnx").iterdir()] == ["model_int8.onnx"]
-    model, int8 = jdistill.load(str(minilm)), runtime.load_onnx_encoder(str(minilm), "onnx/model_int8.onnx")
+    assert [path.name for path in (minilm / "onnx").iterdir()] == ["model_quint8_avx2.onnx"]
+    model, int8 = jdistill.load(str(minilm)), runtime.load_onnx_encoder(str(minilm), "onnx/model_quint8_avx2.onnx")
     assert int8.num_bytes < 0.3 * (minilm / "model.safetensors").stat().st_size and int8.dim == 384
     assert_close_and_apart(int8.encode(TEXTS, batch_size=16), model.encode(TEXTS))
+
+
+def test_the_name_is_one_that_sentence_transformers_looks_for_and_fits_what_is_inside(minilm: Path) -> None:
+    utils = pytest.importorskip("sentence_transformers.backend.utils", reason="needs the torch extra")
+    for asked in ("model_quint8_avx2.onnx", "onnx/model_quint8_avx2.onnx"):
+        exports, keywords = utils.backend_should_export(
+            minilm, True, {"file_name": asked}, "model.onnx", "*.onnx", "ONNX"
+        )
+        assert not exports and keywords == {"subfolder": "onnx", "file_name": "model_quint8_avx2.onnx"}
+    kept = onnx.load(minilm / "onnx" / "model_quint8_avx2.onnx").graph.initializer
+    sizes = {"UINT8": 0, "INT8": 0, "FLOAT": 0}
+    for tensor in kept:
+        if (kind := onnx.TensorProto.DataType.Name(tensor.data_type)) in sizes:
+            sizes[kind] += int(np.prod(tensor.dims))
+    assert not sizes["INT8"] and sizes["UINT8"] > 20 * sizes["FLOAT"] > 0
+
+
+def test_int8_graphs_of_older_exports_are_read_by_either_name(minilm: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(minilm, tmp_path / "older")
+    path = folder / "onnx" / "model_quint8_avx2.onnx"
+    loaded = {
+        name: runtime.load_onnx_encoder(str(folder), f"onnx/{name}").path for name in (path.name, "model_int8.onnx")
+    }
+    assert set(loaded.values()) == {path}
+    older = path.rename(path.with_name("model_int8.onnx"))
+    for name in (path.name, older.name):
+        assert runtime.load_onnx_encoder(str(folder), f"onnx/{name}").path == older
+    write_card(tmp_path, folder)
+    card = (folder / "README.md").read_text()
+    assert 'backend="onnx", model_kwargs={"file_name": "onnx/model_int8.onnx"}' in card
 
 
 def test_int8_for_torch_in_a_process_without_jdistill(minilm: Path) -> None:
@@ -118,8 +151,8 @@ def test_the_float_graph_by_the_onnx_backend_equals_flax(tmp_path: Path) -> None
     np.testing.assert_allclose(
         runtime.load_onnx_encoder(str(tmp_path / "out")).encode(texts, batch_size=7), model.encode(texts), atol=1e-5
     )
-    with pytest.raises(UserError, match="has no onnx/model_int8.onnx; python -m jdistill.export"):
-        runtime.load_onnx_encoder(str(tmp_path / "out"), "onnx/model_int8.onnx")
+    with pytest.raises(UserError, match="has no onnx/model_quint8_avx2.onnx; python -m jdistill.export"):
+        runtime.load_onnx_encoder(str(tmp_path / "out"), "onnx/model_quint8_avx2.onnx")
 
 
 def test_a_calibrated_graph_and_one_that_strays(
@@ -129,14 +162,14 @@ def test_a_calibrated_graph_and_one_that_strays(
     export(model, tmp_path / "out", onnx=True)
     monkeypatch.setattr(targets, "LEAST_COSINE", 0.9)
     path = add_form(model, tmp_path / "out", "onnx-int8-calibrated", sentences(64))
-    assert path.name == "model_int8_calibrated.onnx"
+    assert path.name == "model_quint8_avx2_calibrated.onnx"
     assert sorted(p.name for p in path.parent.iterdir()) == ["model.onnx", path.name]
     found = runtime.load_onnx_encoder(str(tmp_path / "out"), f"onnx/{path.name}").encode(sentences(20))
     assert (unit_rows(found) * unit_rows(model.encode(sentences(20)))).sum(1).mean() > 0.9
     monkeypatch.setattr(targets, "LEAST_COSINE", 1.01)
     with pytest.raises(UserError, match="mean cosine of 0.9.* below 1.01; nothing was written"):
         add_form(model, tmp_path / "out", "onnx-int8")
-    assert not (path.parent / "model_int8.onnx").exists()
+    assert not (path.parent / "model_quint8_avx2.onnx").exists()
     path.with_name("model.onnx").unlink()
 
     def cannot(*_: object) -> None:

@@ -34,5 +34,5 @@ def test_files_have_the_rights_of_new_ones(tmp_path: Path, mask: int) -> None:
     for form in ("onnx-int8", "torch-int8"):
         add_form(model, tmp_path / "out", form)
     rights = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
-    assert {"model.safetensors", "int8.safetensors", "model_int8.onnx", "modules.json"} <= rights.keys()
+    assert {"model.safetensors", "int8.safetensors", "model_quint8_avx2.onnx", "modules.json"} <= rights.keys()
     assert set(rights.values()) == {0o666 & ~mask}

@@ -131,5 +131,5 @@ def test_a_run_from_a_raw_decoder_ends_by_patience(tmp_path: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, plain.params, model.params)
     card = (tmp_path / "plain" / "README.md").read_text()
     assert "the run measured pooler max_first_last, which this is not" in card and "Agreement" not in card
-    int8 = runtime.load_onnx_encoder(str(tmp_path / "plain"), "onnx/model_int8.onnx").encode(sentences(20))
+    int8 = runtime.load_onnx_encoder(str(tmp_path / "plain"), "onnx/model_quint8_avx2.onnx").encode(sentences(20))
     assert (unit_rows(int8) * unit_rows(plain.encode(sentences(20)))).sum(1).mean() > 0.99

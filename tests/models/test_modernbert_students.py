@@ -51,7 +51,7 @@ def test_the_int8_forms_of_an_export_are_near(tmp_path: Path) -> None:
     torch_int8.save_int8_folder(model, tmp_path / "out", tmp_path / "out" / "torch_int8", sentences(20))
     sentence_transformers = pytest.importorskip("sentence_transformers")
     for small in (
-        runtime.load_onnx_encoder(str(tmp_path / "out"), "onnx/model_int8.onnx"),
+        runtime.load_onnx_encoder(str(tmp_path / "out"), "onnx/model_quint8_avx2.onnx"),
         sentence_transformers.SentenceTransformer(
             str(tmp_path / "out" / "torch_int8"), device="cpu", trust_remote_code=True
         ),

@@ -175,7 +175,7 @@ def test_other_frameworks_encode_an_export_as_flax_does(tmp_path: Path, changes:
     add_form(model, tmp_path / "out", "onnx-int8")
     torch_int8.save_int8_folder(model, tmp_path / "out", tmp_path / "out" / "torch_int8")
     for small in (
-        runtime.load_onnx_encoder(str(tmp_path / "out"), "onnx/model_int8.onnx"),
+        runtime.load_onnx_encoder(str(tmp_path / "out"), "onnx/model_quint8_avx2.onnx"),
         pytest.importorskip("sentence_transformers").SentenceTransformer(
             str(tmp_path / "out" / "torch_int8"), device="cpu", trust_remote_code=True
         ),

@@ -22,11 +22,12 @@ from jdistill.data.text.readers import (
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[\w.-]+)?")
 
 
-def resolve(source: str, key: str, allow_patterns: list[str] | None = None) -> Path:
+def resolve(source: str, key: str, allow_patterns: list[str] | None = None, revision: str = "") -> Path:
     """Where a model lies: a path, `pkg:import_name/sub/folder`, or, fetched into a cache, a URL or a hub id `owner/name`.
 
     key: the config key or flag that named it (config.teacher, model), for messages. allow_patterns: the files wanted
-    of a hub repository; None: all. Raises UserError where there is none; at once where the hub does not answer.
+    of a hub repository; None: all. revision: its commit; empty: the newest. Raises UserError where there is none; at
+    once where the hub does not answer.
     """
     path = local_path(source, key)
     if path is not None:
@@ -37,7 +38,11 @@ def resolve(source: str, key: str, allow_patterns: list[str] | None = None) -> P
 
     offline = constants.HF_HUB_OFFLINE or not hub_answers()
     try:
-        return Path(snapshot_download(source, allow_patterns=allow_patterns, local_files_only=offline))
+        return Path(
+            snapshot_download(
+                source, revision=revision or None, allow_patterns=allow_patterns, local_files_only=offline
+            )
+        )
     except Exception as error:  # its HTTP library, and so its exceptions, changed between releases of huggingface_hub
         raise hub_error(source, key, offline, error) from error
 

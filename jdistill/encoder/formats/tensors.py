@@ -1,4 +1,4 @@
-"""safetensors files: a stranger's are read whole, or refused with the file, the tensor and what was expected of it; ours are written."""
+"""Files of weights: a stranger's are read whole, or refused with the file, the tensor and what was expected of it; ours are safetensors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from safetensors.numpy import load_file, save_file
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.files import as_new
 from jdistill.core.json_files import read_settings, said
+from jdistill.encoder.formats.pickled import load_pickled
 
 WEIGHTS_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
+BIN_FILE, BIN_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"  # read where the former are not
 
 
 def write_tensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
@@ -24,12 +26,16 @@ def write_tensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, np.ndarray]:
-    """All tensors of one safetensors file, as they are.
+    """All tensors of one file, as they are: of safetensors, or of a `.bin` (load_pickled), also where only that lies beside `path`.
 
     Raises: UserError where it is missing, truncated or none of the format.
     """
+    if path.name == WEIGHTS_FILE and not path.exists() and (beside := path.with_name(BIN_FILE)).is_file():
+        path = beside
     if not path.is_file():
-        raise UserError(f"{path} is {'no file' if path.exists() else 'missing'}{_pickled(path.parent)}")
+        raise UserError(f"{path} is {'no file' if path.exists() else 'missing'}")
+    if path.suffix == ".bin":
+        return load_pickled(path)
     try:
         return load_file(path)
     except (SafetensorError, ValueError, KeyError, TypeError, OSError) as error:  # KeyError: a type that numpy has not
@@ -38,18 +44,14 @@ def load_tensors(path: Path) -> dict[str, np.ndarray]:
         ) from None
 
 
-def _pickled(folder: Path) -> str:
-    bins = folder.is_dir() and any(folder.glob("*.bin"))
-    return " (a pytorch_model.bin alone is not read: save it again with safetensors)" if bins else ""
-
-
 def read_tensors(folder: Path) -> dict[str, np.ndarray]:
     """The floating-point tensors of a model's folder, shards included, as float32 by name.
 
     Raises: UserError as load_tensors does, and for an index that is damaged or names a file outside the folder.
     """
+    whole = (folder / WEIGHTS_FILE).exists() or (folder / INDEX).exists()
     tensors: dict[str, np.ndarray] = {}
-    for name in _shards(folder / INDEX):
+    for name in _shards(folder / (INDEX if whole else BIN_INDEX)):
         tensors.update(load_tensors(folder / name))
     return {
         name: np.asarray(tensor, np.float32)
@@ -63,7 +65,7 @@ def _shards(index: Path) -> list[str]:
     if not settings.values:
         if index.is_file():
             raise settings.fault("weight_map", "is missing")
-        return [WEIGHTS_FILE]
+        return [WEIGHTS_FILE]  # or, beside it, the .bin
     names = settings.part("weight_map").values
     for tensor, name in names.items():
         if not isinstance(name, str) or not name or Path(name).name != name or "\0" in name:

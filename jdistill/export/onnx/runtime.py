@@ -59,18 +59,29 @@ class OnnxEncoder:
         return out
 
 
+INT8_NAMES = ("model_quint8_avx2", "model_int8")  # what the file of an int8 graph begins with, now and before
+
+
+def _by_other_name(path: Path) -> Path:
+    now, before = INT8_NAMES
+    other = path.name.replace(now, before) if now in path.name else path.name.replace(before, now)
+    return path.with_name(other)
+
+
 def load_onnx_encoder(source: str, file: str = "onnx/model.onnx", key: str = "model") -> OnnxEncoder:
     """The graph SOURCE/file of an exported folder.
 
     Args:
       source: a path, a hub id or `pkg:import_name/sub/folder`.
-      file: the graph's path in it.
+      file: the graph's path in it; of int8 also by the name that exports gave it before, or give it now.
       key: what error messages call the source.
 
     Raises: UserError where there is no such graph, or not its data file.
     """
     contract = loading.load(source, key=key)
     path = resolve(source, key) / file
+    if not path.is_file():
+        path = _by_other_name(path)
     if not path.is_file():
         raise UserError(
             f"--{key}={source} has no {file}; python -m jdistill.export writes it with --format=onnx or --quantize=int8"

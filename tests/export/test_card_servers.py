@@ -1,0 +1,104 @@
+"""A card's snippets: those that can be run here give Flax's vectors, and a student has those alone that load it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import make_decoder, make_encoder
+from modernbert_setting import make_modernbert
+from t5_setting import make_sentence_t5
+
+from jdistill.encoder.encoder import Encoder
+from jdistill.export.card import write_card
+from jdistill.export.card_metadata import Release
+from jdistill.export.folder import export
+
+TEXTS = ["a sentence", "another one"]
+ONNX_BACKEND, OPENVINO = "sentence-transformers by ONNX Runtime", "sentence-transformers by OpenVINO"
+WRAPPERS = {"LangChain", "LlamaIndex", "Infinity"}
+BY_THEMSELVES = {"transformers alone", "fastembed", "transformers.js"}
+ALL = {ONNX_BACKEND, OPENVINO, "ONNX Runtime alone, which pools by the graph"} | WRAPPERS | BY_THEMSELVES
+
+
+def snippets(folder: Path, release: Release | None = None) -> dict[str, tuple[str, str]]:
+    """title -> (language, code) of the section on servers in a folder's card."""
+    run = folder.parent / "run"
+    run.mkdir(exist_ok=True)
+    write_card(run, folder, results={}, **({"release": release} if release else {}))
+    section = (folder / "README.md").read_text().partition("\n## Servers\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"(?ms)^([^\n`]+?)(?: \(`[^\n]*`\))?:\n\n```(\w+)\n(.*?)\n```$", section)
+    return {title: (language, code) for title, language, code in rows}
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_what_runs_here_gives_the_vectors_of_flax(tmp_path: Path, pooling: str) -> None:
+    pytest.importorskip("sentence_transformers", reason="needs the torch extra")
+    model = replace(make_encoder(num_layers=1), pooling=pooling, normalize=pooling == "mean", max_length=32)
+    export(model, tmp_path / "export", onnx=True)
+    by_title = snippets(tmp_path / "export")
+    assert set(by_title) == ALL
+    expected = model.encode(TEXTS)
+    for title, texts in (("transformers alone", 2), ("ONNX Runtime alone, which pools by the graph", 1)):
+        names: dict[str, Any] = {}
+        exec(by_title[title][1].replace('"path/to/run"', repr(str(tmp_path / "export"))), names)
+        np.testing.assert_allclose(names["vectors"], expected[:texts], atol=1e-5)
+    assert f"PoolingType.{pooling.upper()}, normalization={pooling == 'mean'}, dim=32" in by_title["fastembed"][1]
+    assert (
+        f'pooling: "{pooling}", normalize: {"true" if pooling == "mean" else "false"}' in by_title["transformers.js"][1]
+    )
+
+
+@pytest.mark.parametrize("release", [None, Release("owner/student")])
+def test_every_snippet_is_code_that_names_the_model(tmp_path: Path, release: Release | None) -> None:
+    export(make_encoder(num_layers=1), tmp_path / "export", onnx=True)
+    by_title = snippets(tmp_path / "export", release)
+    assert set(by_title) == ALL
+    for title, (language, code) in by_title.items():
+        place = "owner/student" if release else "path/to/run"
+        names = place if release or language != "js" else "path/to/"
+        assert names in code, title
+        if language == "python":
+            ast.parse(code)
+    assert by_title["Infinity"] == (
+        "bash", f"infinity_emb v2 --model-id {place} --engine torch --port 7997 --no-bettertransformer"
+    )  # fmt: skip
+
+
+CASES: dict[str, tuple[Callable[[], Encoder], bool, set[str]]] = {
+    "without a graph": (
+        lambda: make_encoder(num_layers=1), False, {OPENVINO, "transformers alone"} | WRAPPERS,
+    ),
+    "modernbert": (make_modernbert, True, ALL),
+    # Which nothing that pools by itself could be told.
+    "several layers": (
+        lambda: replace(make_encoder(num_layers=2), pooling="avg_last2"), True, ALL - BY_THEMSELVES - {ONNX_BACKEND, OPENVINO},
+    ),
+    "code": (
+        lambda: replace(make_encoder(num_layers=2), pooling="max_last2"), True,
+        {"ONNX Runtime alone, which pools by the graph"},
+    ),
+    "a projection": (
+        make_sentence_t5, True, {"ONNX Runtime alone, which pools by the graph"} | WRAPPERS,
+    ),
+    "last token": (make_decoder, True, ALL - BY_THEMSELVES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_student_has_the_snippets_of_servers_that_load_it(tmp_path: Path, case: str) -> None:
+    make, onnx, titles = CASES[case]
+    model = make()
+    if case == "last token":
+        model = replace(model, pooling="lasttoken", prompts={"query": "ask: "}, default_prompt="query")
+    export(model, tmp_path / "export", onnx=onnx)
+    found = snippets(tmp_path / "export")
+    assert set(found) == titles
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert ("The prompt is put before a text by sentence-transformers alone" in card) == (case == "last token")
