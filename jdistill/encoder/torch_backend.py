@@ -37,6 +37,11 @@ class TorchEncoder:
         """As Encoder's, of a text that it encodes for this."""
         return int(self.encode(["width"]).shape[1])
 
+    @property
+    def prompts(self) -> dict[str, str]:
+        """As Encoder's."""
+        return self.model.prompts
+
     def prompt_for(self, role: str) -> str | None:
         """As Encoder's."""
         return prompt_named(self.model.prompts, role)
