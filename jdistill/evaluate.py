@@ -196,9 +196,10 @@ def check_flags(args: argparse.Namespace, has_labelled: bool, has_sets: bool) ->
 
 def make_loader(args: argparse.Namespace) -> Callable[[str], TextEncoder]:
     """Source -> encoder, by the backend that the flags name."""
+    of_torch = partial(torch_backend.load_torch_encoder, takes_router=False)
     backends: dict[str, Callable[[str], TextEncoder]] = {
         "flax": loading.load,
-        "torch": partial(torch_backend.load_torch_encoder, trust_remote_code=args.trust_remote_code),
+        "torch": partial(of_torch, trust_remote_code=args.trust_remote_code),
         "onnx": partial(runtime.load_onnx_encoder, file=args.onnx_file),
     }
     return backends[args.backend]

@@ -11,7 +11,7 @@ import numpy as np
 
 from jdistill.core.errors import UserError, first_line
 from jdistill.data.text.locations import resolve
-from jdistill.encoder.formats.modules import read_modules
+from jdistill.encoder.formats.modules import read_modules, refuse_router
 from jdistill.encoder.text_encoder import PROMPT_NAMES, prompt_named
 
 
@@ -65,13 +65,16 @@ class TorchEncoder:
         return self.model.prompts[names[0]] if names else ""
 
 
-def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool = False) -> TorchEncoder:
+def load_torch_encoder(
+    source: str, key: str = "model", trust_remote_code: bool = False, takes_router: bool = True
+) -> TorchEncoder:
     """Loads a model by sentence-transformers.
 
     Args:
       source: a path, a hub id or `pkg:import_name/sub/folder`.
       key: what error messages call it.
       trust_remote_code: run Python files that the folder carries.
+      takes_router: whether a folder may be two models, of which encode_in_role asks the one for a role, and encode the one for documents.
 
     Raises: UserError where the torch extra is missing, for such files without trust_remote_code, and for what cannot be loaded.
     """
@@ -86,7 +89,9 @@ def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool 
             f"--{key}={source} carries code ({', '.join(code)}), run only by jdistill.evaluate --trust_remote_code"
         )
     if folder.is_dir():
-        read_modules(folder)  # whose paths sentence-transformers would follow anywhere
+        modules = read_modules(folder)  # whose paths sentence-transformers would follow anywhere
+        if not takes_router:
+            refuse_router(folder, modules, f"--{key}={source}")
     try:
         model = SentenceTransformer(str(folder), device=None, trust_remote_code=trust_remote_code)
     except Exception as error:  # of whatever kind its modules and their libraries raise

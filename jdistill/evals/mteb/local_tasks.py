@@ -21,7 +21,7 @@ from jdistill.data.sets.sts import read_scored_pairs
 from jdistill.data.sets.tasks import Split, Task, read_task
 from jdistill.data.text.locations import local_path
 
-LOCAL = "local/"  # what the dataset's path of these tasks begins with
+LOCAL_PATH = "local/"  # what the dataset's path of these tasks begins with
 LANGUAGE = "und-Zyyy"  # undetermined, which mteb knows: nobody says what a user's own files are written in
 
 
@@ -134,7 +134,7 @@ def _task(kind: type[AbsTask], name: str, type_of: TaskType, score: str, content
     metadata = TaskMetadata(
         name=f"local-{name}",
         description=f"{name} as it lies on a disk",
-        dataset={"path": f"{LOCAL}{name}", "revision": content},
+        dataset={"path": f"{LOCAL_PATH}{name}", "revision": content},
         type=type_of,
         category="t2t" if type_of != "Classification" else "t2c",
         eval_langs=[LANGUAGE],

@@ -15,7 +15,7 @@ from jdistill.core.progress import log
 from jdistill.data.text.hub import hub_answers
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals.mteb.adapter import BATCH, MtebEncoder
-from jdistill.evals.mteb.local_tasks import LOCAL, LOCAL_TASKS
+from jdistill.evals.mteb.local_tasks import LOCAL_PATH, LOCAL_TASKS
 
 RESULTS = "results"  # the folder within a folder of results that mteb writes to
 
@@ -108,7 +108,7 @@ def _score(model: MtebEncoder, task: AbsTask, cache: mteb.ResultCache, anew: boo
             public_only=False,
         )
     except (OSError, ValueError) as error:  # of datasets and huggingface_hub, which know many kinds of what is missing
-        if task.metadata.dataset["path"].startswith(LOCAL):
+        if task.metadata.dataset["path"].startswith(LOCAL_PATH):
             raise
         raise UserError(
             f"--mteb={name}: mteb could not run it ({type(error).__name__}: {first_line(error)[:200]}). Its data are the dataset "
