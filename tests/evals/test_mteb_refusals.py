@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import ROOT, environment
+from commands import ROOT
 from conftest import make_encoder, sentences
 
 pytest.importorskip("mteb", reason="mteb is not installed, which the test extra brings")
@@ -113,25 +113,15 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> N
     assert done.stderr.splitlines()[-1] == "error: --mteb needs the mteb extra: pip install -e '.[mteb]'"
 
 
-def test_a_hub_that_does_not_answer_ends_it_at_once(tmp_path: Path) -> None:
-    away = environment() | {
-        "HF_ENDPOINT": "http://127.0.0.1:9",
-        "HF_HOME": str(tmp_path / "home"),
-        "HF_HUB_OFFLINE": "0",
-    }
-    arguments = [
-        "-m",
-        "jdistill.evaluate",
-        "--model",
-        "nowhere",
-        "--mteb",
-        "NanoBEIR",
-        "--mteb_results",
-        str(tmp_path / "out"),
-    ]
-    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600, env=away)
-    assert done.returncode == 2
-    assert "--mteb=NanoBEIR: its data are on the hub, and http://127.0.0.1:9 cannot be reached" in done.stderr
+def test_a_hub_that_does_not_answer_ends_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a model is loaded; local files beside ask nobody."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    local = f"pairs:{pairs_file(tmp_path / 'mine.csv', [1, 2, 3])}"
+    why = "--mteb=NanoBEIR: its data are on the hub, and http://127.0.0.1:9 cannot be reached. HF_HUB_OFFLINE=1 reads copies"
+    with pytest.raises(UserError, match=why):
+        read_mteb([local, "NanoBEIR"], str(tmp_path / "out"))
+    assert len(read_mteb([local], str(tmp_path / "out"))) == 1
 
 
 def test_data_that_no_copy_is_cached_of(tmp_path: Path) -> None:
