@@ -1,7 +1,8 @@
 """The command python -m jdistill.evaluate: scores an encoder on every set that is given.
 
 python -m jdistill.evaluate --model SOURCE --senteval DIR --beir SOURCE --pairs FILE --entity FILE --geometry TEXTS \\
-    --symmetric SOURCE --asymmetric SOURCE --test_split test --threshold_split dev --transfer sst2 mrpc --out results.json
+    --symmetric SOURCE --asymmetric SOURCE --test_split test --threshold_split dev --transfer sst2 mrpc --out results.json \\
+    --mteb NanoBEIR beir:FOLDER --mteb_results FOLDER
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, leave
@@ -31,6 +32,7 @@ from jdistill.encoder.pair_scorer import load_pair_scorer
 from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.collapse import check_vectors
 from jdistill.evals.labelled_source import LabelledSource, read_labelled
+from jdistill.evals.mteb.entry import mteb_scores, read_mteb
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.evals.sets import SETS, Options
 from jdistill.evals.sts import evaluate_sts
@@ -40,6 +42,9 @@ from jdistill.export.onnx import runtime
 from jdistill.export.probe_texts import PROBE_TEXTS
 from jdistill.models.interaction import BRANCHES
 from jdistill.retrieval.index import EXACT
+
+if TYPE_CHECKING:
+    from jdistill.evals.mteb.run import TaskGroup
 
 MADE_BY = "jdistill.evaluate"
 
@@ -102,6 +107,15 @@ def _add_sets(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--task_dir", default="", help="of --transfer: as --config.task_dir; empty: --senteval")
     parser.add_argument(
+        "--mteb",
+        nargs="+",
+        default=[],
+        metavar="TASK",
+        help="tasks and benchmarks by mteb's name (NanoBEIR, STSBenchmark; mteb extra), or local files scored by mteb's code: "
+        "beir:FOLDER, pairs:FILE, labelled:FOLDER, or labelled:FOLDER:TASK of a SentEval folder",
+    )
+    parser.add_argument("--mteb_results", default="", metavar="FOLDER", help="of --mteb: where mteb's own files go")
+    parser.add_argument(
         "--poolers", default="", metavar="NAMES", help="all, or some poolers: the STS tasks by each, in one pass"
     )
 
@@ -121,7 +135,7 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
         "--trust_remote_code", action="store_true", help="of --backend=torch: run Python files that the folder carries"
     )
     parser.add_argument(
-        "--corpus_model", default="", metavar="SOURCE", help="encodes the documents of --beir in the model's place"
+        "--corpus_model", default="", metavar="SOURCE", help="encodes the documents of --beir and --mteb instead"
     )
     parser.add_argument(
         "--index", default=EXACT, help="of --beir, as FAISS writes it: Flat, IVF256,Flat, PQ48, HNSW32 …"
@@ -139,11 +153,12 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class EvaluationSets:
-    """What a model is scored on. paths: by the names of evals.sets.SETS, "" for a set that is not given."""
+    """What a model is scored on. paths: by the names of evals.sets.SETS, "" for a set that is not given. mteb: as evals.mteb.run has it."""
 
     paths: dict[str, str]
     labelled: list[LabelledSource]
     tasks: list[Task]
+    mteb: list[TaskGroup]
 
 
 def read_sets(args: argparse.Namespace) -> EvaluationSets:
@@ -159,16 +174,18 @@ def read_sets(args: argparse.Namespace) -> EvaluationSets:
         if path:
             SETS[name].check(path, name)
     labelled = [read_labelled(path, branch, args.test_split, args.threshold_split) for branch, path in sources.items()]
-    return EvaluationSets(paths, labelled, tasks)
+    return EvaluationSets(paths, labelled, tasks, read_mteb(args.mteb, args.mteb_results) if args.mteb else [])
 
 
 def check_flags(args: argparse.Namespace, has_labelled: bool, has_sets: bool) -> None:
     """Raises UserError for flags that do not go together."""
     if args.poolers and (args.backend != "flax" or not args.senteval):
         raise UserError("--poolers: the STS tasks by each pooler need --senteval, and --backend=flax")
-    if not has_sets and not has_labelled and not args.transfer:
-        names = ", ".join(f"--{name}" for name in (*SETS, *BRANCHES, "transfer"))
+    if not has_sets and not has_labelled and not args.transfer and not args.mteb:
+        names = ", ".join(f"--{name}" for name in (*SETS, *BRANCHES, "transfer", "mteb"))
         raise UserError(f"nothing to evaluate on: give at least one of {names}")
+    if bool(args.mteb) != bool(args.mteb_results):
+        raise UserError("--mteb, what to score on, and --mteb_results, the folder for mteb's files, go together")
     if args.transfer and not (args.task_dir or args.senteval):
         raise UserError("--transfer needs --task_dir or --senteval, the folder that holds the tasks")
     if (args.test_split or args.threshold_split) and not has_labelled:
@@ -179,9 +196,10 @@ def check_flags(args: argparse.Namespace, has_labelled: bool, has_sets: bool) ->
 
 def make_loader(args: argparse.Namespace) -> Callable[[str], TextEncoder]:
     """Source -> encoder, by the backend that the flags name."""
+    of_torch = partial(torch_backend.load_torch_encoder, takes_router=False)
     backends: dict[str, Callable[[str], TextEncoder]] = {
         "flax": loading.load,
-        "torch": partial(torch_backend.load_torch_encoder, trust_remote_code=args.trust_remote_code),
+        "torch": partial(of_torch, trust_remote_code=args.trust_remote_code),
         "onnx": partial(runtime.load_onnx_encoder, file=args.onnx_file),
     }
     return backends[args.backend]
@@ -202,13 +220,14 @@ def evaluate_model(args: argparse.Namespace, sets: EvaluationSets) -> dict[str, 
     }
     if args.corpus_model:
         results["model"]["corpus_model"] = args.corpus_model
+    corpus_model = load(args.corpus_model) if args.corpus_model else None
     results |= evaluate(
         model,
         **sets.paths,
         labelled=sets.labelled,
         options=Options(
             scorer=scorer,
-            corpus_model=load(args.corpus_model) if args.corpus_model else None,
+            corpus_model=corpus_model,
             index=args.index,
             index_effort=args.index_effort,
             rescore=int(args.rescore) if args.rescore.isdecimal() else (0 if args.rescore else None),
@@ -216,6 +235,9 @@ def evaluate_model(args: argparse.Namespace, sets: EvaluationSets) -> dict[str, 
     )
     if sets.tasks:
         results["transfer"] = {task.name: evaluate_transfer(model, task) for task in sets.tasks}
+    if sets.mteb:
+        owner = {"corpus_model": corpus_model, "corpus_source": args.corpus_model}
+        results["mteb"] = mteb_scores(sets.mteb, args.mteb_results, model, args.model, backend=args.backend, **owner)
     if poolers:
         results["poolers"] = {
             name: evaluate_sts(view, path_here(args.senteval, "senteval")) for name, view in poolers.views().items()

@@ -15,7 +15,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import st_reader
 from jdistill.encoder.formats.body import body_of, read_params, split_modules, with_vocabulary
 from jdistill.encoder.formats.gguf import read_gguf
-from jdistill.encoder.formats.modules import ModuleFolder, read_modules
+from jdistill.encoder.formats.modules import ModuleFolder, read_modules, refuse_router
 from jdistill.encoder.formats.pma import read_pma
 from jdistill.encoder.formats.tokenizer import checked_limit, checked_tokenizer, load_tokenizer
 from jdistill.models.pooling import POOLERS
@@ -70,6 +70,7 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     if weights is None:
         _tell_damage(folder)
     modules = read_modules(folder)
+    refuse_router(folder, modules, f"--{key}={source}")
     architecture, own, rest = split_modules(folder, modules)
     body, root = body_of(own), own[0].folder
     config = architecture.read_config(body)

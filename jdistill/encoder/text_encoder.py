@@ -12,7 +12,7 @@ PROMPT_NAMES = {"query": ("query",), "document": ("document", "passage", "corpus
 
 
 class TextEncoder(Protocol):
-    """What evaluation asks of a model: an Encoder, or another framework's behind the same three questions."""
+    """What evaluation asks of a model: an Encoder, or another framework's behind the same questions."""
 
     @property
     def num_params(self) -> int:
@@ -21,6 +21,10 @@ class TextEncoder(Protocol):
     @property
     def dim(self) -> int:
         """Width of its vectors."""
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """Name -> text put before the input."""
 
     def prompt_for(self, role: str) -> str | None:
         """The name of the prompt for a "query" or a "document"; None, which means the default, where there is none."""

@@ -15,17 +15,11 @@ import numpy as np
 from jdistill.core.errors import UserError, first_line
 from jdistill.data.text.locations import resolve
 from jdistill.encoder.folder_code import code_files, permitted_folder
-from jdistill.encoder.formats.modules import read_modules
+from jdistill.encoder.formats.modules import read_modules, refuse_router
 from jdistill.encoder.text_encoder import PROMPT_NAMES, prompt_named
 
-DECIDING = (
-    ".json",
-    ".safetensors",
-    ".bin",
-    ".txt",
-    ".model",
-    ".py",
-)  # ends of the files that decide what a model answers
+# Ends of the files that decide what a model answers.
+DECIDING = (".json", ".safetensors", ".bin", ".txt", ".model", ".py")
 
 
 @dataclass(frozen=True)
@@ -50,6 +44,11 @@ class TorchEncoder:
         """As Encoder's, of a text that it encodes for this."""
         return int(self.encode(["width"]).shape[1])
 
+    @property
+    def prompts(self) -> dict[str, str]:
+        """As Encoder's."""
+        return self.model.prompts
+
     def prompt_for(self, role: str) -> str | None:
         """As Encoder's."""
         return prompt_named(self.model.prompts, role)
@@ -73,7 +72,9 @@ class TorchEncoder:
         return self.model.prompts[names[0]] if names else ""
 
 
-def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool | str = False) -> TorchEncoder:
+def load_torch_encoder(
+    source: str, key: str = "model", trust_remote_code: bool | str = False, takes_router: bool = True
+) -> TorchEncoder:
     """Loads a model by sentence-transformers.
 
     Args:
@@ -81,10 +82,11 @@ def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool 
       key: what error messages call it.
       trust_remote_code: run Python files that the folder carries; a text: those of that commit or digest alone, as
         folder_code.permitted_folder has it.
+      takes_router: whether a folder may be two models, of which encode_in_role asks the one for a role, and encode the one for documents.
 
     Raises: UserError where the torch extra is missing, for such files without trust_remote_code, and for what cannot be loaded.
     """
-    folder, trusted = sentence_transformers_folder(source, key, trust_remote_code)
+    folder, trusted = sentence_transformers_folder(source, key, trust_remote_code, takes_router)
     from sentence_transformers import SentenceTransformer
 
     with telling_what_fails(source, key):
@@ -92,7 +94,9 @@ def load_torch_encoder(source: str, key: str = "model", trust_remote_code: bool 
     return TorchEncoder(model, folder)
 
 
-def sentence_transformers_folder(source: str, key: str, trust_remote_code: bool | str = False) -> tuple[Path, bool]:
+def sentence_transformers_folder(
+    source: str, key: str, trust_remote_code: bool | str = False, takes_router: bool = True
+) -> tuple[Path, bool]:
     """Where a model lies that sentence-transformers may load, and whether code in it is to be run.
 
     Raises: UserError as load_torch_encoder does, but for what cannot be loaded.
@@ -109,7 +113,9 @@ def sentence_transformers_folder(source: str, key: str, trust_remote_code: bool 
                 f"--{key}={source} carries code ({', '.join(code)}), run only by jdistill.evaluate --trust_remote_code"
             )
     if folder.is_dir():
-        read_modules(folder)  # whose paths sentence-transformers would follow anywhere
+        modules = read_modules(folder)  # whose paths sentence-transformers would follow anywhere
+        if not takes_router:
+            refuse_router(folder, modules, f"--{key}={source}")
     return folder, trusted
 
 

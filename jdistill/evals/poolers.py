@@ -98,6 +98,10 @@ class _View:
     def dim(self) -> int:
         return POOLERS[self.name].width(self.every.model.config.hidden_size)
 
+    @property
+    def prompts(self) -> dict[str, str]:
+        return self.every.model.prompts
+
     def prompt_for(self, role: str) -> str | None:
         return self.every.model.prompt_for(role)
 

@@ -66,16 +66,21 @@ def evaluate_retrieval(
     Raises: UserError as read_collections does, and where the two models' widths differ.
     """
     documents_by = corpus_model or encoder
-    if documents_by.dim != encoder.dim:
-        raise UserError(
-            f"the corpus model's vectors are {documents_by.dim} wide, the model's {encoder.dim}: a student answers from "
-            "its teacher's index only if it was trained to the teacher's own vectors"
-        )
+    check_one_width(encoder, documents_by)
     figures = {}
     for collection in read_collections(str(source)):
         ranked = search(encoder, collection, documents_by, kind, effort, scorer, rescore)
         figures[collection.name] = _figures(ranked, collection)
     return figures
+
+
+def check_one_width(encoder: TextEncoder, corpus_model: TextEncoder) -> None:
+    """Raises UserError where a model's vectors cannot be compared with those of the model that fills the index."""
+    if corpus_model.dim != encoder.dim:
+        raise UserError(
+            f"the corpus model's vectors are {corpus_model.dim} wide, the model's {encoder.dim}: a student answers from "
+            "its teacher's index only if it was trained to the teacher's own vectors"
+        )
 
 
 def evaluate_beside_queries_of(

@@ -56,6 +56,8 @@ def results_table(results: dict[str, Any]) -> str:
         of_cosine = {f"cosine {what}": value for what, value in figures.get("cosine", {}).items()}
         plain = {what: value for what, value in figures.items() if what != "cosine"} | of_cosine
         lines += [f"Transfer, {name}", *(f"  {what:<24}{value:8.2f}" for what, value in plain.items())]
+    for name, figures in results.get("mteb", {}).items():
+        lines += [f"mteb, {name}", *(line_of(*item) for item in figures.items())]
     if "poolers" in results:
         tasks = list(next(iter(results["poolers"].values()))["sts"])
         lines += ["STS by pooler", f"  {'':<28}" + "".join(f"{task:>8}" for task in tasks)]

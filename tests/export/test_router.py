@@ -12,9 +12,12 @@ from commands import command, in_a_process_without_jdistill, run_inside
 from conftest import make_encoder, save_encoder, sentences
 
 import jdistill
+from jdistill import evaluate
 from jdistill.core.errors import UserError
+from jdistill.data.sets.beir import write_collection
+from jdistill.evals.retrieval import evaluate_retrieval
 from jdistill.export.command import main
-from jdistill.export.router import export_router
+from jdistill.export.router import _write, export_router
 
 PROMPTS = {"query": "query: ", "document": "passage: "}
 
@@ -64,6 +67,39 @@ def test_queries_by_the_student_documents_by_the_teacher(place: Path) -> None:
     np.testing.assert_array_equal(
         jdistill.load(str(place / "search" / "document")).encode(texts), teacher.encode(texts)
     )
+
+
+@pytest.mark.parametrize("backend", ["flax", "torch"])
+def test_where_one_model_is_needed_a_router_is_refused(
+    tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """sentence-transformers would ask the documents' model for queries too, and say nothing; what to do instead does it right."""
+    pytest.importorskip("sentence_transformers")
+    queries, documents = (replace(make_encoder(num_layers=1), prompts={role: PROMPTS[role]}) for role in PROMPTS)
+    _write(queries, documents, tmp_path / "both")
+    texts = sentences(40)
+    relevant = {f"q{i}": {f"d{i}": 1} for i in range(20)}
+    asked = {f"q{i}": texts[i].rsplit(" ", 1)[0] for i in range(20)}
+    write_collection(tmp_path / "mine", {f"d{i}": text for i, text in enumerate(texts)}, asked, relevant)
+    more = ["--beir", str(tmp_path / "mine"), "--backend", backend, "--out", str(tmp_path / "out.json")]
+    assert evaluate.main(["--model", str(tmp_path / "both"), *more]) == 2
+    error = capsys.readouterr().err
+    assert f"--model={tmp_path}/both is two models, a Router" in error
+    instead = error[error.index("--model ") :].split()[:4]
+    assert evaluate.main([*instead, *more]) == 0
+    figures = json.loads((tmp_path / "out.json").read_text())["retrieval"]["mine"]
+    expected = evaluate_retrieval(queries, tmp_path / "mine", corpus_model=documents)["mine"]
+    assert figures["ndcg@10"] == pytest.approx(expected["ndcg@10"], abs=1e-4)
+
+
+def test_a_router_of_others_names_no_parts(tmp_path: Path) -> None:
+    model = make_encoder(num_layers=1)
+    _write(model, model, tmp_path / "both")
+    (tmp_path / "both" / "query" / "modules.json").unlink()
+    with pytest.raises(
+        UserError, match="is two models, a Router .*; jdistill reads folders of one model; .* through st:SOURCE"
+    ):
+        jdistill.load(str(tmp_path / "both"))
 
 
 def test_models_that_share_no_space_are_refused(tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ MODULES_FILE = "modules.json"
 POOLER_MODULES = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"], ["PmaPooling"])
 
 
+ROUTER = "Router"  # the module that sends a text to one of several models, by its role
+
+
 @dataclass(frozen=True)
 class ModuleFolder:
     """A module of a folder as modules.json lists it.
@@ -40,6 +43,25 @@ def read_modules(folder: Path) -> list[ModuleFolder]:
     if not isinstance(rows, list) or not rows:
         raise UserError(f"{path} holds {said(rows)}, not a list of modules")
     return [_module(folder, path, i, row) for i, row in enumerate(rows)]
+
+
+def refuse_router(folder: Path, modules: list[ModuleFolder], label: str) -> None:
+    """Raises UserError for a folder of two models, queries by one and documents by another, where one model is needed.
+
+    Args:
+      folder: the model's.
+      modules: as read_modules gives them.
+      label: what the message calls it, such as --model=SOURCE.
+    """
+    if modules[0].kind != ROUTER:
+        return
+    hint = "jdistill reads folders of one model; as a teacher it can be asked through st:SOURCE (torch extra)"
+    if all((folder / role / MODULES_FILE).is_file() for role in ("query", "document")):
+        hint = (
+            "each loads by itself: its folder query is the model that asks, document the one that fills the index, as in "
+            f"jdistill.evaluate --model {folder}/query --corpus_model {folder}/document"
+        )
+    raise UserError(f"{label} is two models, a Router that sends queries to one and documents to the other; {hint}")
 
 
 def _module(folder: Path, path: Path, place: int, row: object) -> ModuleFolder:

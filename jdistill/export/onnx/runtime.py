@@ -43,6 +43,11 @@ class OnnxEncoder:
         """As Encoder's."""
         return self.contract.dim
 
+    @property
+    def prompts(self) -> dict[str, str]:
+        """As Encoder's."""
+        return self.contract.prompts
+
     def prompt_for(self, role: str) -> str | None:
         """As Encoder's."""
         return self.contract.prompt_for(role)
