@@ -3,6 +3,7 @@ code.
 
     python -m jdistill.export --workdir runs/simtde --out student [--format=onnx] [--quantize=int8 [--quantize_for=torch]]
     python -m jdistill.export --workdir runs/simtde --out search --documents TEACHER
+    python -m jdistill.export --workdir runs/simtde --out page --format=site --web_runtime=node_modules
 
 The folder is written beside its place, encodes a fixed set of texts in every framework at hand, and takes its place
 only if those agree with Flax.
@@ -39,6 +40,7 @@ from jdistill.export.folder import EXPORT_SEAL, export
 from jdistill.export.interaction import save_interaction
 from jdistill.export.quantize import QUANTIZATIONS
 from jdistill.export.router import export_router
+from jdistill.export.site.folder import SITE_SEAL, write_site
 from jdistill.export.targets import TARGETS, add_form, target_of
 from jdistill.export.trained import load_trained
 from jdistill.models.interaction import interaction_of
@@ -60,6 +62,9 @@ def main(argv: list[str] | None = None) -> int:
         )
     flags.workdir = path_here(flags.workdir, "workdir")
     check_is_run(flags.workdir)
+    if flags.format == "site" or flags.web_runtime:
+        export_site(flags)
+        return 0
     in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
     check_out(flags.out, EXPORT_SEAL, "--out", flags.overwrite, None if in_run else flags.workdir)
     student, params = load_trained(flags.workdir, flags.stage, flags.step)
@@ -94,7 +99,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--workdir", required=True, help="of the run whose best checkpoint is exported")
     parser.add_argument("--out", type=local_only, required=True, help="the folder to write")
     parser.add_argument(
-        "--format", choices=("safetensors", "onnx"), default="safetensors", help="onnx adds onnx/model.onnx"
+        "--format",
+        choices=("safetensors", "onnx", "site"),
+        default="safetensors",
+        help="onnx adds onnx/model.onnx; site writes a page in its place, which searches the run's texts in a browser",
     )
     parser.add_argument(
         "--quantize",
@@ -128,10 +136,27 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="MODEL",
         help="writes a Router of sentence-transformers: queries by the student, documents by this model, as a rule the teacher",
     )
+    parser.add_argument(
+        "--web_runtime",
+        default="",
+        metavar="PLACE",
+        help="for site: the folder node_modules that holds onnxruntime-web and @huggingface/tokenizers, or the https address of a CDN",
+    )
     parser.add_argument("--stage", default="", help="the stage whose student is exported; without it, the last one")
     parser.add_argument("--step", type=int, help="of a kept checkpoint to export instead of the best")
     parser.add_argument("--overwrite", action="store_true", help="replace --out whatever it holds")
     return parser
+
+
+def export_site(flags: argparse.Namespace) -> None:
+    """Writes a search page of the run's own export and index. Raises UserError beside flags of other formats."""
+    if flags.format != "site":
+        raise UserError(f"--web_runtime={flags.web_runtime} is of --format=site")
+    for name in ("target", "quantize", "calibrate", "plain", "documents", "stage", "step"):
+        if getattr(flags, name) not in ("", [], False, None):
+            raise UserError(f"--format=site is made of the run's own export and index; leave --{name} out")
+    check_out(flags.out, SITE_SEAL, "--out", flags.overwrite, flags.workdir)
+    write_site(flags.workdir, flags.out, flags.web_runtime, flags.overwrite)
 
 
 def with_built_in_pooler(student: Encoder) -> Encoder:
