@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import ROOT
 from conftest import make_encoder, sentences
 from site_setting import HOSTILE, npm_packages, searchable_run
 
@@ -22,7 +23,7 @@ from jdistill.export.probe_texts import PROBE_TEXTS
 from jdistill.export.site.folder import SITE_SEAL, content_policy
 from jdistill.export.site.int8_rows import int8_cosines, int8_rows, read_int8_rows, write_int8_rows
 from jdistill.export.site.page_tokens import page_tokens
-from jdistill.export.site.web_runtime import PACKAGES, web_runtime
+from jdistill.export.site.web_runtime import INSTALL, PACKAGES
 from jdistill.retrieval.index import load_index, unit_rows
 
 
@@ -177,63 +178,6 @@ def test_a_cdn_is_asked_for_the_tested_versions_alone(run: Path, tmp_path: Path)
     assert policy.replace("'", "&#39;") in (tmp_path / "page" / "index.html").read_text()
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "http://cdn.example/npm",
-        "https://cdn.example/npm?a=b",
-        "https://a.example/; script-src *",
-        "ftp://x/",
-        "https://a.example/a,b/",
-    ],
-)
-def test_an_address_that_is_no_cdns_is_refused(address: str) -> None:
-    with pytest.raises(UserError, match="is no address of a CDN"):
-        web_runtime(address)
-
-
-def test_a_runtime_that_is_not_there_is_refused(packages: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"npm install onnxruntime-web@\S+ @huggingface/tokenizers@"):
-        web_runtime("")
-    with pytest.raises(UserError, match="holds no package onnxruntime-web"):
-        web_runtime(str(tmp_path))
-    older = npm_packages(tmp_path / "older")
-    (older / "onnxruntime-web" / "dist" / "ort.wasm.bundle.min.mjs").unlink()
-    with pytest.raises(UserError, match=r"has no dist/ort\.wasm\.bundle\.min\.mjs; install the version"):
-        web_runtime(str(older))
-    assert web_runtime(str(packages.parent)) == web_runtime(str(packages))
-
-
-def test_what_is_no_page_is_refused(run: Path, packages: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    runtime = f"--web_runtime={packages}"
-    assert command(run, tmp_path / "page", runtime, "--quantize=int8") == 2
-    assert "leave --quantize out" in capsys.readouterr().err
-    assert main(["--workdir", str(run), "--out", str(tmp_path / "page"), runtime]) == 2
-    assert "is of --format=site" in capsys.readouterr().err
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "letter.txt").write_text("dear")
-    assert command(run, tmp_path / "mine", runtime) == 2
-    assert "is not empty and no site of jdistill's (it holds letter.txt)" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
-
-
-def test_a_run_without_an_index_or_with_anothers_is_refused(
-    packages: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    runtime = f"--web_runtime={packages}"
-    run = searchable_run(tmp_path / "run")
-    (run / "index").rename(tmp_path / "index")
-    assert command(run, tmp_path / "page", runtime) == 2
-    assert "index is missing; it is written at the end of a run" in capsys.readouterr().err
-    other = searchable_run(tmp_path / "other", seed=1)
-    (tmp_path / "index").rename(run / "index")
-    (other / "index").rename(tmp_path / "index")
-    (run / "index").rename(other / "index")
-    assert command(other, tmp_path / "page", runtime) == 2
-    assert "was made by another model" in capsys.readouterr().err
-    assert not (tmp_path / "page").exists()
-
-
 def test_a_page_is_replaced_by_a_page(page: Path) -> None:
     check_out(page, SITE_SEAL, "--out")
     (page / "mine.txt").write_text("mine")
@@ -251,8 +195,5 @@ def test_the_rule_of_tokens_gives_the_models_own() -> None:
     assert (rule["prompt"], rule["before"], rule["after"]) == ("query: ", [101], [102])
 
 
-def test_a_tokenizer_that_cuts_at_the_front_is_refused() -> None:
-    model = make_encoder()
-    model.tokenizer.truncation_side = "left"
-    with pytest.raises(UserError, match="does not cut"):
-        page_tokens(model)
+def test_the_docs_name_the_versions_that_are_tested() -> None:
+    assert INSTALL in (ROOT / "docs" / "site.md").read_text()
