@@ -28,8 +28,8 @@ from jdistill.export.targets import add_form
 from jdistill.retrieval.index import SavedIndex, load_index_of
 
 SITE_SEAL = "site"  # of the seal
-GRAPH, VECTORS_FILE, TEXTS_FILE, SETTINGS_FILE = "model.onnx", "vectors.bin", "texts.json", "site.json"
-SHOWN = 10  # texts a question
+PAGE_GRAPH, PAGE_VECTORS, PAGE_TEXTS, PAGE_SETTINGS = "model.onnx", "vectors.bin", "texts.json", "site.json"
+SHOWN_TEXTS = 10  # texts a question
 PAGE_TEMPLATES = Environment(
     loader=PackageLoader("jdistill.export.site"),
     autoescape=True,
@@ -64,24 +64,24 @@ def write_site(workdir: Path, out: Path, runtime_place: str, overwrite: bool = F
         out, SITE_SEAL, key="--out", overwrite=overwrite, settings={"runtime": dict(runtime.versions)}
     ) as beside:
         vector = _write_model(model, beside)
-        write_int8_rows(beside / VECTORS_FILE, *int8_rows(_text_vectors(saved, model)))
-        (beside / TEXTS_FILE).write_text(json.dumps(saved.texts, ensure_ascii=False), "utf-8", "replace")
+        write_int8_rows(beside / PAGE_VECTORS, *int8_rows(_text_vectors(saved, model)))
+        (beside / PAGE_TEXTS).write_text(json.dumps(saved.texts, ensure_ascii=False), "utf-8", "replace")
         settings = {
             "rows": saved.index.rows,
             "width": model.dim,
-            "shown": SHOWN,
+            "shown": SHOWN_TEXTS,
             "probe_vector": vector.tolist(),
             "runtime": dict(runtime.addresses),
             **tokens,
         }
-        (beside / SETTINGS_FILE).write_text(json.dumps(settings))
+        (beside / PAGE_SETTINGS).write_text(json.dumps(settings))
         runtime.copy_into(beside)
         _write_page(beside, workdir.resolve().name, saved.index.rows, runtime)
         sizes = {path.name: path.stat().st_size / 1e6 for path in beside.rglob("*") if path.is_file()}
     log.info(
         "%s: %d texts, %.1f MB, of which the graph %.1f, vectors %.1f, texts %.1f, runtime %.1f; "
-        "serve it from any file server, such as python -m http.server --directory %s",
-        out, saved.index.rows, sum(sizes.values()), sizes[GRAPH], sizes[VECTORS_FILE], sizes[TEXTS_FILE],
+        "serve it from any file server, such as python -m http.server -d %s",
+        out, saved.index.rows, sum(sizes.values()), sizes[PAGE_GRAPH], sizes[PAGE_VECTORS], sizes[PAGE_TEXTS],
         sum(sizes.get(name, 0) for name in runtime.addresses), out,
     )  # fmt: skip
 
@@ -97,7 +97,7 @@ def _write_model(model: Encoder, folder: Path) -> np.ndarray:
             raise UserError("--format=site: the student's graph is above 1.5 GiB, too large for a page")
         query = model.in_role("query") if model.prompt_for("query") else model
         vector = onnx_forms.encode(query, graph, PROBE_TEXTS[:1])[0]
-        shutil.move(graph, folder / GRAPH)
+        shutil.move(graph, folder / PAGE_GRAPH)
         for name in ("tokenizer.json", "tokenizer_config.json"):
             shutil.move(exported / name, folder / name)
     return vector

@@ -8,7 +8,7 @@ import numpy as np
 
 from jdistill.retrieval.index import unit_rows
 
-LARGEST = 127
+INT8_LARGEST = 127
 
 
 def int8_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -20,9 +20,9 @@ def int8_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns: scales float32 [N] and rows int8 [N, D]; scale x row is the vector, each number within half a scale. A zero vector has the scale 0.
     """
     unit = unit_rows(vectors)
-    scales = (np.abs(unit).max(axis=1, initial=0.0) / LARGEST).astype(np.float32)
+    scales = (np.abs(unit).max(axis=1, initial=0.0) / INT8_LARGEST).astype(np.float32)
     rows = np.rint(unit / np.where(scales > 0, scales, 1)[:, None])
-    return scales, np.clip(rows, -LARGEST, LARGEST).astype(np.int8)
+    return scales, np.clip(rows, -INT8_LARGEST, INT8_LARGEST).astype(np.int8)
 
 
 def int8_cosines(scales: np.ndarray, rows: np.ndarray, queries: np.ndarray) -> np.ndarray:
