@@ -141,6 +141,7 @@ function ask(text) {
     question.focus();
     return;
   }
+  if (!loading.hidden) say("Loading the model and the texts. The answer comes as soon as they are here.");
   last = last.then(() => ready).then(async (engine) => {
     if (number !== asked || !engine) return; // a later question has come
     const start = performance.now();
