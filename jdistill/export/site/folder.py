@@ -121,6 +121,7 @@ def _write_page(folder: Path, name: str, rows: int, runtime: WebRuntime) -> None
         "name": name,
         "rows": f"{rows:,}",
         "megabytes": f"{num_bytes / 1e6:.0f}",
+        "elsewhere": runtime.elsewhere,
         "policy": content_policy(runtime.elsewhere),
         "versions": [f"{package} {version}" for package, version in runtime.versions.items()],
     }

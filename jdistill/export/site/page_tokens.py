@@ -26,7 +26,7 @@ def page_tokens(model: Encoder) -> dict[str, Any]:
     room = model.max_length - len(before) - len(after)
     expected = model.tokenize(list(PROBE_TEXTS), model.prompt_for("query"))
     for text, ids in zip(PROBE_TEXTS, expected, strict=True):
-        of_text = tokenizer(prompt + text, add_special_tokens=False)["input_ids"][:room]
+        of_text = tokenizer(prompt + text, add_special_tokens=False, verbose=False)["input_ids"][:room]
         if [*before, *of_text, *after] != ids:
             raise UserError(
                 f"--format=site: the model's tokenizer does not cut {text[:40]!r} at its end, or adds more than tokens around it, "

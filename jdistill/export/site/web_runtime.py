@@ -99,9 +99,9 @@ def _in_folder(folder: Path) -> WebRuntime:
                 )
             addresses[name] = f"{RUNTIME_FOLDER}/{name}"
             copied[source / path] = addresses[name]
-        for path in (source / "package.json", source / "LICENSE"):  # which name the licence; not each has the latter
-            if path.is_file():
-                copied[path] = f"{RUNTIME_FOLDER}/{package.name.replace('/', '-').lstrip('@')}-{path.name}"
+        for licence in (source / "package.json", source / "LICENSE"):  # the first names it; not each has the second
+            if licence.is_file():
+                copied[licence] = f"{RUNTIME_FOLDER}/{package.name.replace('/', '-').lstrip('@')}-{licence.name}"
     return WebRuntime(addresses, versions, copied)
 
 
