@@ -14,6 +14,7 @@ from jdistill.core.fetched import path_here
 from jdistill.core.files import SEAL, read_seal
 from jdistill.core.printable import printable
 from jdistill.core.progress import setup_logging
+from jdistill.core.run_folder import WITH_INDEX, part_of_run
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL, EmbedSettings
 from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.retrieval import index
@@ -37,12 +38,8 @@ def answer(workdir: Path, query: str, k: int, hybrid: bool = False) -> list[tupl
     if k < 1:
         raise UserError(f"--k={k}: ask for at least 1 result")
     scorer, index_dir = _load_model(workdir)
-    saved, model = index.load_index(index_dir), scorer.encoder
-    if model.fingerprint() != saved.fingerprint:
-        raise UserError(
-            f"{index_dir} was made by another model than {model.source}, so their vectors do "
-            "not compare; train into a new --workdir, or embed into a new folder, which makes both"
-        )
+    model = scorer.encoder
+    saved = index.load_index_of(index_dir, model)
     vectors = model.encode([query], prompt=model.prompt_for("query"))
     (scores,), (rows,) = saved.index.search(vectors, k if scorer.params is None and not hybrid else max(k, PROPOSED))
     scores, rows = scores[rows >= 0], rows[rows >= 0]  # an index that is not exact may find fewer
@@ -75,13 +72,9 @@ def _load_model(workdir: Path) -> tuple[PairScorer, Path]:
         scorer = load_pair_scorer(settings.model, key="model")
         encoder = replace(scorer.encoder, dtype=settings.dtype, max_length=settings.max_length)
         return replace(scorer, encoder=encoder), workdir / "index"
-    for part, key in (("export", ""), ("index", ", with --config.index_texts above 0")):
-        if not (workdir / part).is_dir():
-            raise UserError(
-                f"{workdir / part} is missing; it is written at the end of a run: "
-                f"python -m jdistill.main --config FILE --workdir {workdir}{key}"
-            )
-    return load_pair_scorer(str(workdir / "export"), key="workdir"), workdir / "index"
+    export = part_of_run(workdir, "export")
+    index_dir = part_of_run(workdir, "index", WITH_INDEX)
+    return load_pair_scorer(str(export), key="workdir"), index_dir
 
 
 @exits_cleanly

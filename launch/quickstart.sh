@@ -9,3 +9,4 @@ echo
 echo "report:   $workdir/report.html"
 echo "student:  $workdir/export   (sentence_transformers.SentenceTransformer or jdistill.load reads it)"
 echo "ask more: .venv/bin/python -m jdistill.search --workdir $workdir \"your question\""
+echo "a page that answers in a browser, without a server: docs/site.md says how"

@@ -8,6 +8,8 @@ from typing import Any
 from jdistill.core.errors import UserError
 from jdistill.core.files import look_into
 
+WITH_INDEX = ", with --config.index_texts above 0"  # what the command of a run with an index has
+
 
 def check_is_run(workdir: Path) -> None:
     """Refuses a folder that is no run's."""
@@ -15,6 +17,21 @@ def check_is_run(workdir: Path) -> None:
         raise UserError(f"--workdir={workdir}: no such folder; give the folder of a run (it holds config.json)")
     if not is_config(look_into(workdir / "config.json")):
         raise UserError(f"--workdir={workdir} holds no config.json of a run of jdistill's; give the folder of a run")
+
+
+def part_of_run(workdir: Path, part: str, keys: str = "") -> Path:
+    """A folder that a run writes at its end, "export" or "index".
+
+    keys: what the command must have for it to be written, for the message.
+
+    Raises: UserError where it is missing.
+    """
+    if not (workdir / part).is_dir():
+        raise UserError(
+            f"{workdir / part} is missing; it is written at the end of a run: "
+            f"python -m jdistill.main --config FILE --workdir {workdir}{keys}"
+        )
+    return workdir / part
 
 
 def export_of(source: str) -> str:

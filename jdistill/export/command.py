@@ -4,6 +4,7 @@ code.
     python -m jdistill.export --workdir runs/simtde --out student [--format=onnx] [--quantize=int8 [--quantize_for=torch]]
     python -m jdistill.export --workdir runs/simtde --out search --documents TEACHER
     python -m jdistill.export --workdir runs/simtde --out student --push OWNER/NAME [--license=apache-2.0 --language en]
+    python -m jdistill.export --workdir runs/simtde --out page --format=site --web_runtime=node_modules
 
 The folder is written beside its place, encodes a fixed set of texts in every framework at hand, and takes its place
 only if those agree with Flax.
@@ -43,6 +44,7 @@ from jdistill.export.onnx_forms import INT8_GRAPH
 from jdistill.export.push import plan_push, push_folder
 from jdistill.export.quantize import QUANTIZATIONS
 from jdistill.export.router import export_router
+from jdistill.export.site.folder import SITE_SEAL, write_site
 from jdistill.export.targets import TARGETS, add_form, target_of
 from jdistill.export.trained import load_trained
 from jdistill.models.interaction import interaction_of
@@ -55,6 +57,11 @@ def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.export`; returns its exit status."""
     flags = make_parser().parse_args(argv)
     setup_logging()
+    if flags.format == "site" or flags.web_runtime:
+        flags.workdir = path_here(flags.workdir, "workdir")
+        check_is_run(flags.workdir)
+        export_site(flags)
+        return 0
     forms = [*flags.target, *([f"{flags.quantize_for}-{flags.quantize}"] if flags.quantize else [])]
     if any([target_of(form).calibrated for form in forms]) != bool(flags.calibrate):
         raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
@@ -110,7 +117,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--workdir", required=True, help="of the run whose best checkpoint is exported")
     parser.add_argument("--out", type=local_only, required=True, help="the folder to write")
     parser.add_argument(
-        "--format", choices=("safetensors", "onnx"), default="safetensors", help="onnx adds onnx/model.onnx"
+        "--format",
+        choices=("safetensors", "onnx", "site"),
+        default="safetensors",
+        help="onnx adds onnx/model.onnx; site writes a page in its place, which searches the run's texts in a browser",
     )
     parser.add_argument(
         "--quantize",
@@ -145,6 +155,12 @@ def make_parser() -> argparse.ArgumentParser:
         help="writes a Router of sentence-transformers: queries by the student, documents by this model, as a rule the teacher",
     )
     _add_release(parser)
+    parser.add_argument(
+        "--web_runtime",
+        default="",
+        metavar="PLACE",
+        help="for site: the folder node_modules that holds onnxruntime-web and @huggingface/tokenizers, or the https address of a CDN",
+    )
     parser.add_argument("--stage", default="", help="the stage whose student is exported; without it, the last one")
     parser.add_argument("--step", type=int, help="of a kept checkpoint to export instead of the best")
     parser.add_argument("--overwrite", action="store_true", help="replace --out whatever it holds")
@@ -164,6 +180,28 @@ def _add_release(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--language", type=language_code, nargs="+", default=[], help="that it is for, such as en de; or multilingual"
     )
+
+
+def export_site(flags: argparse.Namespace) -> None:
+    """Writes a search page of the run's own export and index. Raises UserError beside flags of other formats."""
+    if flags.format != "site":
+        raise UserError(f"--web_runtime={flags.web_runtime} is of --format=site")
+    for name in (
+        "target",
+        "quantize",
+        "calibrate",
+        "plain",
+        "documents",
+        "stage",
+        "step",
+        "push",
+        "license",
+        "language",
+    ):
+        if getattr(flags, name) not in ("", [], False, None):
+            raise UserError(f"--format=site is made of the run's own export and index; leave --{name} out")
+    check_out(flags.out, SITE_SEAL, "--out", flags.overwrite, flags.workdir)
+    write_site(flags.workdir, flags.out, flags.web_runtime, flags.overwrite)
 
 
 def with_built_in_pooler(student: Encoder) -> Encoder:

@@ -17,6 +17,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.files import write_json
 from jdistill.core.folders import replacing
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL
+from jdistill.encoder.encoder import Encoder
 
 EXACT = "Flat"
 INDEX_SEAL = "index"  # of its folder's seal
@@ -90,6 +91,11 @@ class Index:
                 "another model made the index"
             )
         return self.faiss_index.search(unit_rows(queries), min(k, self.rows))
+
+    def stored_vectors(self) -> np.ndarray | None:
+        """The unit rows that it holds, float32 [rows, dim]; None of an index that is not exact."""
+        exact = faiss.downcast_index(self.faiss_index)
+        return exact.reconstruct_n(0, self.rows) if isinstance(exact, faiss.IndexFlat) else None
 
     def save(self, folder: Path, texts: Collection[str], fingerprint: str, **settings: Any) -> None:
         """Writes the vectors, their texts and the fingerprint of their encoder; replaces an older index whole.
@@ -218,6 +224,17 @@ def load_index(folder: Path) -> SavedIndex:
             f"{VECTORS} holds {loaded.rows} of width {loaded.dim}, {TEXTS} {len(texts)}. {_remake(folder)}"
         )
     return SavedIndex(loaded, texts, fingerprint)
+
+
+def load_index_of(folder: Path, model: Encoder) -> SavedIndex:
+    """As load_index, of an index that this model made. Raises UserError where another did."""
+    saved = load_index(folder)
+    if model.fingerprint() != saved.fingerprint:
+        raise UserError(
+            f"{folder} was made by another model than {model.source}, so their vectors do "
+            "not compare; train into a new --workdir, or embed into a new folder, which makes both"
+        )
+    return saved
 
 
 def _remake(folder: Path) -> str:
