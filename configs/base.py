@@ -58,27 +58,19 @@ def get_config() -> ConfigDict:
     c.adam_eps = 1e-8  # beside the root of the latter
     c.clip_norm = 1.0  # of the whole gradient; 0: no clipping
     c.average = 0.0  # below 1: score and export an average of the parameters over some 1 / (1 - average) steps, as 0.999; 0: the last
-    c.shard_frozen = (
-        False  # split what is not trained (a teacher inside the step, the base of adapters) over the devices
-    )
-    c.shard_params = (
-        False  # split what is trained and its optimiser over the devices; gathered where a step uses it, same numbers
-    )
+    c.shard_frozen = False  # split what is not trained (a teacher inside the step, adapters' base) over the devices
+    c.shard_params = False  # split what is trained and its optimiser over the devices; gathered where a step uses it
     # Compute type: float32, bfloat16, float16 (with loss scaling), or auto: bfloat16 where this machine is fast in it, else float32. Parameters
     # are float32.
     c.dtype = "auto"
-    c.attention = (
-        "plain"  # by our own products, or cudnn: on GPUs in bfloat16 or float16, where no dropout is asked for
-    )
+    c.attention = "plain"  # by our own products, or cudnn: on GPUs in bfloat16 or float16, where there is no dropout
     c.seed = 0  # below 2**32
 
     # Batches: packed, or of a handful of lengths, each compiled once.
     c.packed = True  # several texts stand in a row, with hardly any padding: transformers on unlabelled text
     c.length_buckets = 10  # at most so many widths, chosen for the least padding in this text; a short run gets fewer
     c.prefetch = 2  # batches that a thread makes and puts on the devices ahead of the step; 0: none
-    c.steps_per_call = (
-        1  # steps that one call of the compiled program runs: for steps so small that starting them counts
-    )
+    c.steps_per_call = 1  # steps that a call of the compiled program runs: for steps so small that starting them counts
     c.length_multiple = 4  # of which each is a multiple; 8 or more suits GPUs
 
     # The run.

@@ -20,12 +20,12 @@ from jdistill.core.types import Array
 from jdistill.models.matmul import batched, batched_transposed
 from jdistill.models.segments import LONG, BiasByQuery, whole_bias
 
-PLAIN, CUDNN = "plain", "cudnn"
-ATTENTION_PROGRAMS = (PLAIN, CUDNN)
+PLAIN_ATTENTION, CUDNN = "plain", "cudnn"
+ATTENTION_PROGRAMS = (PLAIN_ATTENTION, CUDNN)
 QUERIES_AT_ONCE = 256
-WIDEST_HEAD, HEAD_MULTIPLE = 128, 8  # that cuDNN takes, with gradient, on every GPU since the A100
+WIDEST_CUDNN_HEAD, HEAD_MULTIPLE = 128, 8  # that cuDNN takes, with gradient, on every GPU since the A100
 
-_program = PLAIN  # of the whole process, whose threads trace steps too
+_program = PLAIN_ATTENTION  # of the whole process, whose threads trace steps too
 
 
 def use_attention(program: str) -> None:
@@ -111,7 +111,7 @@ def fits_cudnn(query_BxHxLxK: Array, bias: Array | BiasByQuery) -> bool:
     for each head is learnt, and its gradient is ours."""
     K = query_BxHxLxK.shape[-1]
     shared = isinstance(bias, BiasByQuery) or (bias.ndim == 4 and bias.shape[1] == 1)
-    narrow = K <= WIDEST_HEAD and K % HEAD_MULTIPLE == 0
+    narrow = K <= WIDEST_CUDNN_HEAD and K % HEAD_MULTIPLE == 0
     return sharding.platform() == "gpu" and query_BxHxLxK.dtype.itemsize == 2 and narrow and shared
 
 

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from jdistill.core.absent import absent_mesh
 from jdistill.core.errors import UserError
 from jdistill.core.machines import machine_named
-from jdistill.models.attention import CUDNN, PLAIN, use_attention
+from jdistill.models.attention import CUDNN, PLAIN_ATTENTION, use_attention
 from jdistill.models.token_batch import TOKEN_ARRAYS
 from jdistill.run.compiled_step import CompiledStep, compile_step
 from jdistill.run.program import ArrayType
@@ -114,7 +114,7 @@ def test_cudnns_attention_is_shared_by_the_devices() -> None:
     try:
         step = compile_step(cfg, method, batch, machine_named("h200x8"), mesh)
     finally:
-        use_attention(PLAIN)
+        use_attention(PLAIN_ATTENTION)
     assert any("__cudnn$fmha" in instruction.details for _, instruction, _ in step.program.executed)
     check_gathered("bfloat16", step)
 
