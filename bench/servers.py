@@ -27,23 +27,27 @@ from record import RESULTS, made_by
 
 CLIENTS = Path(__file__).parent / "serving"
 SENTENCES = 1000
-HANG = 1200  # seconds
+HANG, BUILD = 1200, 7200  # seconds
 TORCH = "torch==2.13.0"
 
 
 @dataclass(frozen=True)
 class Server:
-    """client: the file in bench/serving that asks it. environment: its name. requirements: of pip; of npm for a .mjs. arguments: of the client."""
+    """client: the file in bench/serving that asks it. environment: its name. requirements: of pip; of npm for a .mjs. arguments: of the client.
+    build: environment variables while they are installed, of what is compiled."""
 
     client: str
     environment: str
     requirements: tuple[str, ...]
     arguments: tuple[str, ...] = ()
+    build: tuple[tuple[str, str], ...] = ()
 
 
 NEW = (TORCH, "sentence-transformers>=5", "transformers>=5")
 OLD = (TORCH, "sentence-transformers>=5", "transformers>=4.57,<5", "optimum-onnx[onnxruntime]")
 INTEL = (TORCH, "sentence-transformers>=5", "optimum-intel[openvino]")
+# Compiled from source: what images need is left out, and one compiler runs at a time.
+LLAMA_CPP = (("CMAKE_ARGS", "-DLLAVA_BUILD=OFF"), ("CMAKE_BUILD_PARALLEL_LEVEL", "1"))
 SENTENCE_TRANSFORMERS = "sentence_transformers_client.py"
 SERVERS = {
     "sentence-transformers, torch, transformers 5": Server(SENTENCE_TRANSFORMERS, "st-new", NEW, ("torch",)),
@@ -68,6 +72,12 @@ SERVERS = {
         (TORCH, "infinity-emb[server,torch]", "openai", "transformers<4.50"),
         ("torch",),
     ),
+    **{
+        f"llama.cpp, {weights}": Server(
+            "llama_cpp_client.py", "llama-cpp", ("llama-cpp-python", "numpy"), (file,), LLAMA_CPP
+        )
+        for weights, file in (("float32", "model.gguf"), ("float16", "model-f16.gguf"), ("Q8_0", "model-q8_0.gguf"))
+    },
 }
 
 
@@ -100,7 +110,7 @@ def environment(server: Server, folder: Path) -> Path:
             pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q"]
             if TORCH in server.requirements:  # by this spelling alone, lest a wheel for GPUs comes
                 checked([*pip, TORCH])
-            checked([*pip, *server.requirements])
+            checked([*pip, *server.requirements], BUILD, **dict(server.build))
             if (
                 TORCH in server.requirements
             ):  # torchvision's wheel is built for another torch, and breaks transformers' import
@@ -109,10 +119,10 @@ def environment(server: Server, folder: Path) -> Path:
     return place if node else place / "bin" / "python"
 
 
-def checked(command: list[str], **variables: str) -> None:
-    """Runs a command. Raises Failed with its last line."""
+def checked(command: list[str], limit: float = HANG, **variables: str) -> None:
+    """Runs a command for `limit` seconds at most. Raises Failed with its last line."""
     ran = subprocess.run(
-        command, capture_output=True, text=True, timeout=HANG, env=os.environ | {"HF_HUB_OFFLINE": "1"} | variables
+        command, capture_output=True, text=True, timeout=limit, env=os.environ | {"HF_HUB_OFFLINE": "1"} | variables
     )
     if ran.returncode:
         lines = (ran.stderr.strip() or ran.stdout.strip()).splitlines() or [f"ended with {ran.returncode}"]

@@ -1,7 +1,7 @@
 """Export: a run's student as a folder that transformers, sentence-transformers and ONNX Runtime load with no extra
 code.
 
-    python -m jdistill.export --workdir runs/simtde --out student [--format=onnx] [--quantize=int8 [--quantize_for=torch]]
+    python -m jdistill.export --workdir runs/simtde --out student [--format=onnx|gguf] [--quantize=int8 [--quantize_for=torch]]
     python -m jdistill.export --workdir runs/simtde --out search --documents TEACHER
 
 The folder is written beside its place, encodes a fixed set of texts in every framework at hand, and takes its place
@@ -44,6 +44,9 @@ from jdistill.export.trained import load_trained
 from jdistill.models.interaction import interaction_of
 
 CALIBRATION_TEXTS = 512
+FORMATS_ADDED = tuple(
+    name for name in TARGETS if name.startswith("gguf")
+)  # of --format, which are added as --target adds them
 
 
 @exits_cleanly
@@ -51,7 +54,8 @@ def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.export`; returns its exit status."""
     flags = make_parser().parse_args(argv)
     setup_logging()
-    forms = [*flags.target, *([f"{flags.quantize_for}-{flags.quantize}"] if flags.quantize else [])]
+    of_format = [flags.format] if flags.format in FORMATS_ADDED else []
+    forms = [*flags.target, *of_format, *([f"{flags.quantize_for}-{flags.quantize}"] if flags.quantize else [])]
     if any([target_of(form).calibrated for form in forms]) != bool(flags.calibrate):
         raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
     if flags.documents and (forms or flags.plain or flags.format != "safetensors"):
@@ -94,7 +98,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--workdir", required=True, help="of the run whose best checkpoint is exported")
     parser.add_argument("--out", type=local_only, required=True, help="the folder to write")
     parser.add_argument(
-        "--format", choices=("safetensors", "onnx"), default="safetensors", help="onnx adds onnx/model.onnx"
+        "--format",
+        choices=("safetensors", "onnx", *FORMATS_ADDED),
+        default="safetensors",
+        help="onnx adds onnx/model.onnx; gguf a file for llama.cpp, gguf/model.gguf, in float32, float16 or Q8_0",
     )
     parser.add_argument(
         "--quantize",
