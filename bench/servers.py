@@ -2,6 +2,8 @@
 
     python bench/servers.py --model simtde=runs/simtde/export --text sentences.txt.gz [--only NAME ...] [--envs FOLDER]
 
+llama.cpp reads the folder's gguf forms: python -m jdistill.export --target gguf gguf-float16 gguf-q8_0, or bench/gguf_models.py.
+
 Each server has an environment of its own (bench/serving/NAME_client.py runs in it), made by pip or npm under --envs when it is first asked
 for. 1,000 sentences, 32 at a time and one at a time; the largest difference from jdistill's own vectors, of length one. Writes
 bench/results/servers.json, from which docs/serving.md has its table. What does not load stays in the table, with the error.
@@ -23,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import numpy as np
-from record import RESULTS, made_by
+from record import RESULTS, commit, made_by
 
 CLIENTS = Path(__file__).parent / "serving"
 SENTENCES = 1000
@@ -144,14 +146,22 @@ def ask(server: Server, folder: Path, texts: list[str], reference: np.ndarray, e
                 vectors = np.load(work / "vectors.npy")
         except Failed as error:
             return {"loads": False, "error": str(error)}
-        difference = float(np.abs(vectors - reference).max())
-        return {"loads": True, "largest_difference": difference} | json.loads((work / "times.json").read_text())
+        difference, cosine = float(np.abs(vectors - reference).max()), float((vectors * reference).sum(1).min())
+        found = {
+            "loads": True,
+            "sentences": len(texts),
+            "commit": commit(),
+            "largest_difference": difference,
+            "least_cosine": cosine,
+        }
+        return found | json.loads((work / "times.json").read_text())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", nargs="+", required=True, metavar="NAME=FOLDER", help="exported students")
     parser.add_argument("--text", required=True)
+    parser.add_argument("--sentences", type=int, default=SENTENCES, help="so many of the text's first")
     parser.add_argument(
         "--only", nargs="*", default=[], help="servers by their names; the others' figures stay as they are"
     )
@@ -163,7 +173,7 @@ def main() -> None:
     import jdistill
     from jdistill.data.text.sources import read_texts
 
-    texts = read_texts(flags.text, key="text").texts[:SENTENCES]
+    texts = read_texts(flags.text, key="text").texts[: flags.sentences]
     path = RESULTS / "servers.json"
     before = json.loads(path.read_text()) if path.is_file() else {}
     models = dict(item.split("=", 1) for item in flags.model)
@@ -178,7 +188,10 @@ def main() -> None:
                 print(f"{model}, {name}: {of_model[name]}", flush=True)
         of_model |= {name: of_model.pop(name) for name in SERVERS if name in of_model}  # in their order
     command = "python bench/servers.py --model NAME=FOLDER --text sentences.txt.gz"
-    path.write_text(json.dumps(made_by(command, sentences=len(texts)) | {"students": rows}, indent=2) + "\n")
+    about = made_by(command, sentences=len(texts))
+    if flags.only and before:  # figures that stay are of an older commit
+        about = {key: before[key] for key in about if key in before}
+    path.write_text(json.dumps(about | {"students": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -109,7 +109,8 @@ def _bert_fields(tokenizer: Any, state: dict, tokens: list[str], types: list[int
 
 
 def _bpe_fields(tokenizer: Any, state: dict, tokens: list[str], types: list[int]) -> dict[str, Any]:
-    cut = None if state["model"].get("byte_fallback") else cut_of(tokenizer.backend_tokenizer)
+    marks = ("byte_fallback", "continuing_subword_prefix", "end_of_word_suffix")
+    cut = None if any(map(state["model"].get, marks)) else cut_of(tokenizer.backend_tokenizer)
     if cut is None:
         raise UserError(
             f"GGUF: the text is cut before byte pairs in a way that is none of {', '.join(CUTS)}, which are written; "
@@ -127,11 +128,12 @@ def _unigram_fields(tokenizer: Any, state: dict, tokens: list[str], types: list[
     unknown = state["model"].get("unk_id")
     if unknown is None or unknown >= len(tokens):
         raise UserError("GGUF: the Unigram model has no token for what it does not know, which llama.cpp needs")
+    if state["model"].get("byte_fallback"):
+        raise UserError("GGUF: the Unigram model falls back on bytes, which llama.cpp's does not")
     types[unknown] = UNKNOWN
     fields = {"model": UNIGRAM, "pre": "default", "scores": scores, "unknown_token_id": unknown}
     fields |= _spaces(state) | {"add_sep_token": False}
-    charsmap = _charsmap(state["normalizer"])
-    return fields | ({"precompiled_charsmap": list(charsmap)} if charsmap else {})
+    return fields | {"precompiled_charsmap": list(_charsmap(state["normalizer"]))}
 
 
 def _parts(step: dict | None, inner: str) -> list[dict]:
@@ -142,13 +144,17 @@ def _parts(step: dict | None, inner: str) -> list[dict]:
 
 
 def _charsmap(normalizer: dict | None) -> bytes:
-    """sentencepiece's table of characters. Raises UserError for another step than this, and taking away spaces, which llama.cpp does too."""
+    """sentencepiece's table of characters. Raises UserError where there is none, and for another step but taking away spaces."""
     table = b""
     for step in _parts(normalizer, "normalizers"):
         if step["type"] == "Precompiled":
             table = base64.b64decode(step["precompiled_charsmap"])
         elif step["type"] not in ("Strip", "Replace") or step.get("content", " ") not in (" ", PHANTOM):
             raise UserError(f"GGUF: the text is prepared by {step['type']}; llama.cpp has sentencepiece's table alone")
+    if not table:
+        raise UserError(
+            "GGUF: without sentencepiece's table of characters llama.cpp does not read a newline as a space"
+        )
     return table
 
 
