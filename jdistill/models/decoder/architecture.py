@@ -37,7 +37,7 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
     tolerance = 1e-3  # large activations round more
     decoder = True
     packs = True
-    gguf_kinds = gguf.DECODERS
+    gguf_kinds = gguf.GGUF_DECODERS
     table_path = ("word", "embedding")
 
     def module(self, config: DecoderConfig, dtype: jnp.dtype, remat: bool) -> Decoder:

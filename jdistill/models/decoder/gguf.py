@@ -14,7 +14,7 @@ from jdistill.models.conversion import to_tensors
 from jdistill.models.decoder.config import DecoderConfig, checked, tensor_names
 from jdistill.models.gguf_layout import GgufKind, GgufModel, renamed
 
-NAMES = {
+_NAMES = {
     "embed_tokens": "token_embd",
     "norm": "output_norm",
     "lm_head": "output",
@@ -30,15 +30,15 @@ NAMES = {
     "layers.{i}.mlp.up_proj": "blk.{i}.ffn_up",
     "layers.{i}.mlp.down_proj": "blk.{i}.ffn_down",
 }
-KINDS = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}  # model_type -> llama.cpp's name
+_KINDS = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}  # model_type -> llama.cpp's name
 _SAFETENSORS = "is not read from GGUF; load the model from its Hugging Face folder, which says how"
 
 
 def to_gguf(config: DecoderConfig, params: Tree, max_length: int) -> GgufModel:
     """The model as llama.cpp has it. Raises UserError for what it does not compute, or by a tensor that is not written here."""
-    kind = KINDS.get(config.model_type)
+    kind = _KINDS.get(config.model_type)
     if kind is None:
-        raise UserError(f"GGUF: a {config.model_type} is not written; of decoders {', '.join(KINDS)} are")
+        raise UserError(f"GGUF: a {config.model_type} is not written; of decoders {', '.join(_KINDS)} are")
     refused = {
         "RoPE is scaled as in Llama 3.1": config.rope_scaling is not None,
         f"the activation is {config.activation}, not silu": config.activation != "silu",
@@ -53,7 +53,7 @@ def to_gguf(config: DecoderConfig, params: Tree, max_length: int) -> GgufModel:
     tensors = to_tensors(tensor_names(config), params)
     if kind == "llama":
         tensors = _each_head(config, tensors, _pairs_together)
-    return GgufModel(kind, _fields(config, kind), renamed(tensors, NAMES))
+    return GgufModel(kind, _fields(config, kind), renamed(tensors, _NAMES))
 
 
 def _fields(config: DecoderConfig, kind: str) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _swapped(rows: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
 def read_decoder(
     fields: Settings, tensors: dict[str, np.ndarray], kind: str
 ) -> tuple[DecoderConfig, dict[str, np.ndarray]]:
-    """As GgufKind.read, of one of KINDS."""
+    """As GgufKind.read, of one of _KINDS."""
     scaling = fields.text(f"{kind}.rope.scaling.type", "none")
     if scaling not in ("none", ""):
         raise UserError(f"{fields.path}: RoPE scaled as {scaling!r} {_SAFETENSORS}")
@@ -139,4 +139,4 @@ def read_decoder(
     return config, _each_head(config, tensors, _pairs_apart, fields.path) if kind == "llama" else tensors
 
 
-DECODERS = tuple(GgufKind(kind, NAMES, partial(read_decoder, kind=kind)) for kind in ("llama", "qwen2", "qwen3"))
+GGUF_DECODERS = tuple(GgufKind(kind, _NAMES, partial(read_decoder, kind=kind)) for kind in ("llama", "qwen2", "qwen3"))

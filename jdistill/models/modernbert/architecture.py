@@ -30,7 +30,7 @@ class ModernBertArchitecture(Transformer[ModernBertConfig]):
 
     model_types = ("modernbert",)
     packs = True
-    gguf_kinds = (gguf.MODERN_BERT,)
+    gguf_kinds = (gguf.GGUF_MODERN_BERT,)
 
     def module(self, config: ModernBertConfig, dtype: jnp.dtype, remat: bool) -> ModernBert:
         return ModernBert(config, dtype)

@@ -42,7 +42,7 @@ class NomicBertArchitecture(Transformer[NomicBertConfig]):
 
     model_types = ("nomic_bert",)
     packs = True
-    gguf_kinds = (gguf.NOMIC_BERT,)
+    gguf_kinds = (gguf.GGUF_NOMIC_BERT,)
 
     def module(self, config: NomicBertConfig, dtype: jnp.dtype, remat: bool) -> NomicBert:
         return NomicBert(config, dtype)

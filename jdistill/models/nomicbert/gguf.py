@@ -14,8 +14,8 @@ from jdistill.models.conversion import to_tensors
 from jdistill.models.gguf_layout import GgufKind, GgufModel, renamed
 from jdistill.models.nomicbert.config import NomicBertConfig, tensor_names
 
-KIND, ACTIVATION = "nomic-bert", "silu"
-NAMES = {
+_KIND, _ACTIVATION = "nomic-bert", "silu"
+_NAMES = {
     "embeddings.word_embeddings": "token_embd",
     "embeddings.token_type_embeddings": "token_types",
     "emb_ln": "token_embd_norm",
@@ -31,18 +31,18 @@ NAMES = {
 
 def to_gguf(config: NomicBertConfig, params: Tree) -> GgufModel:
     """The model as llama.cpp has it. Raises UserError for an activation but SwiGLU's."""
-    if config.activation != ACTIVATION:
-        raise UserError(f"GGUF: the activation is {config.activation}; llama.cpp's NomicBERT has {ACTIVATION} alone")
-    fields = fields_of(config, KIND) | {f"{KIND}.rope.freq_base": config.rope_theta}
-    return GgufModel(KIND, fields, renamed(to_tensors(tensor_names(config), params), NAMES))
+    if config.activation != _ACTIVATION:
+        raise UserError(f"GGUF: the activation is {config.activation}; llama.cpp's NomicBERT has {_ACTIVATION} alone")
+    fields = fields_of(config, _KIND) | {f"{_KIND}.rope.freq_base": config.rope_theta}
+    return GgufModel(_KIND, fields, renamed(to_tensors(tensor_names(config), params), _NAMES))
 
 
 def read_nomic(fields: Settings, tensors: dict[str, np.ndarray]) -> tuple[NomicBertConfig, dict[str, np.ndarray]]:
     """As GgufKind.read."""
-    sizes = numbers_of_gguf(fields, KIND, tensors, (ACTIVATION,))
-    theta = fields.number(f"{KIND}.rope.freq_base", 1.0, 1e12, default=10000.0)
+    sizes = numbers_of_gguf(fields, _KIND, tensors, (_ACTIVATION,))
+    theta = fields.number(f"{_KIND}.rope.freq_base", 1.0, 1e12, default=10000.0)
     shared = {field.name: getattr(sizes, field.name) for field in fields_of_class(sizes)}
     return NomicBertConfig(**shared | {"model_type": "nomic_bert", "rope_theta": theta}), tensors
 
 
-NOMIC_BERT = GgufKind(KIND, NAMES, read_nomic)
+GGUF_NOMIC_BERT = GgufKind(_KIND, _NAMES, read_nomic)
