@@ -10,7 +10,8 @@ from conftest import make_encoder, random_params, sentences, tiny_config, tiny_d
 from decoder_setting import qwen_tokenizer
 from modernbert_setting import make_modernbert
 from nomicbert_setting import make_nomicbert
-from tokenizers import normalizers
+from tokenizers import normalizers, processors
+from transformers import PreTrainedTokenizerFast
 from vocabulary_setting import made_up_texts, roberta, unigram, word_pieces
 
 from jdistill.encoder.encoder import Encoder
@@ -59,6 +60,13 @@ def xlm_roberta() -> Encoder:
 
 def decoder(**changes: object) -> Encoder:
     return with_tokenizer(tiny_decoder_config, qwen_tokenizer(), **changes)
+
+
+def byte_pairs_alone() -> PreTrainedTokenizerFast:
+    """Qwen's tokenizer without a special token about a text."""
+    tokenizer = qwen_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return tokenizer
 
 
 MODELS: dict[str, Callable[[], Encoder]] = {

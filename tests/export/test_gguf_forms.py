@@ -10,7 +10,7 @@ import commands
 import numpy as np
 import pytest
 from conftest import make_encoder, save_encoder, sentences
-from gguf_setting import MODELS, TEXTS, bert
+from gguf_setting import MODELS, TEXTS, bert, byte_pairs_alone, decoder
 from modernbert_setting import modernbert_tokenizer
 
 import jdistill
@@ -103,6 +103,10 @@ def test_forms_are_held_against_flax(tmp_path: Path) -> None:
         add_form(overflowing, tmp_path / "other", "gguf-float16")
     assert not list((tmp_path / "other").rglob("*.gguf"))
     assert TARGETS["gguf-q8_0"].least_cosine == 0.99
+    (tmp_path / "decoder").mkdir()  # of whose empty text no token is left, and so a vector of zeros
+    unended = replace(decoder(), tokenizer=byte_pairs_alone(), pooling="lasttoken")
+    assert not unended.encode([""]).any()
+    add_form(unended, tmp_path / "decoder", "gguf-float16")
 
 
 def test_the_command_writes_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
