@@ -2,6 +2,8 @@
 
     python bench/servers.py --model simtde=runs/simtde/export --text sentences.txt.gz [--only NAME ...] [--envs FOLDER]
 
+llama.cpp reads the folder's gguf forms: python -m jdistill.export --target gguf gguf-float16 gguf-q8_0, or bench/gguf_models.py.
+
 Each server has an environment of its own (bench/serving/NAME_client.py runs in it), made by pip or npm under --envs when it is first asked
 for. 1,000 sentences, 32 at a time and one at a time; the largest difference from jdistill's own vectors, of length one. Writes
 bench/results/servers.json, from which docs/serving.md has its table. What does not load stays in the table, with the error. The row of int8
@@ -24,27 +26,31 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import numpy as np
-from record import RESULTS, made_by
+from record import RESULTS, commit, made_by
 
 CLIENTS = Path(__file__).parent / "serving"
 SENTENCES = 1000
-HANG = 1200  # seconds
+HANG, BUILD = 1200, 7200  # seconds
 TORCH = "torch==2.13.0"
 
 
 @dataclass(frozen=True)
 class Server:
-    """client: the file in bench/serving that asks it. environment: its name. requirements: of pip; of npm for a .mjs. arguments: of the client."""
+    """client: the file in bench/serving that asks it. environment: its name. requirements: of pip; of npm for a .mjs. arguments: of the client.
+    build: environment variables while they are installed, of what is compiled."""
 
     client: str
     environment: str
     requirements: tuple[str, ...]
     arguments: tuple[str, ...] = ()
+    build: tuple[tuple[str, str], ...] = ()
 
 
 NEW = (TORCH, "sentence-transformers>=5", "transformers>=5")
 OLD = (TORCH, "sentence-transformers>=5", "transformers>=4.57,<5", "optimum-onnx[onnxruntime]")
 INTEL = (TORCH, "sentence-transformers>=5", "optimum-intel[openvino]")
+# Compiled from source: what images need is left out, and one compiler runs at a time.
+LLAMA_CPP = (("CMAKE_ARGS", "-DLLAVA_BUILD=OFF"), ("CMAKE_BUILD_PARALLEL_LEVEL", "1"))
 SENTENCE_TRANSFORMERS = "sentence_transformers_client.py"
 SERVERS = {
     "sentence-transformers, torch, transformers 5": Server(SENTENCE_TRANSFORMERS, "st-new", NEW, ("torch",)),
@@ -70,6 +76,12 @@ SERVERS = {
         (TORCH, "infinity-emb[server,torch]", "openai", "transformers<4.50"),
         ("torch",),
     ),
+    **{
+        f"llama.cpp, {weights}": Server(
+            "llama_cpp_client.py", "llama-cpp", ("llama-cpp-python", "numpy"), (file,), LLAMA_CPP
+        )
+        for weights, file in (("float32", "model.gguf"), ("float16", "model-f16.gguf"), ("Q8_0", "model-q8_0.gguf"))
+    },
 }
 
 
@@ -102,7 +114,7 @@ def environment(server: Server, folder: Path) -> Path:
             pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q"]
             if TORCH in server.requirements:  # by this spelling alone, lest a wheel for GPUs comes
                 checked([*pip, TORCH])
-            checked([*pip, *server.requirements])
+            checked([*pip, *server.requirements], BUILD, **dict(server.build))
             if (
                 TORCH in server.requirements
             ):  # torchvision's wheel is built for another torch, and breaks transformers' import
@@ -111,10 +123,10 @@ def environment(server: Server, folder: Path) -> Path:
     return place if node else place / "bin" / "python"
 
 
-def checked(command: list[str], **variables: str) -> None:
-    """Runs a command. Raises Failed with its last line."""
+def checked(command: list[str], limit: float = HANG, **variables: str) -> None:
+    """Runs a command for `limit` seconds at most. Raises Failed with its last line."""
     ran = subprocess.run(
-        command, capture_output=True, text=True, timeout=HANG, env=os.environ | {"HF_HUB_OFFLINE": "1"} | variables
+        command, capture_output=True, text=True, timeout=limit, env=os.environ | {"HF_HUB_OFFLINE": "1"} | variables
     )
     if ran.returncode:
         lines = (ran.stderr.strip() or ran.stdout.strip()).splitlines() or [f"ended with {ran.returncode}"]
@@ -136,14 +148,22 @@ def ask(server: Server, folder: Path, texts: list[str], reference: np.ndarray, e
                 vectors = np.load(work / "vectors.npy")
         except Failed as error:
             return {"loads": False, "error": str(error)}
-        difference = float(np.abs(vectors - reference).max())
-        return {"loads": True, "largest_difference": difference} | json.loads((work / "times.json").read_text())
+        difference, cosine = float(np.abs(vectors - reference).max()), float((vectors * reference).sum(1).min())
+        found = {
+            "loads": True,
+            "sentences": len(texts),
+            "commit": commit(),
+            "largest_difference": difference,
+            "least_cosine": cosine,
+        }
+        return found | json.loads((work / "times.json").read_text())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", nargs="+", required=True, metavar="NAME=FOLDER", help="exported students")
     parser.add_argument("--text", required=True)
+    parser.add_argument("--sentences", type=int, default=SENTENCES, help="so many of the text's first")
     parser.add_argument(
         "--only", nargs="*", default=[], help="servers by their names; the others' figures stay as they are"
     )
@@ -155,7 +175,7 @@ def main() -> None:
     import jdistill
     from jdistill.data.text.sources import read_texts
 
-    texts = read_texts(flags.text, key="text").texts[:SENTENCES]
+    texts = read_texts(flags.text, key="text").texts[: flags.sentences]
     path = RESULTS / "servers.json"
     before = json.loads(path.read_text()) if path.is_file() else {}
     models = dict(item.split("=", 1) for item in flags.model)
@@ -170,7 +190,10 @@ def main() -> None:
                 print(f"{model}, {name}: {of_model[name]}", flush=True)
         of_model |= {name: of_model.pop(name) for name in SERVERS if name in of_model}  # in their order
     command = "python bench/servers.py --model NAME=FOLDER --text sentences.txt.gz"
-    path.write_text(json.dumps(made_by(command, sentences=len(texts)) | {"students": rows}, indent=2) + "\n")
+    about = made_by(command, sentences=len(texts))
+    if flags.only and before:  # figures that stay are of an older commit
+        about = {key: before[key] for key in about if key in before}
+    path.write_text(json.dumps(about | {"students": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

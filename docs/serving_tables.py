@@ -13,12 +13,14 @@ RESULTS = Path(__file__).resolve().parents[1] / "bench" / "results" / "servers.j
 NOT_RUN = {
     "text-embeddings-inference": "its image needs Docker; it is said to know BERT's layout and not ELECTRA's",
     "vLLM": "its CPU build is compiled from source; it is said to know BERT's layout and not ELECTRA's",
-    "llama.cpp, Ollama": "there is no export to GGUF yet; llama.cpp is said to know BERT's layout and not ELECTRA's",
+    "Ollama": "it runs llama.cpp, whose rows stand above",
 }
 NOTES = [
     "OpenVINO computes in bfloat16 where the processor has it, unless it is told otherwise: "
     '`SentenceTransformer(..., backend="openvino", model_kwargs={"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}})`.',
     "ONNX Runtime alone and fastembed pool by the graph or by themselves; both need no torch.",
+    "llama.cpp reads no ELECTRA, and so not the first student: [export](export.md#llamacpp-and-ollama). Its rows are of untrained students, "
+    "made by `bench/gguf_models.py`; it computes BERT's GELU by tanh, and keeps a decoder's keys and values in float16.",
 ]
 HEAD = ["server", "loads", "largest difference", "memory, MB", "versions"]
 
@@ -36,14 +38,23 @@ def serving_page() -> str:
         "were taken beside other work here, and are not shown.",
     ]
     for student, servers in measured["students"].items():
-        parts += [f"## {student}", table(HEAD, [_row(name, figures) for name, figures in servers.items()])]
+        told = [figures for figures in servers.values() if "least_cosine" in figures]
+        head = [*HEAD[:3], "least cosine", *HEAD[3:]] if told else HEAD
+        parts += [f"## {student}"]
+        if told:  # a row may be of another text and commit than the others
+            parts += [f"{told[0]['sentences']:,} sentences, commit {code(told[0]['commit'])}."]
+        parts += [table(head, [_row(name, figures, bool(told)) for name, figures in servers.items()])]
         parts += [f"{name}: {figures['error']}" for name, figures in servers.items() if not figures["loads"]]
     rows = [[name, why] for name, why in NOT_RUN.items()]
     return as_page([*parts, *NOTES, "## Not run", table(["server", "why"], rows)])
 
 
-def _row(name: str, figures: dict[str, Any]) -> list[str]:
+def _row(name: str, figures: dict[str, Any], cosine: bool) -> list[str]:
+    """cosine: whether the table has a column for it."""
     if not figures["loads"]:
-        return [name, "no", *[""] * (len(HEAD) - 2)]
+        return [name, "no", *[""] * (len(HEAD) - 2 + cosine)]
     versions = ", ".join(f"{library} {version}" for library, version in figures["versions"].items())
-    return [name, "yes", f"{figures['largest_difference']:.1e}", f"{figures['peak_mb']:,.0f}", versions]
+    least = [f"{figures['least_cosine']:.6f}" if "least_cosine" in figures else ""] if cosine else []
+    return [
+        name, "yes", f"{figures['largest_difference']:.1e}", *least, f"{figures['peak_mb']:,.0f}", versions,
+    ]  # fmt: skip

@@ -23,6 +23,7 @@ SHARED = {
     "tensor_names": "of an architecture, for Architecture.names",
     "read_config": "of an architecture, for Architecture.read_config",
     "write_config": "of an architecture, for Transformer.config_keys",
+    "to_gguf": "of an architecture, for Architecture.gguf_model",
     "onnx_states": "of an architecture, for Architecture.onnx_states",
 }
 # They say nothing of what they hold: a noun of the field does.

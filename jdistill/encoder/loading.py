@@ -48,7 +48,7 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     """Loads an encoder.
 
     Understood are Hugging Face folders (mean pooling is assumed, as sentence-transformers does), sentence-transformers folders with
-    Transformer, pooling, Dense and Normalize modules, prompts and maximum length, and .gguf files of decoders.
+    Transformer, pooling, Dense and Normalize modules, prompts and maximum length, and .gguf files.
 
     Args:
       source: a path, a hub id or `pkg:import_name/sub/folder`.
@@ -115,12 +115,14 @@ def _with_modules(model: Encoder, folder: Path, after: list[ModuleFolder]) -> En
 
 
 def _load_gguf(path: Path, source: str, dtype: str) -> Encoder:
-    config, tensors, tokenizer = read_gguf(path)
+    config, tensors, tokenizer, encoding = read_gguf(path)
+    limit = min(encoding.pop("max_length", config.usable_positions), config.usable_positions)
     return Encoder(
         config=config,
         params=architecture_of(config).from_tensors(config, tensors, str(path)),
         tokenizer=checked_tokenizer(tokenizer, config, path),
-        max_length=checked_limit(config.usable_positions, tokenizer, path),
+        max_length=checked_limit(limit, tokenizer, path),
         dtype=dtype,
         source=source,
+        **encoding,
     )

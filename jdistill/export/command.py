@@ -1,7 +1,7 @@
 """Export: a run's student as a folder that transformers, sentence-transformers and ONNX Runtime load with no extra
 code.
 
-    python -m jdistill.export --workdir runs/simtde --out student [--format=onnx] [--quantize=int8 [--quantize_for=torch]]
+    python -m jdistill.export --workdir runs/simtde --out student [--format=onnx|gguf] [--quantize=int8 [--quantize_for=torch]]
     python -m jdistill.export --workdir runs/simtde --out search --documents TEACHER
     python -m jdistill.export --workdir runs/simtde --out student --push OWNER/NAME [--license=apache-2.0 --language en]
     python -m jdistill.export --workdir runs/simtde --out page --format=site --web_runtime=node_modules
@@ -50,6 +50,9 @@ from jdistill.export.trained import load_trained
 from jdistill.models.interaction import interaction_of
 
 CALIBRATION_TEXTS = 512
+FORMATS_ADDED = tuple(
+    name for name in TARGETS if name.startswith("gguf")
+)  # of --format, which are added as --target adds them
 
 
 @exits_cleanly
@@ -62,7 +65,8 @@ def main(argv: list[str] | None = None) -> int:
         check_is_run(flags.workdir)
         export_site(flags)
         return 0
-    forms = [*flags.target, *([f"{flags.quantize_for}-{flags.quantize}"] if flags.quantize else [])]
+    of_format = [flags.format] if flags.format in FORMATS_ADDED else []
+    forms = [*flags.target, *of_format, *([f"{flags.quantize_for}-{flags.quantize}"] if flags.quantize else [])]
     if any([target_of(form).calibrated for form in forms]) != bool(flags.calibrate):
         raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
     if flags.documents and (forms or flags.plain or flags.format != "safetensors"):
@@ -118,9 +122,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=local_only, required=True, help="the folder to write")
     parser.add_argument(
         "--format",
-        choices=("safetensors", "onnx", "site"),
+        choices=("safetensors", "onnx", *FORMATS_ADDED, "site"),
         default="safetensors",
-        help="onnx adds onnx/model.onnx; site writes a page in its place, which searches the run's texts in a browser",
+        help="onnx adds onnx/model.onnx; gguf a file for llama.cpp, gguf/model.gguf, in float32, float16 or Q8_0; site writes a page in its "
+        "place, which searches the run's texts in a browser",
     )
     parser.add_argument(
         "--quantize",

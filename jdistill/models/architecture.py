@@ -18,9 +18,11 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
+from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.models import conversion
 from jdistill.models.conversion import Names
+from jdistill.models.gguf_layout import GgufKind, GgufModel
 
 if TYPE_CHECKING:
     from jdistill.models.cutting import Cut
@@ -85,6 +87,7 @@ class Architecture(Protocol[C]):
       packs: its module takes several texts in one row (models.segments).
       recurrent: no transformer; it has no layers that a student could take, and a vocabulary of its own.
       table_path: where the token embeddings stand in its parameters.
+      gguf_kinds: llama.cpp's architectures that are read as it.
     """
 
     model_types: tuple[str, ...]
@@ -96,6 +99,7 @@ class Architecture(Protocol[C]):
     packs: bool = False
     recurrent: bool = False
     table_path: tuple[str, ...] = ("embeddings", "word", "embedding")
+    gguf_kinds: tuple[GgufKind, ...] = ()
 
     def module(self, config: C, dtype: jnp.dtype, remat: bool) -> nn.Module:
         """The Flax module: (ids int32 [B, L], mask [B, L], deterministic) -> num_layers + 1 states [B, L, D].
@@ -204,6 +208,19 @@ class Architecture(Protocol[C]):
 
         Raises: UserError for whatever has no graph.
         """
+
+    def gguf_model(self, config: C, params: Tree, max_length: int) -> GgufModel:
+        """The model as llama.cpp computes it.
+
+        Args:
+          max_length: of a text, in tokens.
+
+        Raises: UserError for whatever llama.cpp does not compute.
+        """
+        raise UserError(
+            f"GGUF: llama.cpp has no architecture for this student ({config.model_type}), or none that is written here; serve it by "
+            "ONNX Runtime or sentence-transformers, or train a student of BERT's or a decoder's layers"
+        )
 
     # Students
 

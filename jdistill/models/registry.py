@@ -34,6 +34,8 @@ ARCHITECTURES: tuple[Architecture[Any], ...] = (
 )
 _BY_TYPE = {model_type: architecture for architecture in ARCHITECTURES for model_type in architecture.model_types}
 
+GGUF_KINDS = {kind.name: kind for architecture in ARCHITECTURES for kind in architecture.gguf_kinds}
+
 
 def architecture_of(config: ModelConfig) -> Architecture[Any]:
     """The architecture of a model's config."""

@@ -98,7 +98,8 @@ def test_an_unknown_variant(refused):
 
 def test_an_unknown_key_is_named_with_those_near_it(refused):
     assert refused("--config=configs/ibkd.py", "--config.temperature=3") == (
-        "--config.temperature: this config has no such key; near it: --config.loss.temperature, --config.loss.scores_temperature"
+        "--config.temperature: this config has no such key; near it: --config.loss.temperature, "
+        "--config.finetune.loss.temperature, --config.loss.scores_temperature"
     )
     for wrong, right in (("loss.alhpa", "loss.alpha"), ("losss.alpha", "loss.alpha"), ("batchsize", "batch_size")):
         message = refused("--config=configs/simtde.py", f"--config.{wrong}=3")

@@ -155,11 +155,15 @@ def read_denses(modules: list[ModuleFolder], width: int) -> dict[str, dict[str, 
 
 
 def read_prompts(folder: Path) -> tuple[dict[str, str], str | None]:
-    """(name -> text of the prompts that have one, the default's name or None) of config_sentence_transformers.json, where there is one.
+    """As prompts_of, of config_sentence_transformers.json, where there is one."""
+    return prompts_of(read_settings(folder / "config_sentence_transformers.json", optional=True))
+
+
+def prompts_of(settings: Settings) -> tuple[dict[str, str], str | None]:
+    """(name -> text of the prompts that have one, the default's name or None) by sentence-transformers' keys.
 
     Raises: UserError for a default that is none of the prompts.
     """
-    settings = read_settings(folder / "config_sentence_transformers.json", optional=True)
     listed = settings.part("prompts")
     prompts = {name: text for name in listed.values if (text := listed.text(name, ""))}
     default = settings.text("default_prompt_name", None)

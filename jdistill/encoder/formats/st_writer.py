@@ -27,7 +27,7 @@ CUSTOM = Path(__file__).parent / "st_modules"  # modules of ours that sentence-t
 WRITTEN = (
     "*.safetensors", "*.py", "README.md", "config.json", "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json",
     "*tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "*.jinja",
-    "head.json", "[0-9]_*/*.json", "[0-9]_*/vocab.txt", "[0-9]_*/merges.txt", "onnx/*.onnx", "onnx/*.onnx_data",
+    "head.json", "[0-9]_*/*.json", "[0-9]_*/vocab.txt", "[0-9]_*/merges.txt", "onnx/*.onnx", "onnx/*.onnx_data", "gguf/*.gguf",
     "torch_int8*/*",
 )  # fmt: skip
 

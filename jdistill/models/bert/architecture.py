@@ -11,11 +11,12 @@ from jdistill.core.json_files import Settings
 from jdistill.core.types import Array, Tree
 from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.bert import config as files
-from jdistill.models.bert import student
+from jdistill.models.bert import gguf, student
 from jdistill.models.bert.config import TABLES, BertConfig
 from jdistill.models.bert.module import Bert, embedding_output
 from jdistill.models.conversion import Names
 from jdistill.models.cutting import Cut
+from jdistill.models.gguf_layout import GgufModel
 from jdistill.models.transformer_files import Transformer
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class BertArchitecture(Transformer[BertConfig]):
     model_types = tuple(TABLES)
     compresses = True
     packs = True
+    gguf_kinds = (gguf.GGUF_BERT,)
 
     def module(self, config: BertConfig, dtype: jnp.dtype, remat: bool) -> Bert:
         return Bert(config, dtype)
@@ -61,6 +63,9 @@ class BertArchitecture(Transformer[BertConfig]):
         from jdistill.models.bert import onnx
 
         return onnx.onnx_states(graph, body, read)
+
+    def gguf_model(self, config: BertConfig, params: Tree, max_length: int) -> GgufModel:
+        return gguf.to_gguf(config, params)
 
     def student_config(self, whole: BertConfig, student_keys: ConfigDict) -> BertConfig:
         return student.student_config(whole, student_keys)

@@ -15,8 +15,10 @@ from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.conversion import Names
 from jdistill.models.cutting import Cut, check_whole_layers, checked_layers, copied_layers
 from jdistill.models.decoder import config as files
+from jdistill.models.decoder import gguf
 from jdistill.models.decoder.config import TYPES, DecoderConfig
 from jdistill.models.decoder.module import Decoder, first_state
+from jdistill.models.gguf_layout import GgufModel
 from jdistill.models.transformer_files import Transformer
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
     tolerance = 1e-3  # large activations round more
     decoder = True
     packs = True
+    gguf_kinds = gguf.GGUF_DECODERS
     table_path = ("word", "embedding")
 
     def module(self, config: DecoderConfig, dtype: jnp.dtype, remat: bool) -> Decoder:
@@ -73,6 +76,9 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
         from jdistill.models.decoder import onnx
 
         return onnx.onnx_states(graph, body, read)
+
+    def gguf_model(self, config: DecoderConfig, params: Tree, max_length: int) -> GgufModel:
+        return gguf.to_gguf(config, params, max_length)
 
     def student_config(self, whole: DecoderConfig, student: ConfigDict) -> DecoderConfig:
         """Some layers of a decoder, each seeing as far as in the start, both ways if student.attention says so."""

@@ -13,7 +13,9 @@ from jdistill.core.types import Array, Tree
 from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.conversion import Names
 from jdistill.models.cutting import Cut, check_whole_layers, checked_layers, copied_layers
+from jdistill.models.gguf_layout import GgufModel
 from jdistill.models.modernbert import config as files
+from jdistill.models.modernbert import gguf
 from jdistill.models.modernbert.config import ModernBertConfig
 from jdistill.models.modernbert.module import ModernBert, embedding_state
 from jdistill.models.modernbert.student import as_first, random_block
@@ -28,6 +30,7 @@ class ModernBertArchitecture(Transformer[ModernBertConfig]):
 
     model_types = ("modernbert",)
     packs = True
+    gguf_kinds = (gguf.GGUF_MODERN_BERT,)
 
     def module(self, config: ModernBertConfig, dtype: jnp.dtype, remat: bool) -> ModernBert:
         return ModernBert(config, dtype)
@@ -61,6 +64,9 @@ class ModernBertArchitecture(Transformer[ModernBertConfig]):
         from jdistill.models.modernbert import onnx
 
         return onnx.onnx_states(graph, self.read_config(body), body[0][1], read)
+
+    def gguf_model(self, config: ModernBertConfig, params: Tree, max_length: int) -> GgufModel:
+        return gguf.to_gguf(config, params)
 
     def student_config(self, whole: ModernBertConfig, student: ConfigDict) -> ModernBertConfig:
         """Some layers, each as local or global as it was; ELECTRA's compact form has no rotary positions."""

@@ -14,7 +14,9 @@ from jdistill.core.types import Array, Tree
 from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.conversion import Names
 from jdistill.models.cutting import Cut, check_whole_layers, checked_layers
+from jdistill.models.gguf_layout import GgufModel
 from jdistill.models.nomicbert import config as files
+from jdistill.models.nomicbert import gguf
 from jdistill.models.nomicbert.config import NomicBertConfig
 from jdistill.models.nomicbert.module import NomicBert, embedded
 from jdistill.models.transformer_files import Transformer
@@ -40,6 +42,7 @@ class NomicBertArchitecture(Transformer[NomicBertConfig]):
 
     model_types = ("nomic_bert",)
     packs = True
+    gguf_kinds = (gguf.GGUF_NOMIC_BERT,)
 
     def module(self, config: NomicBertConfig, dtype: jnp.dtype, remat: bool) -> NomicBert:
         return NomicBert(config, dtype)
@@ -80,6 +83,9 @@ class NomicBertArchitecture(Transformer[NomicBertConfig]):
         from jdistill.models.nomicbert import onnx
 
         return onnx.onnx_states(graph, self.read_config(body), body[0][1], read)
+
+    def gguf_model(self, config: NomicBertConfig, params: Tree, max_length: int) -> GgufModel:
+        return gguf.to_gguf(config, params)
 
     def student_config(self, whole: NomicBertConfig, student: ConfigDict) -> NomicBertConfig:
         """Some layers of a NomicBERT, as wide as it is: ELECTRA's compact form has no rotary positions."""
