@@ -24,7 +24,7 @@ from jdistill.models.matmul import matmul
 
 AUTO, VARIABLE = "auto", "JDISTILL_DTYPE"
 COMPUTE_TYPES = ("float32", "bfloat16", "float16")
-# A step gains what its products gain, or a little less (an EPYC: 1.39 on products, 1.36 and 1.47 on steps; bench/train_step.py).
+# A step gains about what its products gain (an EPYC: 1.39 on products, 1.50 and 1.57 on steps; bench/train_step.py).
 ENOUGH = 1.2
 ROWS, WIDTH, INNER, MEASURED_ROUNDS = 2048, 384, 1536, 5  # the largest product of a small model's step, some 64 texts
 
