@@ -91,6 +91,7 @@ VARIANTS = {
         lambda: ibkd("ibkd_blocks", ROWS, 0.1, block_size=16, **{"hsic.gamma": 0.5}, **ONE_LAYER), {"chunk_size": 40}
     ),
     "bfloat16": Compiled(lambda: ibkd("ibkd", ROWS, 0.1, dtype="bfloat16", **ONE_LAYER), pairs=True),
+    "without_dropout": Compiled(lambda: ibkd("ibkd", ROWS, 0.0, dtype="bfloat16", **ONE_LAYER), pairs=True),
     "split_base": Compiled(small_d2llm, {"shard_frozen": True}, pairs=True),
     "split_state": Compiled(lambda: ibkd("ibkd", ROWS, 0.1, **ONE_LAYER), {"shard_params": True}, pairs=True),
 }  # fmt: skip

@@ -109,14 +109,14 @@ def _kernel(method: Method, path: str) -> np.ndarray:
 
 def test_cudnns_attention_is_shared_by_the_devices() -> None:
     """Each device attends in its own texts: the library's call is no reason to gather states."""
-    mesh, (method, batch, cfg) = mesh_of_machine("h200x8"), built("bfloat16")
+    mesh, (method, batch, cfg) = mesh_of_machine("h200x8"), built("without_dropout")
     use_attention(CUDNN)
     try:
         step = compile_step(cfg, method, batch, machine_named("h200x8"), mesh)
     finally:
         use_attention(PLAIN_ATTENTION)
     assert any("__cudnn$fmha" in instruction.details for _, instruction, _ in step.program.executed)
-    check_gathered("bfloat16", step)
+    check_gathered("without_dropout", step)
 
 
 def test_a_plan_is_printed_and_nothing_written(tmp_path, tiny_teacher) -> None:
