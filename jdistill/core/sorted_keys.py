@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from jdistill.core.mapped import release, slices_of
+from jdistill.core.mapped import release, rows_of, slices_of
 
 KEY = np.dtype("V16")
 BUCKET_ROWS = 1 << 18  # keys that are sorted at once, a few MB
@@ -103,7 +103,7 @@ class SortedKeys:
             np.concatenate([[True], first[1:] != first[:-1]])
         )  # which of the runs of equal halves a row is in
         among = np.unique(np.concatenate([of_run, of_run - 1]))
-        whole = halves(self.keys[rows[among]])
+        whole = halves(rows_of(self.keys, rows[among]))
         # By run and second half, and then by row: stable, since rows rise within a run.
         order = np.lexsort((whole[:, 1], run[among]))
         same = (whole[order[1:]] == whole[order[:-1]]).all(1)
