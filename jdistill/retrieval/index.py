@@ -22,7 +22,7 @@ from jdistill.encoder.encoder import Encoder
 EXACT = "Flat"
 INDEX_OWNERS = ("student", "teacher")  # whose vectors a run's index may hold
 INDEX_SEAL = "index"  # of its folder's seal
-VECTORS, TEXTS, ABOUT = "vectors.faiss", "texts.jsonl", "index.json"
+VECTORS, TEXTS, ABOUT, ASKED = "vectors.faiss", "texts.jsonl", "index.json", ("asked_by", "owner")
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
@@ -99,22 +99,11 @@ class Index:
         return exact.reconstruct_n(0, self.rows) if isinstance(exact, faiss.IndexFlat) else None
 
     def save(
-        self,
-        folder: Path,
-        texts: Collection[str],
-        fingerprint: str,
-        asked_by: str = "",
-        owner: str = "",
-        **settings: Any,
+        self, folder: Path, texts: Collection[str], fingerprint: str, asked: tuple[str, str] = ("", ""), **settings: Any
     ) -> None:
         """Writes the vectors, their texts and the fingerprint of their encoder; replaces an older index whole.
 
-        Args:
-          asked_by: fingerprint of the student whose queries are put to it; "": the encoder itself asks.
-          owner: the source of the vectors' encoder, where another asks.
-          settings: by which it was made, which its seal keeps.
-
-        Raises: UserError where the folder holds anything but an index of ours.
+        asked: asked_by and owner of SavedIndex. settings: kept by its seal. Raises UserError where the folder holds anything else.
         """
         if len(texts) != self.rows:
             raise ValueError(f"{len(texts)} texts for {self.rows} vectors")
@@ -123,7 +112,7 @@ class Index:
             with (beside / TEXTS).open("w") as out:
                 out.writelines(json.dumps(text) + "\n" for text in texts)
             about = {"encoder_fingerprint": fingerprint, "rows": self.rows, "dim": self.dim}
-            write_json(beside / ABOUT, about | ({"asked_by": asked_by, "owner": owner} if asked_by else {}))
+            write_json(beside / ABOUT, about | (dict(zip(ASKED, asked, strict=True)) if any(asked) else {}))
 
 
 def _write_faiss(index: faiss.Index, path: Path) -> None:
@@ -134,10 +123,7 @@ def _write_faiss(index: faiss.Index, path: Path) -> None:
 
 @dataclass(frozen=True)
 class SavedIndex:
-    """What a folder holds: the index, the text of each row, and the fingerprint of the vectors' encoder.
-
-    Where another encoder asks, asked_by is its fingerprint and owner the source of the vectors' own; else both are "".
-    """
+    """What a folder holds: index, texts, fingerprint of their encoder; where another asks, that one's, and the source of the first (owner)."""
 
     index: Index
     texts: list[str]
@@ -232,8 +218,8 @@ def load_index(folder: Path) -> SavedIndex:
         if not all(isinstance(text, str) for text in texts):
             raise TypeError(f"{TEXTS} holds a row that is no text")
         loaded = Index(faiss.read_index(str(folder / VECTORS)))
-        expected, fingerprint = (about["rows"], about["dim"]), str(about["encoder_fingerprint"])
-        asked_by, owner = str(about.get("asked_by", "")), str(about.get("owner", ""))
+        expected = about["rows"], about["dim"]
+        of_encoders = [str(about["encoder_fingerprint"]), *(str(about.get(name, "")) for name in ASKED)]
     except FileNotFoundError as error:
         raise UserError(f"{error.filename} is missing; {_remake(folder)}") from None
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, MemoryError) as error:  # faiss raises RuntimeError
@@ -244,7 +230,7 @@ def load_index(folder: Path) -> SavedIndex:
             f"the index in {folder} is damaged: {ABOUT} tells of {expected[0]} rows, width {expected[1]}; "
             f"{VECTORS} holds {loaded.rows} of width {loaded.dim}, {TEXTS} {len(texts)}. {_remake(folder)}"
         )
-    return SavedIndex(loaded, texts, fingerprint, asked_by, owner)
+    return SavedIndex(loaded, texts, *of_encoders)
 
 
 def load_index_of(folder: Path, model: Encoder) -> SavedIndex:

@@ -72,12 +72,11 @@ def write_index(run: Run, trained: Trained, model: Encoder, folder: Path) -> Non
     if cfg.index_by == TEACHER:
         teacher = _document_teacher(cfg)
         vectors = _answers(cfg, teacher, texts)
-        settings |= {"asked_by": model.fingerprint(), "owner": teacher.source}
-        fingerprint = teacher.fingerprint
+        fingerprint, asked = teacher.fingerprint, (model.fingerprint(), teacher.source)
     else:
         vectors = model.encode(texts, prompt=model.prompt_for("document"), show_progress=True)
-        fingerprint = model.fingerprint()
-    index.build_index(vectors, cfg.index, cfg.index_effort).save(folder, texts, fingerprint, **settings)
+        fingerprint, asked = model.fingerprint(), ("", "")
+    index.build_index(vectors, cfg.index, cfg.index_effort).save(folder, texts, fingerprint, asked, **settings)
 
 
 def _document_teacher(cfg: ConfigDict) -> Teacher:
