@@ -93,7 +93,7 @@ def sts_lines(results: dict[str, Any]) -> list[str]:
 def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
     """The figures of evals.retrieval, under "retrieval", of evals.lexical, under "bm25_retrieval", and those of a query model, under
     "query_model_retrieval". Of documents by a corpus model "retrieval" is a search in its index, and "own_index_retrieval" in the encoder's."""
-    search = {"kind": options.index, "effort": options.index_effort}
+    search: dict[str, Any] = {"kind": options.index, "effort": options.index_effort}
     if options.query_model is not None:
         figures, of_queries = evaluate_beside_queries_of(options.query_model, encoder, source, **search)
         results = {"retrieval": figures, "query_model_retrieval": of_queries}

@@ -161,8 +161,8 @@ def _from_sources(cfg: ConfigDict, named: Sequence[TextSource], evaluation: Sequ
     if cfg.augment:
         apart = [*(text for part in parts for text in part.held_out), *evaluation]
         variants = [
-            with_variants(cfg, texts, apart, of) if len(texts) else texts
-            for texts, of in zip(train, named, strict=True)
+            with_variants(cfg, part.train, apart, of) if len(part.train) else part.train
+            for part, of in zip(parts, named, strict=True)
         ]
         again = repeated_rows(variants, roles, folder)
         train = [texts.without(rows, len(texts) - len(rows), None) for texts, rows in zip(variants, again, strict=True)]
