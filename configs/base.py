@@ -23,7 +23,9 @@ def get_config() -> ConfigDict:
     c.pooling = ""  # the student's pooler, a name in jdistill/models/pooling.py; empty: its start's own
     # .txt .txt.gz .csv .tsv .jsonl .parquet, a folder, a URL, a datasets id, python-docs; several: PATH@ROLE*WEIGHT,… (docs/data.md)
     c.text = ""  # empty: a vectors: teacher's own texts
+    c.text_role = ""  # query or document: of the sources of text that name no role after @; empty: none
     c.text_column = ""  # the column of a table or dataset; may be empty where there is only one of strings
+    c.pairs = ""  # rows of query and positive, PATH*WEIGHT,…: further text in these two roles, no labels; empty: none
     c.split_sentences = False  # the texts are documents: train on their sentences (the sentences extra)
     c.max_texts = 0  # use the first so many training texts; 0: all
     c.augment = ""  # a further variant of each training text: wordnet (an installed one), wordnet:FOLDER, or column:NAME (paraphrases)
@@ -82,6 +84,7 @@ def get_config() -> ConfigDict:
     c.index_texts = 20_000  # texts put into the FAISS index that jdistill.search answers from; 0: no index
     c.index = "Flat"  # of jdistill.search and beir, as FAISS writes it: Flat (exact), IVF256,Flat, PQ48, HNSW32 …
     c.index_effort = ""  # of its search: nprobe=16, efSearch=128 …; empty: FAISS's own
+    c.index_by = "student"  # whose vectors the run's own index holds: student, or teacher (of a student in its space, whose queries ask it)
     return c
 
 

@@ -45,6 +45,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.loss = ConfigDict()
     c.loss.temperature = 0.05  # what similarities are divided by
     c.loss.distil = 0.0  # weight of the cosine distance to the teacher's vectors; 0: no teacher
+    c.loss.align = 0.0  # weight of |W s - t|² of unit vectors, W exported: the student stays in the teacher's space
 
     c.batch_size = 128
     c.learning_rate = 1e-5

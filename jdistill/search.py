@@ -13,7 +13,7 @@ from jdistill.core.errors import UserError, exits_cleanly, leave
 from jdistill.core.fetched import path_here
 from jdistill.core.files import SEAL, read_seal
 from jdistill.core.printable import printable
-from jdistill.core.progress import setup_logging
+from jdistill.core.progress import log, setup_logging
 from jdistill.core.run_folder import WITH_INDEX, part_of_run
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL, EmbedSettings
 from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
@@ -40,6 +40,8 @@ def answer(workdir: Path, query: str, k: int, hybrid: bool = False) -> list[tupl
     scorer, index_dir = _load_model(workdir)
     model = scorer.encoder
     saved = index.load_index_of(index_dir, model)
+    if saved.owner:
+        log.info("the index holds vectors of %s; the question is read by %s alone", saved.owner, model.source)
     vectors = model.encode([query], prompt=model.prompt_for("query"))
     (scores,), (rows,) = saved.index.search(vectors, k if scorer.params is None and not hybrid else max(k, PROPOSED))
     scores, rows = scores[rows >= 0], rows[rows >= 0]  # an index that is not exact may find fewer

@@ -14,7 +14,7 @@ def setting(rows: int = 6, **changes: object) -> tuple[Method, dict[str, np.ndar
     """The method, and a batch of so many rows, 20 tokens wide."""
     cfg = config_file.get_config()
     cfg.student.layers, cfg.batch_size, cfg.pooling = 2, rows, ""
-    cfg.teacher = "small" if "loss.distil" in changes else ""
+    cfg.teacher = "small" if {"loss.distil", "loss.align"} & changes.keys() else ""
     cfg.update_from_flattened_dict(changes)
     tokens = random_tokens(300)
     given = start(small_teacher(), tokens)

@@ -36,8 +36,10 @@ SHORT = {
     "max_length": 32, "onnx": False, "evaluate_teacher": False,
 }  # fmt: skip
 WHOLE = {"onnx": True, "index_texts": 100}  # of the README's run, whose parts other pages use
+WITH_INDEX = {"runs/mine": WHOLE, "runs/passages": {"index_texts": 100}}  # of runs that a page searches
 SMALLER: dict[str, dict[str, object]] = {
     "simtde": {"student.embedding_size": 8},
+    "search": {"student.embedding_size": 8},
     "ibkd": {"output_dim": 8, "finetune.max_steps": 2, "finetune.batch_size": 8},
     "bilstm_sra": {"student.embedding_size": 8, "student.lstm_size": 8},
     "bilstm_sra_task": {"held_out": 0, "index_texts": 0},
@@ -53,6 +55,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = sentences(240)
     with gzip.open(folder / "sentences.txt.gz", "wt") as file:
         file.write("\n".join(texts[:120]))
+    (folder / "passages.txt").write_text("\n".join(texts[1::3]))
     rows = [
         {"anchor": a, "positive": p, "negative": n}
         for a, p, n in zip(texts[::3], texts[1::3], texts[2::3], strict=True)
@@ -101,7 +104,7 @@ def run_block(block: Block, folder: Path) -> None:
             if words[2] == "jdistill.main":
                 config = Path(words[words.index("--config") + 1]).stem.partition(".")[0]
                 keys = SHORT | SMALLER.get(config, {}) | {"cache_dir": folder / "cache"}
-                keys |= WHOLE if "runs/mine" in words else {}
+                keys |= next((more for workdir, more in WITH_INDEX.items() if workdir in words), {})
                 done = run_inside([sys.executable, *words[1:], *(f"--config.{k}={v}" for k, v in keys.items())], folder)
                 assert done.returncode == 0, f"{where}: {done.stderr[-3000:]}"
             else:

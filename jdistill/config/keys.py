@@ -26,11 +26,13 @@ from jdistill.config.rules import (
 )
 from jdistill.core.errors import UserError
 from jdistill.core.files import flat
+from jdistill.data.text.text_sources import ROLES
 from jdistill.methods import METHODS
 from jdistill.methods.needs import NEEDS
 from jdistill.models.attention import ATTENTION_PROGRAMS
 from jdistill.models.pooling import POOLERS
 from jdistill.models.precision import AUTO, COMPUTE_TYPES
+from jdistill.retrieval.index import INDEX_OWNERS
 from jdistill.train.optimizer import SCHEDULES
 
 # Of every config, in the order of configs/base.py, which explains them.
@@ -43,7 +45,9 @@ OF_ALL: dict[str, Rule] = {
     "start": text(),
     "pooling": one_of(POOLERS, or_empty=True),
     "text": text(),
+    "text_role": one_of(ROLES, or_empty=True),
     "text_column": text(),
+    "pairs": text(),
     "split_sentences": flag(),
     "max_texts": whole_number(0),
     "augment": text(),
@@ -95,6 +99,7 @@ OF_ALL: dict[str, Rule] = {
     "index_texts": whole_number(0),
     "index": named(),
     "index_effort": text(),
+    "index_by": one_of(INDEX_OWNERS),
 }
 
 STAGES = ("finetune", "tune")  # blocks of keys that take the place of the run's own in a stage, and have their rules

@@ -92,8 +92,8 @@ def sts_lines(results: dict[str, Any]) -> list[str]:
 
 def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
     """The figures of evals.retrieval, under "retrieval", of evals.lexical, under "bm25_retrieval", and those of a query model, under
-    "query_model_retrieval"."""
-    search = {"kind": options.index, "effort": options.index_effort}
+    "query_model_retrieval". Of documents by a corpus model "retrieval" is a search in its index, and "own_index_retrieval" in the encoder's."""
+    search: dict[str, Any] = {"kind": options.index, "effort": options.index_effort}
     if options.query_model is not None:
         figures, of_queries = evaluate_beside_queries_of(options.query_model, encoder, source, **search)
         results = {"retrieval": figures, "query_model_retrieval": of_queries}
@@ -108,6 +108,10 @@ def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[st
             **search,
         )
         results = {"retrieval": figures}
+        if options.corpus_model is not None:
+            results["own_index_retrieval"] = evaluate_retrieval(
+                encoder, source, scorer=scorer, rescore=options.rescore or 0, **search
+            )
     if options.bm25:
         results["bm25_retrieval"] = evaluate_bm25(source)
     return results
@@ -117,10 +121,14 @@ def retrieval_lines(results: dict[str, Any]) -> list[str]:
     """The lines of of_retrieval's figures."""
     lines: list[str] = []
     other = results.get("model", {}).get("corpus_model")
-    whose = f", documents by {other}" if other else ""
     for name, figures in results.get("retrieval", {}).items():
         of_words = results.get("bm25_retrieval", {}).get(name, {})
-        lines += [f"Retrieval, {name}{whose}", *(line_of(*item) for item in figures.items())]
+        own = results.get("own_index_retrieval", {}).get(name, {})
+        lines.append(f"Retrieval, {name}" + (f": in an index of its own, and in that of {other}" if own else ""))
+        lines += [
+            (line_of(what, own[what]) + "  " + line_of("", value).strip().rjust(8) if own else line_of(what, value))
+            for what, value in figures.items()
+        ]
         lines += [line_of(f"BM25's {measure}", of_words[measure]) for measure in of_words.keys() & {"ndcg@10"}]
     return lines
 

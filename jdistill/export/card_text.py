@@ -48,6 +48,7 @@ def figure_sections(results: dict[str, Any], config: dict[str, Any]) -> str:
     sections = [
         *_sts(results, other),
         *_retrieval(results, other),
+        *_index(results),
         *_pairs(results),
         *_agreement(results, "the teacher" if other == "teacher" else other),
         *_training(results),
@@ -80,6 +81,15 @@ def _retrieval(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]
             for metric, value in scores.items()
         ]
         yield f"Retrieval: {plain(name)}", markdown_table(["metric", "this model", *beside], rows)
+
+
+def _index(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    owner = results.get("index", {})
+    if owner.get("by") == "teacher":
+        yield (
+            "Search index",
+            f"The run's own index holds vectors of the teacher, {code_span(str(owner['model']))}; this model reads the questions.\n",
+        )
 
 
 def _pairs(results: dict[str, Any]) -> Iterator[tuple[str, str]]:

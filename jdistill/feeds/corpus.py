@@ -21,6 +21,7 @@ from jdistill.data.text.augment import text_variants
 from jdistill.data.text.holdout import comparable
 from jdistill.data.text.kept_split import split_kept, split_together
 from jdistill.data.text.kept_texts import KeptTexts, keep_sentences, keep_source, keep_texts
+from jdistill.data.text.pair_sources import check_pairs, pair_sources
 from jdistill.data.text.repeats import repeated_rows
 from jdistill.data.text.stored_texts import JoinedTexts, LongTexts, StoredTexts, put_together
 from jdistill.data.text.text_sources import TextSource, text_sources
@@ -113,21 +114,28 @@ def evaluation_texts(cfg: ConfigDict) -> Iterator[str]:
         yield from right
 
 
+def named_sources(cfg: ConfigDict) -> tuple[TextSource, ...]:
+    """The sources of a run's text: those of cfg.text, then the queries and the positives of cfg.pairs. Raises UserError for what names none."""
+    return text_sources(cfg.text, role=cfg.text_role) + pair_sources(cfg.pairs)
+
+
 def read_corpus(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) -> Corpus:
-    """Reads cfg.text (or a vectors: teacher's own texts), removes evaluation sentences, holds out cfg.held_out texts.
+    """Reads cfg.text and cfg.pairs (or a vectors: teacher's own texts), removes evaluation sentences, holds out cfg.held_out texts.
 
     Held out first, so that a smaller budget (cfg.max_texts) is judged on the same held-out texts as a larger one.
     """
     train: Sequence[str]
-    named = text_sources(cfg.text)
+    named = named_sources(cfg)
     if len(named) == 1 and named[0].is_plain:
-        train, held_out, removed = _from_source(cfg, named[0].path, evaluation)
+        train, held_out, removed = split_kept(_kept(cfg, named[0]), evaluation, cfg.held_out, cfg.max_texts, seed=0)
     elif named:
         return _from_sources(cfg, named, evaluation)
     elif teacher.texts is not None:
         train, held_out, removed = _from_teacher(cfg, teacher, evaluation)
     else:
-        raise UserError("--config.text is empty: name a file, a folder, a datasets id or python-docs")
+        raise UserError(
+            "--config.text is empty, and so is --config.pairs: name a file, a folder, a datasets id or python-docs"
+        )
     _tell_removed(cfg, removed)
     if cfg.augment:
         train = with_variants(cfg, train, [*held_out, *evaluation])
@@ -140,8 +148,11 @@ def _tell_removed(cfg: ConfigDict, removed: int) -> None:
 
 
 def _from_sources(cfg: ConfigDict, named: Sequence[TextSource], evaluation: Sequence[str]) -> Corpus:
-    """The corpus of sources with roles and weights: of each what split_together leaves it, one after another."""
-    kept = [_kept(cfg, of.path, str(of)) for of in named]
+    """The corpus of sources with roles and weights: of each what split_together leaves it, one after another.
+
+    Positives of pairs may all be passages that cfg.text has, which are read once.
+    """
+    kept = [_kept(cfg, of) for of in named]
     roles, folder = [of.role for of in named], cache_folder(cfg) / "texts"
     parts = split_together(kept, roles, evaluation, cfg.held_out, cfg.max_texts, seed=0)
     removed = sum(part.removed for part in parts)
@@ -149,31 +160,34 @@ def _from_sources(cfg: ConfigDict, named: Sequence[TextSource], evaluation: Sequ
     train: list[Sequence[str]] = [part.train for part in parts]
     if cfg.augment:
         apart = [*(text for part in parts for text in part.held_out), *evaluation]
-        variants = [with_variants(cfg, texts, apart, of.path) for texts, of in zip(train, named, strict=True)]
+        variants = [
+            with_variants(cfg, part.train, apart, of) if len(part.train) else part.train
+            for part, of in zip(parts, named, strict=True)
+        ]
         again = repeated_rows(variants, roles, folder)
         train = [texts.without(rows, len(texts) - len(rows), None) for texts, rows in zip(variants, again, strict=True)]
     counts = zip(named, train, parts, strict=True)
     rows = tuple(SourceRows(of, len(texts), len(part.held_out)) for of, texts, part in counts)
     for of in rows:
         log.info("text: %d texts to train on from %s, %d held out", of.train, of.source, of.held_out)
-    if empty := [str(of.source) for of in rows if not of.train]:
+    if empty := [of.source for of in rows if not of.train and not of.source.column]:
         raise UserError(
-            f"--config.text={cfg.text}: no text is left to train on of {', '.join(empty)}; other sources have them all, or bring more"
+            f"--config.text={cfg.text}: no text is left to train on of {', '.join(map(str, empty))}; other sources have them all, or bring more"
         )
+    train = [texts for texts in train if len(texts)]
+    if not train:
+        raise UserError(f"--config.pairs={cfg.pairs}: no text is left to train on; bring more")
     whole = train[0] if len(train) == 1 else JoinedTexts(train)
     return Corpus(whole, [text for part in parts for text in part.held_out], removed, rows)
 
 
-def _from_source(cfg: ConfigDict, path: str, evaluation: Sequence[str]) -> tuple[Sequence[str], list[str], int]:
-    """Training texts, held-out texts, and how many were removed, of one source: kept as files, none of them in memory."""
-    return split_kept(_kept(cfg, path, path), evaluation, cfg.held_out, cfg.max_texts, seed=0)
-
-
-def _kept(cfg: ConfigDict, path: str, name: str) -> KeptTexts:
-    """The texts of a source, or their sentences. name: of the source, for the log."""
-    kept = keep_source(path, cfg.text_column, "config.text", cache_folder(cfg) / "texts")
+def _kept(cfg: ConfigDict, of: TextSource) -> KeptTexts:
+    """The texts of a source, or their sentences: kept as files, none of them in memory."""
+    if of.column:
+        check_pairs(of)
+    kept = keep_source(of.path, of.column or cfg.text_column, of.key, cache_folder(cfg) / "texts")
     skipped = ", ".join(f"{count} {reason}" for reason, count in kept.skipped.counts.items() if count)
-    log.info("text: %d sentences from %s%s", len(kept.texts), name, f"; skipped {skipped}" if skipped else "")
+    log.info("text: %d sentences from %s%s", len(kept.texts), of, f"; skipped {skipped}" if skipped else "")
     return _sentences(cfg, kept)
 
 
@@ -192,11 +206,14 @@ def _sentences(cfg: ConfigDict, kept: KeptTexts) -> KeptTexts:
     return kept
 
 
-def with_variants(cfg: ConfigDict, train: Sequence[str], apart: Sequence[str], source: str = "") -> StoredTexts:
+def with_variants(
+    cfg: ConfigDict, train: Sequence[str], apart: Sequence[str], source: TextSource | None = None
+) -> StoredTexts:
     """The training texts, and after them their variants (data.text.augment) that equal no other text and none of those kept apart, held
-    out or of an evaluation set. source: whose column has the paraphrases; "": cfg.text."""
+    out or of an evaluation set. source: whose column has the paraphrases; None: cfg.text."""
     forbidden = {comparable(text) for text in apart}
-    variants = text_variants(train, cfg.augment, source or cfg.text, cfg.text_column)
+    path, column = (source.path, source.column) if source else (cfg.text, "")
+    variants = text_variants(train, cfg.augment, path, column or cfg.text_column)
     further = (text for text in variants if comparable(text) not in forbidden)
     name = f"texts and variants by {cfg.augment}"
     every = keep_texts(

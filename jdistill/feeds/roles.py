@@ -12,23 +12,23 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.text.stored_texts import JoinedTexts, PromptedTexts, take_texts
-from jdistill.data.text.text_sources import TextSource, text_sources
+from jdistill.data.text.text_sources import TextSource
 from jdistill.encoder.batch_ids import room_beside
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.corpus import Corpus
+from jdistill.feeds.corpus import Corpus, named_sources
 from jdistill.feeds.tokens import tokens_of
 from jdistill.teachers.embeddings import Teacher
 
 
 def check_roles(cfg: ConfigDict, teacher: Teacher, start: Encoder) -> Encoder:
-    """Looks whether teacher and start can read the roles of config.text, before a text is read.
+    """Looks whether teacher and start can read the roles of config.text and config.pairs, before a text is read.
 
     Returns: the start, whose prompts of these roles have the roles' own names, by which sentence-transformers chooses them.
 
-    Raises: UserError for a config.text that text_sources refuses, a teacher that answers texts as they are, and a prompt that leaves a text no
+    Raises: UserError for sources that named_sources refuses, a teacher that answers texts as they are, and a prompt that leaves a text no
       token.
     """
-    sources = [of for of in text_sources(cfg.text) if of.role]
+    sources = [of for of in named_sources(cfg) if of.role]
     for role in dict.fromkeys(of.role for of in sources):
         of_role = next(of for of in sources if of.role == role)
         asked, read = teacher.in_role(role), start.in_role(role)
@@ -42,10 +42,12 @@ def check_roles(cfg: ConfigDict, teacher: Teacher, start: Encoder) -> Encoder:
 
 def _check(cfg: ConfigDict, source: TextSource, who: str, prompt: str, room: int | None, has_prompts: bool) -> None:
     if not prompt and has_prompts:
-        log.warning("--config.text=%s: %s has prompts, but none for a %s: read without one", source, who, source.role)
+        log.warning(
+            "--%s=%s: %s has prompts, but none for a %s: read without one", source.key, source, who, source.role
+        )
     if prompt and room is not None and room < 1:
         raise UserError(
-            f"--config.text={source}: the {source.role} prompt of {who}, {prompt[:60]!r}, leaves no token of --config.max_length="
+            f"--{source.key}={source}: the {source.role} prompt of {who}, {prompt[:60]!r}, leaves no token of --config.max_length="
             f"{cfg.max_length} to a text; raise it"
         )
 

@@ -50,6 +50,7 @@ class Stage:
       trains: "judge" of a stage that changes the judge's weights, while the student stays as it was.
       fits: (cfg, the run's start, is_teacher, teacher_width), the last two as in Start; raises UserError for keys that the start's
         shape does not allow.
+      aligned: whether it leaves its student's vectors in the teacher's space, so that they can be put to the teacher's index.
       student: source of the encoder that the student starts as, of a first stage whose start is not cfg.start.
     """
 
@@ -61,6 +62,7 @@ class Stage:
     trains: Literal["student", "judge"] = "student"
     fits: Callable[[ConfigDict, Encoder, bool, int], object] | None = None
     student: str = ""
+    aligned: bool = False
 
 
 def check_start(stages: tuple[Stage, ...], start: Encoder, is_teacher: bool, teacher_width: int) -> None:

@@ -6,6 +6,8 @@ fine-tuned as BERT is.
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
@@ -29,9 +31,8 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         raise UserError(f"--config.student.over_time={cfg.student.over_time!r} is not one of {', '.join(OVER_TIME)}")
     if cfg.loss.target not in LOSS_TARGETS:
         raise UserError(f"--config.loss.target={cfg.loss.target!r} is not one of {', '.join(LOSS_TARGETS)}")
-    return (
-        Stage("distil", Texts(packs=False), cfg, build, tokenizer=lambda start: make_tokenizer(cfg, start), fits=fits),
-    )
+    tokenizer, aligned = partial(make_tokenizer, cfg), cfg.loss.target == "vectors"
+    return (Stage("distil", Texts(packs=False), cfg, build, tokenizer=tokenizer, fits=fits, aligned=aligned),)
 
 
 def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:

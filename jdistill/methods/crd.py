@@ -31,7 +31,9 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         raise UserError("--config.loss.buffer_per_text must be positive: CRD's negatives come from the buffer")
     if cfg.batch_size < 2:
         raise UserError("--config.batch_size=1: CRD contrasts a text with others of its batch, so it needs at least 2")
-    return (Stage("distil", Texts(cfg.loss.buffer_per_text), cfg, build, fits=finetune.fits), *finetune.stages(cfg))
+    aligned = bool(cfg.loss.align)
+    distil = Stage("distil", Texts(cfg.loss.buffer_per_text), cfg, build, fits=finetune.fits, aligned=aligned)
+    return (distil, *finetune.stages(cfg))
 
 
 def build(cfg: ConfigDict, context: Start) -> Method:

@@ -29,7 +29,10 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     information.check_hsic(cfg, cfg.batch_size)
     if cfg.loss.similarity not in SIMILARITIES:
         raise UserError(f"--config.loss.similarity={cfg.loss.similarity!r} is not one of {', '.join(SIMILARITIES)}")
-    return (Stage("distil", Texts(), cfg, build, fits=finetune.fits), *finetune.stages(cfg))
+    return (
+        Stage("distil", Texts(), cfg, build, fits=finetune.fits, aligned=bool(cfg.loss.align)),
+        *finetune.stages(cfg),
+    )
 
 
 def build(cfg: ConfigDict, context: Start) -> Method:

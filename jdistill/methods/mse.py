@@ -17,7 +17,10 @@ from jdistill.train.method import Method, scalars
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     """Distillation, and fine-tuning where cfg.triplets names data. Raises UserError for an aligned student that would be tuned."""
     check_aligned(cfg)
-    return (Stage("distil", Texts(), cfg, build, fits=finetune.fits), *finetune.stages(cfg))
+    return (
+        Stage("distil", Texts(), cfg, build, fits=finetune.fits, aligned=bool(cfg.loss.align)),
+        *finetune.stages(cfg),
+    )
 
 
 def build(cfg: ConfigDict, context: Start) -> Method:

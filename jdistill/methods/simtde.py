@@ -35,7 +35,8 @@ TOKEN_LOSSES = ("block", "table", "none")
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     """Distillation alone."""
-    return (Stage("distil", Texts(), cfg, build, fits=fits),)
+    # The other sentence losses compare vectors up to a shift or a rotation.
+    return (Stage("distil", Texts(), cfg, build, fits=fits, aligned=cfg.loss.sentence == "mse"),)
 
 
 def build(cfg: ConfigDict, context: Start) -> Method:

@@ -20,7 +20,7 @@ from jdistill.report.tables import real
 NOT_TERMS = ("loss", "lr", "sentences_per_s", "epoch")
 SECTIONS = (
     "student", "teacher", "sts", "teacher_sts", "retrieval", "teacher_retrieval", "asymmetric_retrieval", "bm25_retrieval",
-    "agreement", "training",
+    "agreement", "training", "index",
 )  # fmt: skip
 
 
@@ -82,6 +82,7 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
                 "BM25": by_measure(sections["bm25_retrieval"]),
             },
         ),
+        index_owner=run_tables.index_sentence(sections["index"]),
         labelled=labelled_tables(content),
         agreement=run_tables.agreement_table(sections["agreement"]),
         scatter=scatter,

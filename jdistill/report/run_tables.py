@@ -66,6 +66,13 @@ def summary_table(results: dict[str, dict[str, Any]]) -> Table:
     )
 
 
+def index_sentence(owner: dict[str, Any]) -> str:
+    """Whose vectors the run's own index holds; empty where it has none."""
+    if owner.get("by") == "teacher":
+        return f"The run's index holds the vectors of the teacher, {owner.get('model', 'unnamed')}; the student reads the questions."
+    return "The run's index holds the student's own vectors." if owner else ""
+
+
 def training_table(training: dict[str, Any]) -> Table:
     """What the training took: its time first, then each number and text of results.json's "training"."""
     rows = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def index_folder(folder: Path, kind: str, effort: str = "") -> None:
     if texts is None:
         raise UserError(f"{folder} has no texts to answer with: write it without --without_text")
     out = folder / "index"
-    settings = {"index": kind, "index_effort": effort, "vectors": store.fingerprint}
+    settings: dict[str, Any] = {"index": kind, "index_effort": effort, "vectors": store.fingerprint}
     seal = files.read_seal(out, INDEX_SEAL)
     if seal is not None and seal.get("settings") == settings and not files.damage(out, INDEX_SEAL):
         log.info("%s is there", out)

@@ -20,8 +20,9 @@ from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL
 from jdistill.encoder.encoder import Encoder
 
 EXACT = "Flat"
+INDEX_OWNERS = ("student", "teacher")  # whose vectors a run's index may hold
 INDEX_SEAL = "index"  # of its folder's seal
-VECTORS, TEXTS, ABOUT = "vectors.faiss", "texts.jsonl", "index.json"
+VECTORS, TEXTS, ABOUT, ASKED = "vectors.faiss", "texts.jsonl", "index.json", ("asked_by", "owner")
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
@@ -97,10 +98,12 @@ class Index:
         exact = faiss.downcast_index(self.faiss_index)
         return exact.reconstruct_n(0, self.rows) if isinstance(exact, faiss.IndexFlat) else None
 
-    def save(self, folder: Path, texts: Collection[str], fingerprint: str, **settings: Any) -> None:
+    def save(
+        self, folder: Path, texts: Collection[str], fingerprint: str, asked: tuple[str, str] = ("", ""), **settings: Any
+    ) -> None:
         """Writes the vectors, their texts and the fingerprint of their encoder; replaces an older index whole.
 
-        settings: by which it was made, which its seal keeps. Raises UserError where the folder holds anything but an index of ours.
+        asked: asked_by and owner of SavedIndex. settings: kept by its seal. Raises UserError where the folder holds anything else.
         """
         if len(texts) != self.rows:
             raise ValueError(f"{len(texts)} texts for {self.rows} vectors")
@@ -108,7 +111,8 @@ class Index:
             _write_faiss(self.faiss_index, beside / VECTORS)
             with (beside / TEXTS).open("w") as out:
                 out.writelines(json.dumps(text) + "\n" for text in texts)
-            write_json(beside / ABOUT, {"encoder_fingerprint": fingerprint, "rows": self.rows, "dim": self.dim})
+            about = {"encoder_fingerprint": fingerprint, "rows": self.rows, "dim": self.dim}
+            write_json(beside / ABOUT, about | (dict(zip(ASKED, asked, strict=True)) if any(asked) else {}))
 
 
 def _write_faiss(index: faiss.Index, path: Path) -> None:
@@ -119,11 +123,13 @@ def _write_faiss(index: faiss.Index, path: Path) -> None:
 
 @dataclass(frozen=True)
 class SavedIndex:
-    """What a folder holds: the index, the text of each row, and the fingerprint of the vectors' encoder."""
+    """What a folder holds: index, texts, fingerprint of their encoder; where another asks, that one's, and the source of the first (owner)."""
 
     index: Index
     texts: list[str]
     fingerprint: str
+    asked_by: str = ""
+    owner: str = ""
 
 
 def check_kind(kind: str, effort: str, width: int, rows: int) -> None:
@@ -212,7 +218,8 @@ def load_index(folder: Path) -> SavedIndex:
         if not all(isinstance(text, str) for text in texts):
             raise TypeError(f"{TEXTS} holds a row that is no text")
         loaded = Index(faiss.read_index(str(folder / VECTORS)))
-        expected, fingerprint = (about["rows"], about["dim"]), str(about["encoder_fingerprint"])
+        expected = about["rows"], about["dim"]
+        of_encoders = [str(about["encoder_fingerprint"]), *(str(about.get(name, "")) for name in ASKED)]
     except FileNotFoundError as error:
         raise UserError(f"{error.filename} is missing; {_remake(folder)}") from None
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, MemoryError) as error:  # faiss raises RuntimeError
@@ -223,15 +230,15 @@ def load_index(folder: Path) -> SavedIndex:
             f"the index in {folder} is damaged: {ABOUT} tells of {expected[0]} rows, width {expected[1]}; "
             f"{VECTORS} holds {loaded.rows} of width {loaded.dim}, {TEXTS} {len(texts)}. {_remake(folder)}"
         )
-    return SavedIndex(loaded, texts, fingerprint)
+    return SavedIndex(loaded, texts, *of_encoders)
 
 
 def load_index_of(folder: Path, model: Encoder) -> SavedIndex:
-    """As load_index, of an index that this model made. Raises UserError where another did."""
+    """As load_index, of an index that this model made, or that was made for its queries. Raises UserError for one that was not."""
     saved = load_index(folder)
-    if model.fingerprint() != saved.fingerprint:
+    if model.fingerprint() != (saved.asked_by or saved.fingerprint):
         raise UserError(
-            f"{folder} was made by another model than {model.source}, so their vectors do "
+            f"{folder} was made {'for' if saved.asked_by else 'by'} another model than {model.source}, so their vectors do "
             "not compare; train into a new --workdir, or embed into a new folder, which makes both"
         )
     return saved

@@ -9,10 +9,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jdistill.core import files
-from jdistill.run.workdir import of_results
+from jdistill.run.workdir import BEFORE, of_results
 
 RUN = "run"  # kind of the seal of a run's folder, which vouches for results and report
-OF_EXPORT, OF_INDEX = ("onnx",), ("index", "index_effort", "index_texts")
+OF_EXPORT, OF_INDEX = ("onnx",), ("index", "index_effort", "index_texts", "index_by")
 
 
 def lacking(cfg: ConfigDict, workdir: Path) -> dict[str, list[str]]:
@@ -97,6 +97,6 @@ def _folder(
 
 def _differing(sealed: dict[str, Any], settings: dict[str, Any], keys: Iterable[str]) -> list[str]:
     """The keys whose values were others when a folder was sealed."""
-    made = sealed.get("settings", {})
+    made = {"index_by": BEFORE["index_by"]} | sealed.get("settings", {})  # what was sealed before there was the key
     shared = [key for key in keys if key in made and key in settings]
     return [f"{key} was {made[key]!r} and is {settings[key]!r}" for key in shared if made[key] != settings[key]]

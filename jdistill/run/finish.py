@@ -22,13 +22,12 @@ from jdistill.export.card import write_card
 from jdistill.export.folder import export
 from jdistill.feeds.roles import held_out_vectors
 from jdistill.models.registry import architecture_of
-from jdistill.retrieval import index
 from jdistill.run.completeness import (
-    OF_INDEX,
     lacking,
     read_results,
     vouch,
 )
+from jdistill.run.search_index import index_owner, owner_line, write_index
 from jdistill.run.stages import Run, Trained
 from jdistill.students.vocabulary import pieces_saved
 
@@ -54,7 +53,7 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
 
     write_report(workdir, results)
     vouch(cfg, workdir, results)
-    for line in headline_lines(results):
+    for line in filter(None, (*headline_lines(results), owner_line(results))):
         log.info(line)
     log.info("trained in %s", clock(results["training"]["seconds"]))
 
@@ -89,6 +88,8 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
     }
     if whole := run.shared.whole_vocabulary:
         results["student"]["vocabulary"] = pieces_saved(model, whole)
+    if cfg.index_texts:
+        results["index"] = index_owner(cfg, teacher)
     sets = {"senteval": cfg.senteval, "beir": cfg.beir, "pairs": cfg.dev_pairs}
     options = Options(index=cfg.index, index_effort=cfg.index_effort)
     scorer = trained.feed.pair_scorer(cfg, model, trained.params)
@@ -130,18 +131,6 @@ def beside_teacher(run: Run, model: Encoder) -> dict[str, Any]:
         pair = {"teacher": teacher, "student": model} if teacher else {"student": model}
         results["speed"] = speed.compare_speed(pair, held_out[: run.cfg.latency_texts], repeats=3)
     return results
-
-
-def write_index(run: Run, trained: Trained, model: Encoder, folder: Path) -> None:
-    """The FAISS index of the run's texts, that jdistill.search answers from."""
-    cfg = run.cfg
-    whole = trained.feed.index_texts()
-    texts = list(whole[: cfg.index_texts])
-    if len(texts) < len(whole):
-        log.info("the index holds the first %d of %d texts (--config.index_texts)", len(texts), len(whole))
-    vectors = model.encode(texts, prompt=model.prompt_for("document"), show_progress=True)
-    settings = {key: cfg[key] for key in OF_INDEX}
-    index.build_index(vectors, cfg.index, cfg.index_effort).save(folder, texts, model.fingerprint(), **settings)
 
 
 def unknown_tokens(model: Encoder, texts: Sequence[str]) -> float:

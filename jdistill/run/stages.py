@@ -34,6 +34,7 @@ from jdistill.methods import METHODS
 from jdistill.models.attention import use_attention
 from jdistill.models.pooling import resolve_pooler
 from jdistill.run import dry_run, machine_plan, preflight
+from jdistill.run.search_index import check_index_owner
 from jdistill.students.vocabulary import check_cut, saved_line
 from jdistill.teachers.embeddings import Teacher, open_teacher
 from jdistill.train.dataset import Data
@@ -76,10 +77,13 @@ class Trained:
 
 
 def stages_of(cfg: ConfigDict) -> tuple[Stage, ...]:
-    """The stages of the config's method. Raises UserError for a method that there is not."""
+    """The stages of the config's method. Raises UserError for a method that there is not, and for an index that its student could
+    not ask."""
     if cfg.method not in METHODS:
         raise UserError(f"--config.method={cfg.method!r} is not one of {', '.join(METHODS)}")
-    return METHODS[cfg.method](cfg)
+    stages = METHODS[cfg.method](cfg)
+    check_index_owner(cfg, stages[-1])
+    return stages
 
 
 def prepare(cfg: ConfigDict) -> Run:
@@ -94,7 +98,7 @@ def prepare(cfg: ConfigDict) -> Run:
     start = check_roles(cfg, teacher, start)
     check_start(stages, start, is_teacher, teacher.width)
     check_cut(cfg, start)
-    there_is = bool(cfg.text) or teacher.texts is not None
+    there_is = bool(cfg.text or cfg.pairs) or teacher.texts is not None
     evaluation = list(evaluation_texts(cfg))
     reads_text = any(stage.data.reads_text(there_is) for stage in stages)
     corpus = read_corpus(cfg, teacher, evaluation) if reads_text else Corpus([], [], 0)

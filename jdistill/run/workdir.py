@@ -30,7 +30,7 @@ from jdistill.models.precision import AUTO, settled_dtype
 # Keys that change neither the student's weights nor on which text they were trained. OF_RESULTS: of them those that a finished run's figures,
 # index or graph were made by.
 OF_RESULTS = (
-    "onnx", "index", "index_effort", "index_texts", "latency_texts", "evaluate_teacher", "rescore", "test_pairs", "threshold_pairs",
+    "onnx", "index", "index_effort", "index_texts", "index_by", "latency_texts", "evaluate_teacher", "rescore", "test_pairs", "threshold_pairs",
 )  # fmt: skip
 MAY_CHANGE = {"cache_dir", "log_every", "keep_last", "prefetch", "answers_ahead", *OF_RESULTS}
 # Keys that were not always there, and what runs did before: a folder that lacks one goes on as it began.
@@ -50,6 +50,9 @@ BEFORE = {
     "vocabulary": "",
     "attention": "plain",
     "trust_remote_code": "",
+    "text_role": "",
+    "pairs": "",
+    "index_by": "student",
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 

@@ -62,8 +62,8 @@ class Teacher:
             return self
         if self.roles is None:
             raise UserError(
-                f"--config.teacher={self.source} answers texts as they are, without a prompt: leave @{role} out of --config.text, and "
-                "have the vectors made by the prompt that they need"
+                f"--config.teacher={self.source} answers texts as they are, without a prompt: leave @{role} out of --config.text, "
+                "--config.text_role and --config.pairs empty, and have the vectors made by the prompt that they need"
             )
         return self.roles(role)
 

@@ -20,6 +20,7 @@ from jdistill.data.text import repeats
 from jdistill.data.text.holdout import split_hash
 from jdistill.data.text.kept_split import split_together
 from jdistill.data.text.kept_texts import keep_source, keep_texts
+from jdistill.data.text.pair_sources import pair_sources
 from jdistill.data.text.stored_texts import JoinedTexts, PromptedTexts
 from jdistill.data.text.text_sources import TextSource, text_sources
 
@@ -57,6 +58,24 @@ def test_sources_are_read(
     for name in THERE:
         (tmp_path / name).write_text("text\n")
     assert list(text_sources(text)) == [TextSource(*of) for of in sources]
+
+
+def test_a_role_of_its_own_stands_before_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").touch()
+    named = text_sources("a.txt,b.txt@query,c.txt@none,d.txt*2", role="document")
+    assert [(of.path, of.role, of.weight) for of in named] == [
+        ("a.txt", "document", 1), ("b.txt", "query", 1), ("c.txt", "", 1), ("d.txt", "document", 2),
+    ]  # fmt: skip
+
+
+def test_pairs_are_two_sources_in_their_roles() -> None:
+    named = pair_sources("p.jsonl*2,q.csv")
+    assert [(of.path, of.role, of.weight, of.column, of.key) for of in named] == [
+        ("p.jsonl", "query", 2, "query", "config.pairs"), ("q.csv", "query", 1, "query", "config.pairs"),
+        ("p.jsonl", "document", 2, "positive", "config.pairs"), ("q.csv", "document", 1, "positive", "config.pairs"),
+    ]  # fmt: skip
+    assert pair_sources("") == ()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from commands import command, run_inside
 from conftest import make_encoder, save_encoder, sentences
 
 import jdistill
+from jdistill import evaluate
 from jdistill.evals.retrieval import evaluate_beside_queries_of, evaluate_retrieval
 
 SHORT = 6  # tokens that the run reads of a text
@@ -90,6 +91,19 @@ def test_the_student_asks_the_teachers_index(place: Path) -> None:
     both = evaluate_beside_queries_of(student, teacher, place / "test")
     assert of(both[0]["theirs"]) == pytest.approx(of(results["teacher_retrieval"]["theirs"]), abs=1e-6)
     assert of(both[1]["theirs"]) == pytest.approx(of(asked), abs=1e-6)
+
+
+def test_both_indices_stand_side_by_side_with_their_owner(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of_model = ["--model", str(place / "run" / "export"), "--corpus_model", str(place / "teacher")]
+    assert evaluate.main([*of_model, "--beir", str(place / "test"), "--out", str(place / "both.json")]) == 0
+    figures, lines = json.loads((place / "both.json").read_text()), capsys.readouterr().out.splitlines()
+    own, asked = (figures[key]["theirs"]["ndcg@10"] for key in ("own_index_retrieval", "retrieval"))
+    results = json.loads((place / "run" / "results.json").read_text())
+    for value, key in ((own, "retrieval"), (asked, "asymmetric_retrieval")):
+        assert value == pytest.approx(results[key]["theirs"]["ndcg@10"], abs=1e-6)
+    assert f"Retrieval, theirs: in an index of its own, and in that of {place / 'teacher'}" in lines
+    (line,) = [line for line in lines if line.split()[:1] == ["ndcg@10"]]
+    assert [float(value) for value in line.split()[1:]] == pytest.approx([own, asked], abs=1e-4)
 
 
 def test_page_and_card_say_whose_index_it_was(place: Path) -> None:

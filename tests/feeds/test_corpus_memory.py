@@ -94,7 +94,7 @@ def first_batches(folder: Path, name: str, tokens_each: int, of: str) -> tuple[C
     several = f"{folder / name}@document,{folder / 'warm.txt'}*2" if name != "warm.txt" else f"{folder / name}@query"
     names = {"file": str(folder / name), "teacher": "", "roles": several}
     cfg = ConfigDict(
-        {"text": names[of], "text_column": "", "cache_dir": str(folder / "cache"), "split_sentences": False,
+        {"text": names[of], "text_column": "", "text_role": "", "pairs": "", "cache_dir": str(folder / "cache"), "split_sentences": False,
          "held_out": 50, "max_texts": 0, "augment": "", "senteval": "", "beir": "", "dev_pairs": "", "dev_retrieval": "", "batch_size": 64, "seed": 0,
          "chunk_size": 0, "length_multiple": 1, "student": {"dropout": 0.0}}
     )  # fmt: skip

@@ -36,6 +36,31 @@ def test_the_loss_against_loops() -> None:
     assert float(total) == pytest.approx(nce + 0.3 * (1 - np.mean(cosines)), rel=1e-5)
 
 
+@pytest.mark.parametrize("distil", [0.0, 0.3])
+def test_an_aligned_student_exports_W_and_is_contrasted_behind_it(distil: float) -> None:
+    method, batch = setting(**{"loss.align": 0.5, "loss.distil": distil})
+    assert set(method.params) == {"student"} and method.student.dim == batch["teacher"].shape[1]
+    W_DxT = np.random.default_rng(0).standard_normal(method.student.dense[0]["kernel"].shape).astype(np.float32)
+    params = {"student": method.params["student"] | {"dense": {"0": {"kernel": W_DxT}}}}
+    total, metrics, reps = loss_of(method)(params, batch, jax.random.key(0))
+    first, second = (np.asarray(reps["views"], np.float64)[:, view] for view in (0, 1))
+    naive, cosine = 0.0, 0.0
+    for mine, theirs in zip(first, batch["teacher"].astype(np.float64), strict=True):
+        of_mine, of_theirs = mine / np.linalg.norm(mine), theirs / np.linalg.norm(theirs)
+        naive, cosine = (
+            naive + np.square(of_mine - of_theirs).sum() / len(first),
+            cosine + of_mine @ of_theirs / len(first),
+        )
+    np.testing.assert_allclose(metrics["align"], naive, rtol=1e-5)
+    expected = naive_info_nce(first, second, 0.05) + 0.5 * naive + distil * (1 - cosine)
+    np.testing.assert_allclose(total, expected, rtol=1e-5)
+    # What is exported gives these very vectors, where nothing is dropped.
+    _, _, whole = loss_of(method)(params, batch, None)
+    ids = [row[mask].tolist() for row, mask in zip(batch["ids"], batch["mask"], strict=True)]
+    exported = method.trained(params).encode_ids(ids)
+    np.testing.assert_allclose(unit_rows(exported), unit_rows(np.asarray(whole["views"])[:, 0]), atol=1e-5)
+
+
 def test_the_two_views_of_every_text_differ_by_their_dropout_alone() -> None:
     method, batch = setting()
     views, without = (
@@ -68,6 +93,8 @@ def test_gradient_against_finite_differences(chunk: int) -> None:
         ({"loss.temperature": -0.05}, "temperature=-0.05 must be above 0"),
         ({"loss.distil": -1.0}, "distil=-1.0 must be 0 or above"),
         ({"loss.distil": 1.0, "teacher": ""}, "distil=1.0 weighs the teacher's vectors: name one"),
+        ({"loss.align": -1.0}, "align=-1.0 must be 0 or above"),
+        ({"loss.align": 1.0, "teacher": ""}, "align=1.0 weighs the teacher's vectors: name one"),
         ({"student.dropout": 0.0}, "dropout=0.0: the two views"),
         ({"batch_size": 1}, "at least 2 texts"),
     ],

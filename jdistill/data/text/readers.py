@@ -55,7 +55,8 @@ def pick_column(column: str, strings: list[str], present: list[str], where: str,
         return column or strings[0]
     fault = f"there is no column {column!r}" if column else f"{len(strings)} columns hold text"
     setting = key if "column" in key else f"{key}_column"
-    raise UserError(printable(f"{where}: {fault}; set --{setting} to one of: {', '.join(strings or present)}"))
+    remedy = "each row needs it, and this one has" if key.endswith(".pairs") else f"set --{setting} to one of"
+    raise UserError(printable(f"{where}: {fault}; {remedy}: {', '.join(strings or present)}"))
 
 
 def string_columns(schema: pa.Schema) -> list[str]:

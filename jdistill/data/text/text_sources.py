@@ -24,11 +24,15 @@ class TextSource:
       path: a file, a folder, a URL, a datasets id or a scheme.
       role: that its texts are asked and read in, of ROLES; "": none, by the models' default prompts.
       weight: how often each of its texts comes in an epoch; of a fraction, which part of them does.
+      column: of a table, that the texts stand in; "": as config.text_column says.
+      key: the config key that names it, for messages.
     """
 
     path: str
     role: str = ""
     weight: float = 1.0
+    column: str = ""
+    key: str = "config.text"
 
     @property
     def is_plain(self) -> bool:
@@ -39,18 +43,19 @@ class TextSource:
         return self.path + (f"@{self.role}" if self.role else "") + (f"*{self.weight:g}" if self.weight != 1 else "")
 
 
-def text_sources(text: str, key: str = "config.text") -> tuple[TextSource, ...]:
+def text_sources(text: str, key: str = "config.text", role: str = "") -> tuple[TextSource, ...]:
     """The sources that PATH[@ROLE][*WEIGHT],PATH[@ROLE][*WEIGHT],… names; a path that exists as a whole is never taken apart.
 
     Args:
       text: the value of the key; empty: no source.
       key: the config key, for messages.
+      role: of the sources that name none; @none names one.
 
     Raises: UserError for an unknown role, a weight that is no positive number, an empty source, and one that comes twice in one role.
     """
     if not text:
         return ()
-    sources = tuple(_source(item, text, key) for item in _items(text))
+    sources = tuple(_source(item, text, key, role) for item in _items(text))
     for number, source in enumerate(sources):
         if any((source.path, source.role) == (other.path, other.role) for other in sources[:number]):
             raise UserError(
@@ -74,9 +79,9 @@ def _items(text: str) -> Iterator[str]:
         start = stop
 
 
-def _source(item: str, text: str, key: str) -> TextSource:
+def _source(item: str, text: str, key: str, default: str) -> TextSource:
     if _is_there(item):
-        return TextSource(item)
+        return TextSource(item, default, key=key)
     path, weight = _without(item, "*")
     if weight is not None and is_url(item) and _number(weight) is None:
         path, weight = item, None  # of the URL itself
@@ -96,7 +101,8 @@ def _source(item: str, text: str, key: str) -> TextSource:
         raise UserError(
             f"--{key}={text}: a source is empty; write PATH, PATH@ROLE or PATH@ROLE*WEIGHT, with commas between"
         )
-    return TextSource(path, "" if role in (None, NO_ROLE) else str(role), float(weight or 1))
+    role = default if role is None else role
+    return TextSource(path, "" if role == NO_ROLE else role, float(weight or 1), key=key)
 
 
 def _without(item: str, sign: str) -> tuple[str, str | None]:

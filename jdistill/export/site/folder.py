@@ -64,7 +64,7 @@ def write_site(workdir: Path, out: Path, runtime_place: str, overwrite: bool = F
         out, SITE_SEAL, key="--out", overwrite=overwrite, settings={"runtime": dict(runtime.versions)}
     ) as beside:
         vector = _write_model(model, beside)
-        write_int8_rows(beside / PAGE_VECTORS, *int8_rows(_text_vectors(saved, model)))
+        write_int8_rows(beside / PAGE_VECTORS, *int8_rows(index_vectors(saved, model)))
         (beside / PAGE_TEXTS).write_text(json.dumps(saved.texts, ensure_ascii=False), "utf-8", "replace")
         settings = {
             "rows": saved.index.rows,
@@ -103,11 +103,16 @@ def _write_model(model: Encoder, folder: Path) -> np.ndarray:
     return vector
 
 
-def _text_vectors(saved: SavedIndex, model: Encoder) -> np.ndarray:
+def index_vectors(saved: SavedIndex, model: Encoder) -> np.ndarray:
     """Vectors of the index's texts, float32 [N, D]: as an exact index holds them, else encoded anew."""
     exact = saved.index.stored_vectors()
     if exact is not None:
         return exact
+    if saved.owner:
+        raise UserError(
+            f"--format=site: a page needs the vectors themselves, and this index of {saved.owner} does not hold them; the run's command with "
+            "--config.index=Flat makes one that does"
+        )
     return model.encode(saved.texts, prompt=model.prompt_for("document"), show_progress=True)
 
 

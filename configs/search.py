@@ -1,0 +1,29 @@
+"""A student for search in its teacher's space: it reads the questions, and the index is the teacher's own.
+
+Method: SimTDE (configs/simtde.py), whose sentence loss leaves the student at its teacher's very vectors; asked this way
+round after LEAF (Vujanic and Rueckstiess 2025).
+
+    python -m jdistill.main --config configs/search.py --workdir runs/search \\
+        --config.teacher=FOLDER --config.text=passages.txt.gz --config.pairs=pairs.jsonl --config.dev_retrieval=COLLECTIONS
+    python -m jdistill.search --workdir runs/search "a question"
+
+Cost and figures: none yet. The compute type is bfloat16 where this machine is fast in it (dtype auto). Variants are
+those of configs/simtde.py; of those whose students leave the teacher's space (kl, pair_mse, pair_mae) the teacher's
+index is refused.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import simtde
+
+
+def get_config(variant: str = "") -> ConfigDict:
+    c = simtde.get_config(variant)
+    c.text = ""  # the passages that are to be searched, or others like them; named each time: no text stands for yours
+    c.text_column = ""
+    c.text_role = "document"  # passages are asked and read by the prompt that a search puts before them
+    c.pairs = ""  # questions are shorter than passages and worded otherwise, so the student reads some; their positives too, without labels
+    c.max_length = 256  # a passage has more tokens than a sentence: with 128 the end of many is never read
+    c.index_by = "teacher"  # passages are encoded once, at leisure; the small model saves its time on the questions
+    c.index_texts = 1_000_000  # all passages, up to what an exact index holds in memory (1.5 GB at 384 dimensions)
+    return c
