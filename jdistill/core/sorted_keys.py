@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from jdistill.core.mapped import release, slices_of
+from jdistill.core.mapped import release, rows_of, slices_of
 
 KEY = np.dtype("V16")
 BUCKET_ROWS = 1 << 18  # keys that are sorted at once, a few MB
@@ -91,7 +91,7 @@ class SortedKeys:
                 stop = int(np.searchsorted(self.first, self.first[stop - 1], side="right"))
             self._mark_repeats(slice(start, stop), again)
             start = stop
-        release(self.first, self.rows, self.keys)
+            release(self.first, self.rows, self.keys)
         return again
 
     def _mark_repeats(self, part: slice, again: np.ndarray) -> None:
@@ -103,7 +103,7 @@ class SortedKeys:
             np.concatenate([[True], first[1:] != first[:-1]])
         )  # which of the runs of equal halves a row is in
         among = np.unique(np.concatenate([of_run, of_run - 1]))
-        whole = halves(self.keys[rows[among]])
+        whole = halves(rows_of(self.keys, rows[among]))
         # By run and second half, and then by row: stable, since rows rise within a run.
         order = np.lexsort((whole[:, 1], run[among]))
         same = (whole[order[1:]] == whole[order[:-1]]).all(1)
@@ -131,7 +131,7 @@ def sort_keys(keys: np.ndarray, into: Path | None = None) -> SortedKeys:
         order = np.argsort(index.first[start:stop], kind="stable")
         index.first[start:stop] = index.first[start:stop][order]
         index.rows[start:stop] = index.rows[start:stop][order]
-    release(index.first, index.rows)
+        release(index.first, index.rows)
     return index
 
 
@@ -145,6 +145,7 @@ def _deal_to_buckets(index: SortedKeys, bits: int) -> np.ndarray:
     counts = np.zeros(1 << bits, np.int64)
     for part in slices_of(n, BUCKET_ROWS):
         counts += np.bincount(bucket_of(halves(index.keys[part])[:, 0]), minlength=len(counts))
+        release(index.keys)
     starts = np.concatenate([[0], np.cumsum(counts)])
     free = starts[:-1].copy()
     for part in slices_of(n, BUCKET_ROWS):

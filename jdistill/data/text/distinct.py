@@ -85,7 +85,7 @@ def _drop_repeats(folder: Path, count: int, starts: list[tuple[int, str]], skipp
             texts.add_array(array)
         for block in slices_of(count, BUCKET_ROWS):
             kept.write(keys[block][~again[block]].tobytes())
-    release(keys)
+            release(keys)
     (folder / "distinct.arrow").replace(folder / TEXTS_FILE)
     (folder / "distinct.bin").replace(folder / KEYS_FILE)
 

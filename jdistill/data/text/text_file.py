@@ -14,6 +14,7 @@ from jdistill.core.mapped import release
 SCHEMA = pa.schema([pa.field("text", pa.large_string(), nullable=False)])
 BATCH_TEXTS, BATCH_CHARACTERS = 1 << 14, 1 << 24  # of a record batch, which is written once it has either
 FEW_ROWS = 32  # texts of a batch that are read one by one
+OPENED_AT_ONCE = 512  # batches, the head of each of which brings in 64 KB
 
 
 class TextWriter:
@@ -63,8 +64,11 @@ class TextFile:
     def __init__(self, path: Path):
         with open(path, "rb") as file:
             self._mmap = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        table = pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(self._mmap))).read_all()
-        self.batches: list[pa.Array] = table.column(0).chunks
+        self.batches: list[pa.Array] = []
+        for batch in pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(self._mmap))):
+            self.batches.append(batch.column(0))
+            if len(self.batches) % OPENED_AT_ONCE == 0:
+                release(self)
         self._starts = np.cumsum([0] + [len(batch) for batch in self.batches])
         release(self)
 
