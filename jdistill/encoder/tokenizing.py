@@ -62,13 +62,11 @@ class _Processes:
             self._idle.put(process)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # In a session of its own, so that Ctrl-C reaches this process alone, whose end closes the other's input.
+        # In a process group of its own, so that Ctrl-C reaches this process alone, whose end closes the other's input.
         path = os.pathsep.join(part for part in sys.path if part)
         env = os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
         command = [sys.executable, "-P", "-m", "jdistill.encoder.tokenizing_server"]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, process_group=0)
         self._started.append(process)
         return process
 
