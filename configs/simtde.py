@@ -10,7 +10,7 @@ Cost and figures: docs/results/simtde.md, which also says why batch size, learni
 Variants, --config configs/simtde.py:NAME, are the paper's own alpha and the rows of its
 Table 2:
 
-    paper      alpha 0.5, batch 128
+    paper      alpha 0.5, the paper's; batch 128 at 3e-4, which the paper does not print
     deep       no layer reduction: all of the teacher's layers behind the compact embedding
     matched    the last K layers start at random and are matched to the teacher's hidden states instead of copied
     no_token   no token embedding loss

@@ -29,10 +29,10 @@ def results_page() -> str:
             found = {"rows": found}
         if command := found.get("command"):
             parts += [f"<!-- not run: a measurement -->\n```bash\n{command}\n```"]
-        about = [f"{key} `{_short(found[key])}`" for key in ABOUT[1:] if key in found]
+        about = [f"{key} `{_short(found[key])}`" for key in ABOUT[1:] if _is_word(found, key)]
         if about:
             parts += [_sentence(", ".join(about))]
-        parts += figures({key: value for key, value in found.items() if key not in ABOUT})
+        parts += figures({key: value for key, value in found.items() if not _is_word(found, key)})
     return as_page(parts)
 
 
@@ -57,7 +57,11 @@ def figures(found: dict[str, Any], under: str = "") -> list[str]:
     )
     for key, value in found.items():
         title = f"{under}{_words(key)}"
-        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+        if isinstance(value, list) and value and all(isinstance(row, dict) and "cells" in row for row in value):
+            for row in value:
+                about = ", ".join(_short(row[name]) for name in ("machine", "dtype", "load") if name in row)
+                parts += [f"`{row['command']}`: {about}.", *figures({"cells": row["cells"]})]
+        elif isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
             columns = list(dict.fromkeys(name for row in value for name in row))
             parts += [
                 f"**{title}**",
@@ -87,6 +91,11 @@ def _short(value: Any) -> str:
         if isinstance(value, float)
         else str(value)
     )
+
+
+def _is_word(found: dict[str, Any], key: str) -> bool:
+    """Whether a key says how the figures were made."""
+    return key in ABOUT and key in found and not isinstance(found[key], (dict, list))
 
 
 def _words(key: str) -> str:
