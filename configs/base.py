@@ -24,6 +24,9 @@ def get_config() -> ConfigDict:
     # .txt .txt.gz .csv .tsv .jsonl .parquet, a folder, a URL, a datasets id, python-docs; several: PATH@ROLE*WEIGHT,… (docs/data.md)
     c.text = ""  # empty: a vectors: teacher's own texts
     c.text_column = ""  # the column of a table or dataset; may be empty where there is only one of strings
+    c.text_pairs = (
+        ""  # tables of source and translation, as text's sources: both are to get the teacher's vector of the source
+    )
     c.split_sentences = False  # the texts are documents: train on their sentences (the sentences extra)
     c.max_texts = 0  # use the first so many training texts; 0: all
     c.augment = ""  # a further variant of each training text: wordnet (an installed one), wordnet:FOLDER, or column:NAME (paraphrases)

@@ -48,6 +48,7 @@ LATER = (
     "loss.scores_temperature",
     "loss.in_batch",
     "trust_remote_code",
+    "text_pairs",
 )  # keys that change no number, and came after the numbers were written
 LONG = {key: STEPS for key in ("max_steps", "checkpoint_every")}
 

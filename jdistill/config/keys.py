@@ -44,6 +44,7 @@ OF_ALL: dict[str, Rule] = {
     "pooling": one_of(POOLERS, or_empty=True),
     "text": text(),
     "text_column": text(),
+    "text_pairs": text(),
     "split_sentences": flag(),
     "max_texts": whole_number(0),
     "augment": text(),

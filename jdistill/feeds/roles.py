@@ -12,7 +12,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.text.stored_texts import JoinedTexts, PromptedTexts, take_texts
-from jdistill.data.text.text_sources import TextSource, text_sources
+from jdistill.data.text.text_sources import text_sources
 from jdistill.encoder.batch_ids import room_beside
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.corpus import Corpus
@@ -21,31 +21,33 @@ from jdistill.teachers.embeddings import Teacher
 
 
 def check_roles(cfg: ConfigDict, teacher: Teacher, start: Encoder) -> Encoder:
-    """Looks whether teacher and start can read the roles of config.text, before a text is read.
+    """Looks whether teacher and start can read the roles of config.text and config.text_pairs, before a text is read.
 
     Returns: the start, whose prompts of these roles have the roles' own names, by which sentence-transformers chooses them.
 
-    Raises: UserError for a config.text that text_sources refuses, a teacher that answers texts as they are, and a prompt that leaves a text no
+    Raises: UserError for what text_sources refuses, a teacher that answers texts as they are, and a prompt that leaves a text no
       token.
     """
-    sources = [of for of in text_sources(cfg.text) if of.role]
-    for role in dict.fromkeys(of.role for of in sources):
-        of_role = next(of for of in sources if of.role == role)
+    keys = ("text", "text_pairs")
+    sources = [(key, of) for key in keys for of in text_sources(cfg[key], f"config.{key}") if of.role]
+    for role in dict.fromkeys(of.role for _, of in sources):
+        of_role = next(f"--config.{key}={of}" for key, of in sources if of.role == role)
         asked, read = teacher.in_role(role), start.in_role(role)
         room = room_beside(read.tokenizer, read.prompt_text(), read.max_length)
-        _check(cfg, of_role, f"the teacher {teacher.source}", asked.prompt, asked.room, teacher.has_prompts)
-        _check(cfg, of_role, "the student", read.prompt_text(), room, bool(start.prompts))
+        _check(cfg, of_role, role, f"the teacher {teacher.source}", asked.prompt, asked.room, teacher.has_prompts)
+        _check(cfg, of_role, role, "the student", read.prompt_text(), room, bool(start.prompts))
         if read.default_prompt is not None:
             start = replace(start, prompts=start.prompts | {role: read.prompt_text()})
     return start
 
 
-def _check(cfg: ConfigDict, source: TextSource, who: str, prompt: str, room: int | None, has_prompts: bool) -> None:
+def _check(cfg: ConfigDict, named: str, role: str, who: str, prompt: str, room: int | None, has_prompts: bool) -> None:
+    """named: the key and the source that has the role, for messages."""
     if not prompt and has_prompts:
-        log.warning("--config.text=%s: %s has prompts, but none for a %s: read without one", source, who, source.role)
+        log.warning("%s: %s has prompts, but none for a %s: read without one", named, who, role)
     if prompt and room is not None and room < 1:
         raise UserError(
-            f"--config.text={source}: the {source.role} prompt of {who}, {prompt[:60]!r}, leaves no token of --config.max_length="
+            f"{named}: the {role} prompt of {who}, {prompt[:60]!r}, leaves no token of --config.max_length="
             f"{cfg.max_length} to a text; raise it"
         )
 

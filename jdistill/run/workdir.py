@@ -50,6 +50,7 @@ BEFORE = {
     "vocabulary": "",
     "attention": "plain",
     "trust_remote_code": "",
+    "text_pairs": "",
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 
