@@ -23,7 +23,7 @@ from jdistill.data.text.kept_split import split_kept, split_together
 from jdistill.data.text.kept_texts import KeptTexts, keep_sentences, keep_source, keep_texts
 from jdistill.data.text.repeats import repeated_rows
 from jdistill.data.text.stored_texts import JoinedTexts, LongTexts, StoredTexts, put_together
-from jdistill.data.text.text_pairs import TextPair
+from jdistill.data.text.text_pairs import ParallelPair
 from jdistill.data.text.text_sources import TextSource, text_sources
 from jdistill.feeds.tokens import cache_folder
 from jdistill.teachers.embeddings import Teacher
@@ -64,7 +64,7 @@ class Corpus:
     removed: int
     sources: tuple[SourceRows, ...] = ()
     asked: Sequence[str] | None = None
-    held_out_pairs: tuple[tuple[TextPair, str], ...] = ()
+    held_out_pairs: tuple[tuple[ParallelPair, str], ...] = ()
 
     @property
     def asked_texts(self) -> Sequence[str]:

@@ -20,7 +20,7 @@ from jdistill.data.text.kept_split import BLOCK_TEXTS, choose_rows
 from jdistill.data.text.kept_texts import KeptTexts
 from jdistill.data.text.repeats import repeated_rows
 from jdistill.data.text.stored_texts import JoinedTexts, StoredTexts
-from jdistill.data.text.text_pairs import PairSide, TextPair, as_pair, keep_pairs
+from jdistill.data.text.text_pairs import PairSide, ParallelPair, as_pair, keep_pairs
 from jdistill.data.text.text_sources import TextSource, text_sources
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals.translations import PairVectors
@@ -49,7 +49,7 @@ class PairSource:
     held_out_rows: np.ndarray
     removed: int
 
-    def held_out(self) -> list[TextPair]:
+    def held_out(self) -> list[ParallelPair]:
         """The pairs kept apart."""
         return [as_pair(row) for row in self.kept.texts.take(self.held_out_rows)]
 
@@ -64,7 +64,7 @@ def read_text_and_pairs(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[
     """
     if not cfg.text_pairs:
         return read_corpus(cfg, teacher, evaluation)
-    pairs = split_pairs(cfg, text_sources(cfg.text_pairs, PAIRS_KEY), evaluation)
+    pairs = hold_out_pairs(cfg, text_sources(cfg.text_pairs, PAIRS_KEY), evaluation)
     apart = [text for of in pairs for pair in of.held_out() for text in (pair.source, pair.translation)]
     if not cfg.text and teacher.texts is None:
         return add_pairs(cfg, Corpus([], [], 0), pairs, apart)
@@ -75,7 +75,7 @@ def read_text_and_pairs(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[
     return add_pairs(cfg, corpus, pairs, [*apart, *corpus.held_out])
 
 
-def split_pairs(cfg: ConfigDict, named: Sequence[TextSource], evaluation: Sequence[str]) -> list[PairSource]:
+def hold_out_pairs(cfg: ConfigDict, named: Sequence[TextSource], evaluation: Sequence[str]) -> list[PairSource]:
     """The pairs of each source: those of which an evaluation sentence equals either text removed, and cfg.held_out of all kept apart,
     by the hash of the source alone, so that the translations of a source stay together."""
     folder = cache_folder(cfg) / "texts"

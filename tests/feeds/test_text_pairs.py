@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,54 +14,21 @@ import pyarrow.parquet as pq
 import pytest
 from commands import run_inside
 from conftest import make_encoder, save_encoder, sentences
+from pairs_setting import prepared, run, turned, write_inputs
 from train_setting import final_weights
 
 import jdistill
-from configs import ibkd
-from jdistill.core.errors import UserError
 from jdistill.evals.translations import PairVectors, translation_figures
 from jdistill.feeds.parallel import held_out_pair_vectors
-from jdistill.run.stages import prepare
 from jdistill.train.dataset import Data
 
 CHANCE = 100 / 60  # percent, of 60 held-out pairs
 
 
-def turned(text: str) -> str:
-    """A text in the made-up language: each word from its end."""
-    return " ".join(word[::-1] for word in text.split())
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a teacher, text.txt, and pairs.tsv."""
-    folder = tmp_path_factory.mktemp("pairs")
-    save_encoder(make_encoder(num_layers=1), folder / "teacher")
-    texts = [text for text in sentences(3000, seed=3) if len(text.split()) <= 6][:720]
-    (folder / "text.txt").write_text("\n".join(texts[600:]) + "\n")
-    rows = [f"{text}\t{turned(text)}\n" for text in texts[:660]]  # 60 of the sources in text.txt too
-    (folder / "pairs.tsv").write_text("source\ttranslation\n" + "".join(rows))
-    return folder
-
-
-def settings(folder: Path, **keys: Any) -> dict[str, Any]:
-    return {
-        "triplets": "", "start": "", "teacher": folder / "teacher", "text": folder / "text.txt", "text_column": "",
-        "text_pairs": folder / "pairs.tsv", "cache_dir": folder / "cache", "student.layers": 0, "student.dropout": 0.0,
-        "epochs": 0.0, "max_steps": 300, "batch_size": 32, "checkpoint_every": 100, "held_out": 60, "latency_texts": 0,
-        "index_texts": 0, "onnx": False, "learning_rate": 5e-3, "output_dim": 0, "dtype": "float32", "teacher_dtype": "float32",
-    } | keys  # fmt: skip
-
-
-def run(folder: Path, workdir: str, **keys: Any) -> subprocess.CompletedProcess:
-    return run_inside(commands.command("configs/ibkd.py:mse", folder / workdir, settings(folder, **keys)), folder)
-
-
-def prepared(folder: Path, **keys: Any):
-    cfg = ibkd.get_config("mse")
-    own = {name: str(value) if isinstance(value, Path) else value for name, value in settings(folder, **keys).items()}
-    cfg.update_from_flattened_dict(own)
-    return cfg, prepare(cfg)
+    return write_inputs(tmp_path_factory.mktemp("pairs"))
 
 
 @pytest.mark.parametrize("keys", [{}, {"packed": False}, {"text": ""}])
@@ -215,65 +180,6 @@ def test_translations_that_the_student_cannot_read_are_told(folder: Path) -> Non
     (folder / "unread.tsv").write_text("source\ttranslation\n" + rows)
     done = run(folder, "unread", text_pairs=folder / "unread.tsv", max_steps=2, batch_size=8)
     assert done.returncode == 2 and "error: the student, of the translations: its vocabulary lacks 100 %" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "told"),
-    [
-        ("a.csv", "source,target\na,b\n", "needs the columns source and translation (or translation_de, translation_fr …); there are source, target"),
-        ("b.csv", "translation\nb\n", "needs the columns source and translation"),
-        ("c.tsv", "source\ttranslation\na\t\n\tb\n", "holds no usable text: skipped 1 without a translation (first: "),
-        ("d.jsonl", '{"source": "a", "translation": 3}\n', "d.jsonl line 1: translation holds int where a text belongs"),
-        ("e.jsonl", '["a", "b"]\n', "e.jsonl line 1: a row must be an object, not list"),
-        ("f.txt", "a\tb\n", "f.txt"),
-        ("g.tsv", "source\ttranslation\na\ta\n", "1 whose translation is the source itself"),
-        ("h.csv", "source,translation\na,b, c\n", "1 with more cells than columns"),
-        ("absent.tsv", None, "--config.text_pairs={}: there is no such file"),
-        ("i.tsv", "", "i.tsv"),
-    ],
-)  # fmt: skip
-def test_bad_pairs_are_named(folder: Path, name: str, content: str | None, told: str) -> None:
-    if content is not None:
-        (folder / name).write_text(content)
-    with pytest.raises(UserError) as error:
-        prepared(folder, text_pairs=folder / name)
-    assert told.format(folder / name) in str(error.value)
-
-
-def test_what_cannot_be_used_is_left_out_and_counted(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Broken rows, repeats, and pairs of which an evaluation sentence equals either text."""
-    texts = (folder / "text.txt").read_text().split()
-    good = [(" ".join(texts[i : i + 5]), turned(" ".join(texts[i : i + 5]))) for i in range(0, 100, 5)]
-    odd = [
-        ("", "b"),
-        ("a", ""),
-        ("c", "c"),
-        good[0],
-        ("d\0", "e"),
-        ("Of the test.", "f"),
-        ("g", "tset eht fo"),
-        (good[1][0], "other"),
-    ]
-    rows = [{"source": source, "translation": translation} for source, translation in [*good, *odd]]
-    (folder / "odd.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"source": "lacks"}\n')
-    (folder / "dev.csv").write_text("sentence1,sentence2,score\nof the test,TSET EHT FO,1\n")
-    with caplog.at_level(logging.INFO, "jdistill"):
-        _, ready = prepared(
-            folder, text_pairs=folder / "odd.jsonl", text="", dev_pairs=folder / "dev.csv", held_out=0, batch_size=8
-        )
-    log = caplog.text
-    for count in (
-        "1 without a source",
-        "2 without a translation",
-        "1 whose translation is the source itself",
-        "1 with NUL",
-        "1 repeated",
-    ):
-        assert count in log
-    corpus = ready.shared.corpus
-    pairs = [(q, t) for t, q in zip(corpus.train, corpus.asked_texts, strict=True) if t != q]
-    assert pairs == [*good, (good[1][0], "other")] and corpus.removed == 2
-    assert list(corpus.train[: len(good)]) == [source for source, _ in good]
 
 
 @pytest.mark.parametrize(

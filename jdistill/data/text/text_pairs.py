@@ -24,7 +24,7 @@ SOURCE_COLUMNS, TRANSLATION_COLUMNS = ("source", "english"), ("translation", "tr
 PREFIX = "translation_"  # of further columns; what follows names the language
 
 
-class TextPair(NamedTuple):
+class ParallelPair(NamedTuple):
     """A text and its translation.
 
     Args:
@@ -54,9 +54,9 @@ def keep_pairs(source: str, key: str, folder: Path) -> KeptTexts:
     return keep_rows(lambda: rows, source, key, digest(FORMAT_OF_PAIRS, opened.name), opened.identity, folder)
 
 
-def as_pair(row: str) -> TextPair:
+def as_pair(row: str) -> ParallelPair:
     """A pair as it was kept."""
-    return TextPair(*json.loads(row))
+    return ParallelPair(*json.loads(row))
 
 
 def _rows(source: str, key: str) -> Iterator[tuple[int, str | FlawedRow]]:
@@ -93,7 +93,7 @@ def _pairs(text: str, translations: list[tuple[str, str]]) -> Iterator[str | Fla
         elif text == translation:
             yield FlawedRow("whose translation is the source itself")
         else:
-            yield json.dumps(TextPair(text, translation, language), ensure_ascii=False)
+            yield json.dumps(ParallelPair(text, translation, language), ensure_ascii=False)
 
 
 def _text(record: dict[Any, Any], column: str | None, place: str) -> str:
@@ -111,7 +111,7 @@ class PairSide(LongTexts):
 
     Args:
       pairs: as `keep_pairs` keeps them.
-      field: of TextPair, "source" or "translation".
+      field: of ParallelPair, "source" or "translation".
       fingerprint: another for other pairs.
     """
 
