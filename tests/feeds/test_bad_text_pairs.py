@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("a.csv", "source,target\na,b\n", "needs the columns source and translation (or translation_de, translation_fr …); there are source, target"),
+        ("a.csv", "source,target\na,b\n", "needs the columns source and translation (or translation_de, translation_fr …); there are"),
         ("b.csv", "translation\nb\n", "needs the columns source and translation"),
         ("c.tsv", "source\ttranslation\na\t\n\tb\n", "holds no usable text: skipped 1 without a translation (first: "),
         ("d.jsonl", '{"source": "a", "translation": 3}\n', "d.jsonl line 1: translation holds int where a text belongs"),
