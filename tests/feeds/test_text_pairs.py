@@ -198,7 +198,7 @@ def test_methods_that_cannot_learn_of_them_refuse(folder: Path, file: str, keys:
     }
     settings |= {"student.layers": 1, "batch_size": 8, "held_out": 10}
     if file == "distilface.py":
-        settings |= {"teacher": "", "start": folder / "teacher"}
+        settings |= {"teacher": "", "start": folder / "teacher", "pooling": "mean"}
     done = run_inside(commands.command(f"configs/{file}", folder / "refused", settings | keys), folder)
     assert done.returncode == 2 and told in done.stderr, done.stderr[-500:]
 
