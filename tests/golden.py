@@ -51,6 +51,7 @@ LATER = (
     "text_role",
     "pairs",
     "index_by",
+    "text_pairs",
 )  # keys that change no number, and came after the numbers were written
 LONG = {key: STEPS for key in ("max_steps", "checkpoint_every")}
 

@@ -48,6 +48,7 @@ OF_ALL: dict[str, Rule] = {
     "text_role": one_of(ROLES, or_empty=True),
     "text_column": text(),
     "pairs": text(),
+    "text_pairs": text(),
     "split_sentences": flag(),
     "max_texts": whole_number(0),
     "augment": text(),

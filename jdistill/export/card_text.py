@@ -51,6 +51,7 @@ def figure_sections(results: dict[str, Any], config: dict[str, Any]) -> str:
         *_index(results),
         *_pairs(results),
         *_agreement(results, "the teacher" if other == "teacher" else other),
+        *_translations(results),
         *_training(results),
     ]
     return "".join(f"\n## {title}\n\n{text}" for title, text in sections)
@@ -110,6 +111,24 @@ def _agreement(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]
     ]
     if figures:
         yield f"Agreement with {other} on held-out text", markdown_table(["figure", "value"], rows)
+
+
+def _translations(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    rows = [
+        [
+            plain(language),
+            str(of["pairs"]),
+            f"{of['mean_cosine']:.4f}" if "mean_cosine" in of else "–",
+            f"{of['spearman']:.2f}",
+            f"{of['source_to_translation']:.1f}",
+            f"{of['translation_to_source']:.1f}",
+        ]
+        for language, of in results.get("translations", {}).items()
+    ]
+    if rows:
+        head = ["language", "pairs", "mean cosine", "Spearman x 100", "source finds translation, %", "the other way, %"]
+        about = "Vectors of translations beside the teacher's of their sources; matching by the nearest of all held-out pairs."
+        yield "Held-out translations", f"{about}\n\n{markdown_table(head, rows)}"
 
 
 def _training(results: dict[str, Any]) -> Iterator[tuple[str, str]]:

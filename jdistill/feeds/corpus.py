@@ -24,6 +24,7 @@ from jdistill.data.text.kept_texts import KeptTexts, keep_sentences, keep_source
 from jdistill.data.text.pair_sources import check_pairs, pair_sources
 from jdistill.data.text.repeats import repeated_rows
 from jdistill.data.text.stored_texts import JoinedTexts, LongTexts, StoredTexts, put_together
+from jdistill.data.text.text_pairs import ParallelPair
 from jdistill.data.text.text_sources import TextSource, text_sources
 from jdistill.feeds.tokens import cache_folder
 from jdistill.teachers.embeddings import Teacher
@@ -37,11 +38,13 @@ class SourceRows:
       source: with role and weight.
       train: how many of the training texts are its own.
       held_out: how many of the held-out texts.
+      translated: whether they are translations, for which the teacher is asked of others.
     """
 
     source: TextSource
     train: int
     held_out: int
+    translated: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,30 @@ class Corpus:
       held_out: texts, distinct in each role.
       removed: how many were dropped because an evaluation set holds them.
       sources: whose texts they are, one after another; empty where there is one source without role and weight.
+      asked: what the teacher is asked in the place of each training text, as many; None: the text itself.
+      held_out_pairs: pairs of parallel text that nothing is trained on, each with its role.
     """
 
     train: Sequence[str]
     held_out: list[str]
     removed: int
     sources: tuple[SourceRows, ...] = ()
+    asked: Sequence[str] | None = None
+    held_out_pairs: tuple[tuple[ParallelPair, str], ...] = ()
+
+    @property
+    def asked_texts(self) -> Sequence[str]:
+        """What the teacher is asked for each training text."""
+        return self.train if self.asked is None else self.asked
+
+    def translations(self, count: int) -> list[str]:
+        """The first training texts of all sources that are translations, so many at most."""
+        ends = np.cumsum([of.train for of in self.sources]).tolist()
+        texts: list[str] = []
+        for of, end in zip(self.sources, ends, strict=True):
+            if of.translated:
+                texts += self.train[end - of.train : min(end, end - of.train + count - len(texts))]
+        return texts
 
     @property
     def fingerprint(self) -> str:
@@ -144,7 +165,11 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) ->
 
 def _tell_removed(cfg: ConfigDict, removed: int) -> None:
     if cfg.senteval or cfg.beir or cfg.dev_pairs or cfg.dev_retrieval:
-        log.info("removed %d texts that the evaluation sets hold", removed)
+        log.info(
+            "removed %d texts that %sthe evaluation sets hold",
+            removed,
+            "held-out pairs or " if cfg.get("text_pairs") else "",
+        )
 
 
 def _from_sources(cfg: ConfigDict, named: Sequence[TextSource], evaluation: Sequence[str]) -> Corpus:

@@ -14,7 +14,9 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.evals import sts
 from jdistill.evals.agreement import agreement
 from jdistill.evals.retrieval import measures, search
+from jdistill.evals.translations import translation_figures
 from jdistill.feeds.corpus import Corpus
+from jdistill.feeds.parallel import held_out_pair_vectors
 from jdistill.feeds.roles import held_out_vectors
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 
@@ -23,7 +25,8 @@ def encoder_score(
     cfg: ConfigDict, corpus: Corpus, embeddings: TeacherEmbeddings, by_agreement: bool
 ) -> Callable[[Encoder], dict[str, float]]:
     """Encoder -> figures, of which "score" selects: the mean of those that there are of Spearman on cfg.dev_pairs, nDCG@10 x 100 on
-    cfg.dev_retrieval and, where by_agreement says so, agreement with the teacher.
+    cfg.dev_retrieval and, where by_agreement says so, agreement with the teacher, of held-out texts and of held-out translations with
+    its vectors of their sources.
 
     A few hundred pairs alone move by half a point from one checkpoint to the next, and would choose an early one by luck.
     Fine-tuning leaves the teacher on purpose, so that agreement would choose the least tuned one. Without a score the last
@@ -38,15 +41,25 @@ def encoder_score(
         if corpus.held_out:
             agrees = agreement(held_out_vectors(model, corpus), of_teacher)
             figures = {name: agrees[name] for name in ("spearman", "mean_cosine") if agrees.get(name) is not None}
+        if corpus.held_out_pairs:
+            figures |= _of_translations(model, corpus, embeddings)
         if dev_pairs is not None:
             figures["pairs"] = sts.evaluate_pairs(model, dev_pairs)
         if collections:
             figures["retrieval"] = 100 * float(np.mean([_ndcg(model, collection) for collection in collections]))
-        counted = {"pairs": True, "retrieval": True, "spearman": by_agreement}
+        counted = {"pairs": True, "retrieval": True, "spearman": by_agreement, "translations": by_agreement}
         chosen_by = [name for name, counts in counted.items() if counts and name in figures]
         return figures | ({"score": float(np.mean([figures[name] for name in chosen_by]))} if chosen_by else {})
 
     return score
+
+
+def _of_translations(model: Encoder, corpus: Corpus, embeddings: TeacherEmbeddings) -> dict[str, float]:
+    """Means over languages: "translations", Spearman as agreement has it, and "matched", the matching accuracy both ways."""
+    vectors = held_out_pair_vectors(model, corpus, embeddings.held_out_pairs())
+    by_language = list(translation_figures(vectors).values())
+    matched = [(of["source_to_translation"] + of["translation_to_source"]) / 2 for of in by_language]
+    return {"translations": float(np.mean([of["spearman"] for of in by_language])), "matched": float(np.mean(matched))}
 
 
 def _ndcg(model: Encoder, collection: Collection) -> float:

@@ -12,7 +12,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.text.stored_texts import JoinedTexts, PromptedTexts, take_texts
-from jdistill.data.text.text_sources import TextSource
+from jdistill.data.text.text_sources import TextSource, text_sources
 from jdistill.encoder.batch_ids import room_beside
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.corpus import Corpus, named_sources
@@ -21,14 +21,14 @@ from jdistill.teachers.embeddings import Teacher
 
 
 def check_roles(cfg: ConfigDict, teacher: Teacher, start: Encoder) -> Encoder:
-    """Looks whether teacher and start can read the roles of config.text and config.pairs, before a text is read.
+    """Looks whether teacher and start can read the roles of config.text, config.pairs and config.text_pairs, before a text is read.
 
     Returns: the start, whose prompts of these roles have the roles' own names, by which sentence-transformers chooses them.
 
-    Raises: UserError for sources that named_sources refuses, a teacher that answers texts as they are, and a prompt that leaves a text no
-      token.
+    Raises: UserError for sources that named_sources and text_sources refuse, a teacher that answers texts as they are, and a prompt that
+      leaves a text no token.
     """
-    sources = [of for of in named_sources(cfg) if of.role]
+    sources = [of for of in (*named_sources(cfg), *text_sources(cfg.text_pairs, "config.text_pairs")) if of.role]
     for role in dict.fromkeys(of.role for of in sources):
         of_role = next(of for of in sources if of.role == role)
         asked, read = teacher.in_role(role), start.in_role(role)

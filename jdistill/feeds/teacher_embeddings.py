@@ -26,6 +26,7 @@ class TeacherEmbeddings:
         self._in_role: dict[str, Teacher] = {}
         self._train: dict[str, Answered] = {}
         self._held_out: np.ndarray | None = None
+        self._of_pairs: np.ndarray | None = None
 
     def _asked(self, role: str) -> Teacher:
         if role not in self._in_role:
@@ -38,12 +39,15 @@ class TeacherEmbeddings:
     def _ask(self, texts: Sequence[str], role: str) -> Answered:
         return ask(self._cache(role), texts, in_one_piece(self._asked(role).answer), "teacher answers")
 
-    def _by_role(self, held_out: bool = False) -> dict[str, Sequence[str]]:
-        """The training or held-out texts of each role, in their order; of one alone all."""
-        texts = self._corpus.held_out if held_out else self._corpus.train
+    def _by_role(self, held_out: bool = False, once: bool = False) -> dict[str, Sequence[str]]:
+        """What is asked for the training or held-out texts of each role, in their order; of one alone all. once: without translations,
+        whose sources are among the others."""
+        texts = self._corpus.held_out if held_out else self._corpus.asked_texts
         ranges = self._corpus.role_rows(held_out)
         if len(ranges) == 1:
             return {ranges[0][0]: texts}
+        if once:
+            ranges = [of for of, rows in zip(ranges, self._corpus.sources, strict=True) if not rows.translated]
         return {
             role: JoinedTexts([texts[start:stop] for other, start, stop in ranges if other == role])
             for role in dict.fromkeys(role for role, _, _ in ranges)
@@ -60,8 +64,9 @@ class TeacherEmbeddings:
                 yield role, here
 
     def first(self, count: int, held_out: bool) -> tuple[Sequence[str], np.ndarray]:
-        """The first training or held-out texts, and their vectors, float32 [n, D]. All processes of a run must call it together."""
-        texts = (self._corpus.held_out if held_out else self._corpus.train)[:count]
+        """What is asked for the first training or held-out texts, and their vectors, float32 [n, D]. All processes of a run must call it
+        together."""
+        texts = (self._corpus.held_out if held_out else self._corpus.asked_texts)[:count]
         return texts, self._vectors(texts, held_out)
 
     def _vectors(self, texts: Sequence[str], held_out: bool) -> np.ndarray:
@@ -73,18 +78,18 @@ class TeacherEmbeddings:
 
     def lacking(self, held_out: bool) -> int:
         """How many of the training or held-out texts have no answer yet."""
-        return sum(self._cache(role).lacks(texts) for role, texts in self._by_role(held_out).items())
+        return sum(self._cache(role).lacks(texts) for role, texts in self._by_role(held_out, once=True).items())
 
     def ask_for(self, rows: np.ndarray | None) -> None:
         """Asks for what the cache lacks of these rows of corpus.train, int64 [n]; None: of all. All processes call it together."""
-        train = self._corpus.train
+        asked = self._corpus.asked_texts
         texts_of = (
             self._by_role()
             if rows is None
-            else {role: take_texts(train, rows[here]) for role, here in self._places(rows)}
+            else {role: take_texts(asked, rows[here]) for role, here in self._places(rows)}
         )
         for role, texts in texts_of.items():
-            self._train[role] = replace(self._ask(texts, role), keys=train)
+            self._train[role] = replace(self._ask(texts, role), keys=asked)
 
     def train(self, rows: np.ndarray) -> np.ndarray:
         """The vectors of these rows of corpus.train, float32 [len(rows), D].
@@ -114,4 +119,19 @@ class TeacherEmbeddings:
         """The vectors of corpus.held_out, float32 [N, D]. All processes of a run must call it the first time."""
         if self._held_out is None:
             self._held_out = self._vectors(self._corpus.held_out, held_out=True)
+            self._of_pairs = self._pair_vectors()
         return self._held_out
+
+    def held_out_pairs(self) -> np.ndarray:
+        """The vectors of the sources of corpus.held_out_pairs, float32 [P, D]; called as held_out."""
+        self.held_out()
+        assert self._of_pairs is not None
+        return self._of_pairs
+
+    def _pair_vectors(self) -> np.ndarray:
+        pairs = self._corpus.held_out_pairs
+        vectors = np.empty((len(pairs), self._teacher.width), np.float32)
+        for role in dict.fromkeys(role for _, role in pairs):
+            here = [k for k, (_, other) in enumerate(pairs) if other == role]
+            vectors[here] = self._ask([pairs[k][0].source for k in here], role).read()
+        return vectors

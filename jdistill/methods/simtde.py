@@ -34,7 +34,12 @@ TOKEN_LOSSES = ("block", "table", "none")
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
-    """Distillation alone."""
+    """Distillation alone. Raises UserError for matched layers beside translations, of which the teacher's hidden states tell nothing."""
+    if cfg.loss.hidden and cfg.text_pairs:
+        raise UserError(
+            f"--config.loss.hidden={cfg.loss.hidden} matches the teacher's hidden states of each text, and the teacher does not read the "
+            "translations of --config.text_pairs; set --config.loss.hidden=0"
+        )
     # The other sentence losses compare vectors up to a shift or a rotation.
     return (Stage("distil", Texts(), cfg, build, fits=fits, aligned=cfg.loss.sentence == "mse"),)
 

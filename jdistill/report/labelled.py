@@ -1,4 +1,4 @@
-"""The tables of a run on labels: a task's metrics, labelled pairs as student and judge tell them apart, held-out questions."""
+"""The tables of a run on labels: a task's metrics, labelled pairs as student and judge tell them apart, held-out questions and translations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ QUESTION_MEASURES = ("ndcg@10", "mrr@10", "recall@10")
 
 
 def labelled_tables(results: dict[str, Any]) -> dict[str, Table]:
-    """Title -> table of the "task", the "pairs" and the "questions" in results.json; without rows where the run has none."""
+    """Title -> table of the "task", the "pairs", the "questions" and the "translations" in results.json; without rows where the run has none."""
     return {
         "Task": task_table(objects(results.get("task"))),
         "Labelled pairs": pairs_table(objects(results.get("pairs"))),
         "Held-out questions": questions_table(objects(results.get("questions"))),
+        "Held-out translations": translations_table(objects(results.get("translations"))),
     }
 
 
@@ -61,4 +62,25 @@ def questions_table(files: dict[str, dict[str, Any]]) -> Table:
         ["File", "Ranked by", "nDCG@10", "MRR@10", "Recall@10"],
         rows,
         text_columns=(1,),
+    )
+
+
+def translations_table(languages: dict[str, dict[str, Any]]) -> Table:
+    """A row for each language of the held-out pairs of parallel text."""
+    rows = [
+        [
+            name,
+            num(figures.get("pairs"), 0),
+            num(figures.get("mean_cosine"), 4),
+            num(figures.get("spearman"), 2),
+            num(figures.get("source_to_translation"), 1, unit=" %"),
+            num(figures.get("translation_to_source"), 1, unit=" %"),
+        ]
+        for name, figures in languages.items()
+    ]
+    return Table(
+        "The student's vectors of translations beside the teacher's of their sources, and how many texts are nearest to their own "
+        "counterpart by the student",
+        ["Language", "Pairs", "Mean cosine", "Spearman", "Source finds translation", "Translation finds source"],
+        rows,
     )

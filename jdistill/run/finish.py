@@ -18,8 +18,10 @@ from jdistill.evals import agreement, speed
 from jdistill.evals.collapse import COLLAPSE_SAMPLE, check_vectors
 from jdistill.evals.sets import Options
 from jdistill.evals.suite import evaluate
+from jdistill.evals.translations import translation_figures
 from jdistill.export.card import write_card
 from jdistill.export.folder import export
+from jdistill.feeds.parallel import held_out_pair_vectors
 from jdistill.feeds.roles import held_out_vectors
 from jdistill.models.registry import architecture_of
 from jdistill.run.completeness import (
@@ -96,6 +98,9 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
     results |= evaluate(model, **sets, options=replace(options, scorer=scorer))
     if corpus.held_out:
         results |= beside_teacher(run, model)
+    if corpus.held_out_pairs:
+        of_pairs = held_out_pair_vectors(model, corpus, run.shared.embeddings.held_out_pairs())
+        results["translations"] = translation_figures(of_pairs)
     if (as_used := teacher.as_used()) is not None:
         results["teacher"] = {
             "name": cfg.teacher,
@@ -153,6 +158,11 @@ def headline_lines(results: dict[str, Any]) -> list[str]:
     for name, rows in results.get("pairs", {}).items():
         of_rows = ", ".join(f"{row} {scores['ap']:.2f}" for row, scores in rows.items())
         lines.append(f"{name}, average precision: {of_rows} (share of positives {rows['student']['prior']:.2f})")
+    for name, of in results.get("translations", {}).items():
+        lines.append(
+            f"{name}: {of['source_to_translation']:.1f} % of {of['pairs']} held-out sources find their translation, "
+            f"{of['translation_to_source']:.1f} % the other way"
+        )
     if "agreement" in results:
         lines.append(
             f"agreement with the teacher on held-out text: Spearman of pair cosines {results['agreement']['spearman']:.2f}"

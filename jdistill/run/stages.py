@@ -21,9 +21,10 @@ from jdistill.core.types import Tree
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import WRITTEN, write_files
-from jdistill.evals.collapse import COLLAPSE_SAMPLE
-from jdistill.feeds.corpus import Corpus, evaluation_texts, read_corpus
+from jdistill.evals.collapse import COLLAPSE_SAMPLE, check_tokens
+from jdistill.feeds.corpus import Corpus, evaluation_texts
 from jdistill.feeds.feed import Feed
+from jdistill.feeds.parallel import read_text_and_pairs
 from jdistill.feeds.roles import check_roles
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.stage import Stage, Start, check_start
@@ -98,12 +99,17 @@ def prepare(cfg: ConfigDict) -> Run:
     start = check_roles(cfg, teacher, start)
     check_start(stages, start, is_teacher, teacher.width)
     check_cut(cfg, start)
-    there_is = bool(cfg.text or cfg.pairs) or teacher.texts is not None
+    there_is = bool(cfg.text or cfg.pairs or cfg.text_pairs) or teacher.texts is not None
     evaluation = list(evaluation_texts(cfg))
     reads_text = any(stage.data.reads_text(there_is) for stage in stages)
-    corpus = read_corpus(cfg, teacher, evaluation) if reads_text else Corpus([], [], 0)
+    corpus = read_text_and_pairs(cfg, teacher, evaluation) if reads_text else Corpus([], [], 0)
     shared = Shared(cfg, teacher, start, corpus, TeacherEmbeddings(cfg, corpus, teacher), evaluation)
     feeds = [stage.data.read(shared) for stage in stages]
+    if cfg.text_pairs and not any(feed.learns_from_teacher for feed in feeds):
+        raise UserError(
+            f"--config.text_pairs={cfg.text_pairs}: the student is to answer the teacher's vector of a source for its translation, and "
+            f"--config.method={cfg.method} does not learn from a teacher's vectors here; leave the key empty"
+        )
     shared, feeds_of_cut = with_cut_vocabulary(shared, feeds, [stage.cfg for stage in stages])
     return Run(cfg, shared, is_teacher, stages, feeds_of_cut)
 
@@ -227,3 +233,4 @@ def check_answers(run: Run) -> None:
     if shared.corpus.train if learnt else shared.corpus.held_out:
         texts, vectors = shared.embeddings.first(COLLAPSE_SAMPLE, held_out=not learnt)
         preflight.check_teacher(shared.teacher, shared.start, texts, vectors)
+        check_tokens(shared.start, shared.corpus.translations(COLLAPSE_SAMPLE), "the student, of the translations")

@@ -53,6 +53,7 @@ BEFORE = {
     "text_role": "",
     "pairs": "",
     "index_by": "student",
+    "text_pairs": "",
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 

@@ -20,7 +20,7 @@ from jdistill.core.progress import log, progress
 from jdistill.data.text.holdout import comparable, split_hash
 from jdistill.data.text.kept_texts import KeptTexts
 from jdistill.data.text.repeats import NO_ROWS, repeated_rows
-from jdistill.data.text.stored_texts import StoredTexts
+from jdistill.data.text.stored_texts import LongTexts, StoredTexts
 
 FORMAT_OF_SPLIT = "split 1"
 BLOCK_TEXTS = 1 << 14  # texts that are looked at at once
@@ -124,7 +124,7 @@ def _training(texts: Sequence[StoredTexts], rows: Sequence[SplitRows], max_texts
 
 
 def choose_rows(
-    sources: Sequence[StoredTexts], repeated: Sequence[np.ndarray], forbidden: set[str], held_out: int, seed: int
+    sources: Sequence[LongTexts], repeated: Sequence[np.ndarray], forbidden: set[str], held_out: int, seed: int
 ) -> list[SplitRows]:
     """The rows of each source that an evaluation sentence equals, and those of the lowest hashes among the others of all, at most a tenth.
 

@@ -58,12 +58,34 @@ def keep_source(source: str, column: str, key: str, folder: Path) -> KeptTexts:
     """
     opened = open_source(source, column, key)
     name = digest(FORMAT, os.fsencode(opened.name), column)
+    return keep_rows(opened.row_groups, source, key, name, opened.identity, folder)
+
+
+def keep_rows(
+    row_groups: Callable[[], Iterable[RowGroup]],
+    source: str,
+    key: str,
+    name: str,
+    identity: list[Any] | None,
+    folder: Path,
+) -> KeptTexts:
+    """The distinct usable rows of a source, kept in a folder.
+
+    Args:
+      row_groups: gives the rows; not called where they are kept already.
+      source, key: for messages.
+      name: of the rows among all that is kept.
+      identity: JSON by which they are found again; None: they are kept anew each time.
+      folder: of all that is kept.
+
+    Raises: UserError where no row is usable.
+    """
 
     def check(skipped: Skipped, count: int) -> None:
         if not count:
             skipped.tell(source, key, count)
 
-    kept = _keep(folder / name, opened.identity, source, opened.row_groups, check)
+    kept = _keep(folder / name, identity, source, row_groups, check)
     kept.skipped.tell(source, key, len(kept.texts))
     return kept
 

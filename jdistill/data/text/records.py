@@ -24,6 +24,7 @@ from jdistill.data.text.readers import (
 )
 
 TABLE_SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
+ROWS_AT_ONCE = 10_000  # of a parquet file
 
 
 def records_of(source: str, key: str, splits: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
@@ -61,8 +62,8 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
     match kind(path):
         case ".parquet":
             try:
-                table = pq.read_table(regular(path))
-                for i, row in enumerate(table.to_pylist(), 1):
+                batches = pq.ParquetFile(regular(path)).iter_batches(batch_size=ROWS_AT_ONCE)
+                for i, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
                     yield f"{path} row {i}", row
             except (OSError, ValueError, pa.ArrowException) as error:
                 raise UserError(f"{path} cannot be read: {first_line(error)}") from None

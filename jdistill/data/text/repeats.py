@@ -15,18 +15,20 @@ from jdistill.core.sorted_keys import BUCKET_ROWS, KEY, keys_at, sort_keys
 NO_ROWS = np.empty(0, np.int64)
 
 
-def repeated_rows(sources: Sequence[Sequence[str]], roles: Sequence[str], folder: Path) -> list[np.ndarray]:
+def repeated_rows(
+    sources: Sequence[Sequence[str]], roles: Sequence[str], folder: Path, within: bool = False
+) -> list[np.ndarray]:
     """Of each source the rows whose text a source before it has in the same role, int64, rising.
 
     Args:
-      sources: each of distinct texts.
+      sources: each of distinct texts, unless `within` says that it may repeat its own.
       roles: of each source.
       folder: where many keys are sorted.
     """
     repeated = [NO_ROWS] * len(sources)
     for role in set(roles):
         numbers = [number for number, other in enumerate(roles) if other == role]
-        if len(numbers) > 1:
+        if within or len(numbers) > 1:
             again = _repeats([sources[number] for number in numbers], folder)
             ends = np.cumsum([len(sources[number]) for number in numbers])
             for number, part in zip(numbers, np.split(again, ends[:-1]), strict=True):

@@ -9,12 +9,21 @@ from jdistill.core.progress import log
 from jdistill.data.text.readers import MAX_CHARS, has_surrogate
 
 
-def usable(row: str | bytes | None) -> tuple[str, str]:
+@dataclass(frozen=True)
+class FlawedRow:
+    """A row that its reader has found fault with. reason: why it cannot be used, in a word or two."""
+
+    reason: str
+
+
+def usable(row: str | bytes | FlawedRow | None) -> tuple[str, str]:
     """A row's text, stripped, and why it cannot be used, in a word or two: "" for one that can.
 
     Args:
-      row: a string, bytes to be decoded, or None: too long for the reader.
+      row: a string, bytes to be decoded, a fault that is known already, or None: too long for the reader.
     """
+    if isinstance(row, FlawedRow):
+        return "", row.reason
     if row is None or len(row) > 4 * MAX_CHARS:
         return "", "too long"
     if not row:

@@ -1,0 +1,70 @@
+"""How a student reads translations: as the teacher reads their sources, and near those rather than others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jdistill.core.mapped import slices_of
+from jdistill.evals.agreement import COSINE_ROWS, agreement
+from jdistill.retrieval.index import unit_rows
+
+FIGURES = ("mean_cosine", "spearman")  # of agreement, of the translations with the teacher's sources
+
+
+@dataclass(frozen=True)
+class PairVectors:
+    """P pairs of texts as vectors.
+
+    Args:
+      texts: the sources; several pairs may have the same.
+      languages: of the translations; "" where nothing tells.
+      sources: the student's, float32 [P, S].
+      translations: the student's, float32 [P, S].
+      teacher: the teacher's of the sources, float32 [P, T].
+    """
+
+    texts: list[str]
+    languages: list[str]
+    sources: np.ndarray
+    translations: np.ndarray
+    teacher: np.ndarray
+
+
+def translation_figures(pairs: PairVectors) -> dict[str, dict[str, Any]]:
+    """Language -> figures of its pairs, "translation" where it has no name; a language is measured by itself.
+
+    "pairs": how many. "mean_cosine", "spearman": of the student's vectors of the translations and the teacher's of their sources, as
+    agreement has them. "source_to_translation", "translation_to_source": percent of texts whose nearest on the other side is their own.
+    Source: Reimers and Gurevych 2020, section 4.3 (translation matching accuracy).
+    """
+    figures: dict[str, dict[str, Any]] = {}
+    numbers = np.unique(pairs.texts, return_inverse=True)[1]
+    for language in sorted(set(pairs.languages)):
+        here = np.flatnonzero(np.array(pairs.languages) == language)
+        sources, translations = pairs.sources[here], pairs.translations[here]
+        agrees = agreement(translations, pairs.teacher[here])
+        figures[language or "translation"] = {
+            "pairs": len(here),
+            **{name: agrees[name] for name in FIGURES if name in agrees},
+            "source_to_translation": matching_accuracy(sources, translations, numbers[here]),
+            "translation_to_source": matching_accuracy(translations, sources, numbers[here]),
+        }
+    return figures
+
+
+def matching_accuracy(queries: np.ndarray, candidates: np.ndarray, numbers: np.ndarray) -> float:
+    """Percent of queries whose nearest candidate by cosine is of the same number.
+
+    Args:
+      queries, candidates: float [P, D].
+      numbers: of both, int64 [P].
+    """
+    u_PxD, v_PxD = unit_rows(queries), unit_rows(candidates)
+    hits = 0
+    for block in slices_of(len(u_PxD), COSINE_ROWS):
+        nearest = np.argmax(u_PxD[block] @ v_PxD.T, axis=1)
+        hits += int((numbers[nearest] == numbers[block]).sum())
+    return 100 * hits / max(len(u_PxD), 1)
