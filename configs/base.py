@@ -65,8 +65,7 @@ def get_config() -> ConfigDict:
     c.average = 0.0  # below 1: score and export an average of the parameters over some 1 / (1 - average) steps, as 0.999; 0: the last
     c.shard_frozen = False  # split what is not trained (a teacher inside the step, adapters' base) over the devices
     c.shard_params = False  # split what is trained and its optimiser over the devices; gathered where a step uses it
-    # Compute type: float32, bfloat16, float16 (with loss scaling), or auto: bfloat16 where this machine is fast in it, else float32. Parameters
-    # are float32.
+    # Compute type: float32, bfloat16, float16 (with loss scaling), or auto: bfloat16 where this machine is fast in it. Parameters are float32.
     c.dtype = "auto"
     c.attention = "plain"  # by our own products, or cudnn: on GPUs in bfloat16 or float16, where there is no dropout
     c.seed = 0  # below 2**32

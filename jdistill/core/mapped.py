@@ -11,7 +11,7 @@ import numpy as np
 
 READ_BYTES = 1 << 22
 SMALL_BYTES = 1 << 23
-ROWS_AT_ONCE = 512  # each of which brings in 64 KB
+SCATTERED_ROWS = 512  # each of which brings in 64 KB
 
 
 def map_rows(path: Path, dtype: np.dtype, rows: int, columns: int = 0) -> np.ndarray:
@@ -44,7 +44,7 @@ def rows_of(mapped: np.ndarray, rows: np.ndarray) -> np.ndarray:
       rows: int64 [n].
     """
     chosen = np.empty(len(rows), mapped.dtype)
-    for part in slices_of(len(rows), ROWS_AT_ONCE):
+    for part in slices_of(len(rows), SCATTERED_ROWS):
         chosen[part] = mapped[rows[part]]
         release(mapped)
     return chosen
