@@ -57,6 +57,9 @@ TARGETS: dict[str, Target] = {
     "sentence-transformers": Target(
         "sentence-transformers", torch_forms.folder_itself, torch_forms.encode, needs=SENTENCE_TRANSFORMERS
     ),
+    "onnx-float16": Target(
+        "ONNX Runtime in float16", onnx_forms.write_float16, onnx_forms.encode, exact=False, least_cosine=0.999
+    ),
     "onnx-int8": Target("ONNX Runtime in int8", onnx_forms.write_int8, onnx_forms.encode, exact=False),
     "onnx-int8-calibrated": Target(
         "ONNX Runtime in int8", onnx_forms.write_int8, onnx_forms.encode, exact=False, calibrated=True
