@@ -13,7 +13,7 @@ from remote_setting import enter_machine, objects
 from jdistill.core import cache_mirror, remote
 from jdistill.core.cache_mirror import cache_root
 from jdistill.core.remote import Store, StoreError
-from jdistill.data.batching.kept_tokens import tokenize_once
+from jdistill.data.batching.kept_tokens import in_this_process, tokenize_once
 from jdistill.data.text.kept_texts import keep_source
 from jdistill.teachers.cache import AnswerCache
 
@@ -94,14 +94,14 @@ def test_tokens_are_made_once(url: str, tmp_path: Path, monkeypatch: pytest.Monk
     tables = []
     for machine in ("one", "two"):
         enter_machine(monkeypatch, tmp_path / machine)
-        tables.append(tokenize_once(TEXTS, tokenize, "name", cache_root(url) / "tokens"))
+        tables.append(tokenize_once(TEXTS, in_this_process(tokenize), "name", cache_root(url) / "tokens"))
     assert made == [50]
     np.testing.assert_array_equal(tables[0].ids, tables[1].ids)
     for name in objects(url):  # a machine that was killed as it stored them
         if name.startswith("tokens/") and name.endswith(".json"):
             Store(url).delete([name])
     enter_machine(monkeypatch, tmp_path / "three")
-    tokenize_once(TEXTS, tokenize, "name", cache_root(url) / "tokens")
+    tokenize_once(TEXTS, in_this_process(tokenize), "name", cache_root(url) / "tokens")
     assert made == [50, 50]
 
 

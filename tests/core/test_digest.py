@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jdistill.core.digest import digest
-from jdistill.data.batching.kept_tokens import tokenize_once
+from jdistill.data.batching.kept_tokens import in_this_process, tokenize_once
 from jdistill.feeds.corpus import Corpus
 
 APART = [
@@ -43,7 +43,7 @@ def test_corpora_that_differ_in_where_a_text_ends_share_nothing(tmp_path: Path) 
         return [[len(text)] * len(text) for text in texts]
 
     for texts in (one, two, ["a", "b", "c"], ["a\nb\nc"]):
-        table = tokenize_once(texts, tokenize, "tokenizer", tmp_path)
+        table = tokenize_once(texts, in_this_process(tokenize), "tokenizer", tmp_path)
         assert table.lengths.tolist() == [len(text) for text in texts]
 
 
@@ -55,7 +55,7 @@ def test_kept_tokens_that_are_damaged_are_made_anew(tmp_path: Path, end: str, da
     def tokenize(batch: list[str]) -> list[list[int]]:
         return [[ord(character) for character in text] for text in batch]
 
-    tokenize_once(texts, tokenize, "tokenizer", tmp_path)
+    tokenize_once(texts, in_this_process(tokenize), "tokenizer", tmp_path)
     (path,) = tmp_path.glob(f"*.{end}")
     content = bytearray(path.read_bytes())
     content[-2] ^= 4
@@ -63,11 +63,11 @@ def test_kept_tokens_that_are_damaged_are_made_anew(tmp_path: Path, end: str, da
         path.unlink()
     else:
         path.write_bytes({"flip": content, "cut": content[: len(content) // 2], "empty": b""}[damage])
-    table = tokenize_once(texts, tokenize, "tokenizer", tmp_path)
+    table = tokenize_once(texts, in_this_process(tokenize), "tokenizer", tmp_path)
     assert table.lists(np.arange(30)) == tokenize(texts)
     assert not list(tmp_path.glob(".*"))
 
 
 def test_a_tokenizer_that_loses_a_text_is_no_table(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="1 rows for 2 texts"):
-        tokenize_once(["a", "b"], lambda batch: [[1]], "tokenizer", tmp_path)
+        tokenize_once(["a", "b"], in_this_process(lambda batch: [[1]]), "tokenizer", tmp_path)

@@ -12,7 +12,7 @@ from jdistill.core import left_over
 from jdistill.core.files import TEMPORARY, write_json, writing_beside
 from jdistill.core.left_over import clear_beside, clear_left_over
 from jdistill.core.progress import log
-from jdistill.data.batching.kept_tokens import tokenize_once
+from jdistill.data.batching.kept_tokens import in_this_process, tokenize_once
 from jdistill.data.text.kept_split import split_kept
 from jdistill.data.text.kept_texts import keep_source
 
@@ -80,11 +80,11 @@ def test_a_refused_deletion_is_said_and_what_it_left_is_swept_by_the_next(
     def tokens(texts: list[str]) -> list[list[int]]:
         return [[1, 2] for _ in texts]
 
-    first = tokenize_once(["a", "b", "c"], tokens, "t", tmp_path, chunk=2)
+    first = tokenize_once(["a", "b", "c"], in_this_process(tokens), "t", tmp_path, chunk=2)
     assert [stray.startswith(f"{TEMPORARY}shards-") for stray in strays(tmp_path)] == [True]
     assert "cannot be deleted ([Errno 13] Permission denied" in told.text and "the next run tries again" in told.text
     refused.undo()
-    again = tokenize_once(["a", "b", "c"], tokens, "t", tmp_path, chunk=2)
+    again = tokenize_once(["a", "b", "c"], in_this_process(tokens), "t", tmp_path, chunk=2)
     assert strays(tmp_path) == [] and again.ids.tolist() == first.ids.tolist() == [1, 2] * 3
 
 

@@ -17,7 +17,7 @@ from jdistill.data.batching.batches import (
     TokenTable,
     choose_buckets,
 )
-from jdistill.data.batching.kept_tokens import tokenize_once
+from jdistill.data.batching.kept_tokens import in_this_process, tokenize_once
 
 
 def padding(lengths: np.ndarray, widths: tuple[int, ...]) -> int:
@@ -81,12 +81,12 @@ def test_tokens_are_kept_and_found_by_content(tmp_path: Path) -> None:
         return [[1, *map(len, text.split()), 2] for text in texts]
 
     texts = ["one three five", "two", "a bb ccc dddd"]
-    table = tokenize_once(texts, tokenize, "tokenizer A", tmp_path, chunk=2)
+    table = tokenize_once(texts, in_this_process(tokenize), "tokenizer A", tmp_path, chunk=2)
     assert calls == [2, 1]
-    again = tokenize_once(texts, tokenize, "tokenizer A", tmp_path)
+    again = tokenize_once(texts, in_this_process(tokenize), "tokenizer A", tmp_path)
     assert calls == [2, 1] and again.ids.tolist() == table.ids.tolist() == [1, 3, 5, 4, 2, 1, 3, 2, 1, 1, 2, 3, 4, 2]
-    tokenize_once(texts, tokenize, "tokenizer B", tmp_path)
-    tokenize_once([*texts, "more"], tokenize, "tokenizer A", tmp_path)
+    tokenize_once(texts, in_this_process(tokenize), "tokenizer B", tmp_path)
+    tokenize_once([*texts, "more"], in_this_process(tokenize), "tokenizer A", tmp_path)
     assert calls == [2, 1, 3, 4]
 
 

@@ -18,12 +18,12 @@ from mpnet_setting import make_mpnet
 from nomicbert_setting import make_nomicbert
 from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+from onnx_setting import ask_cosine
 from t5_setting import make_sentence_t5
 
 from jdistill.core import files
 from jdistill.core.errors import UserError
 from jdistill.encoder.encoder import Encoder
-from jdistill.export import targets
 from jdistill.export.card import write_card
 from jdistill.export.folder import export
 from jdistill.export.onnx import graph, runtime, storage
@@ -152,7 +152,7 @@ def test_every_form_of_an_export_is_checked_with_its_data_file_and_lists_it(
         assert add_form(model, folder, "onnx-int8").name == "model_quint8_avx2.onnx"
         write_card(tmp_path, folder)
 
-    monkeypatch.setattr(targets, "LEAST_COSINE", 0.9)
+    ask_cosine(monkeypatch, 0.9)
     checks = export(model, out, onnx=True, add=[add])
     assert checks["ONNX Runtime"] < 1e-5
     listed = files.read_seal(out, "export")
@@ -172,7 +172,7 @@ def test_int8_of_a_graph_with_a_data_file_gives_the_same_vectors(
     saved: tuple[Encoder, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, texts = saved[0], sentences(40)
-    monkeypatch.setattr(targets, "LEAST_COSINE", 0.9)
+    ask_cosine(monkeypatch, 0.9)
     vectors = {}
     for limit in (storage.INLINE_BYTES, 2_000_000, 10_000):  # all in one file; float32 outside alone; both outside
         monkeypatch.setattr(storage, "INLINE_BYTES", limit)
@@ -189,7 +189,7 @@ def test_a_form_that_strays_leaves_no_data_file(
     tmp_path: Path, small_limit: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = save_encoder(model := make_encoder(), tmp_path / "model")
-    monkeypatch.setattr(targets, "LEAST_COSINE", 1.01)
+    ask_cosine(monkeypatch, 1.01)
     with pytest.raises(UserError, match="mean cosine"):
         add_form(model, folder, "onnx-int8")
     assert in_folder(folder) == []

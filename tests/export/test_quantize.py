@@ -12,6 +12,7 @@ import onnx
 import pytest
 from commands import in_a_process_without_jdistill
 from conftest import first_layers, make_decoder, make_encoder, sentences
+from onnx_setting import ask_cosine
 from parity import assert_close
 from prose import PROSE
 
@@ -20,7 +21,7 @@ from jdistill.core.errors import UserError
 from jdistill.encoder import torch_backend
 from jdistill.encoder.formats.st_writer import write_files
 from jdistill.export import command as exporter
-from jdistill.export import onnx_forms, targets, torch_int8
+from jdistill.export import onnx_forms, torch_int8
 from jdistill.export.card import write_card
 from jdistill.export.folder import export
 from jdistill.export.onnx import runtime
@@ -160,13 +161,13 @@ def test_a_calibrated_graph_and_one_that_strays(
 ) -> None:
     model = make_encoder()
     export(model, tmp_path / "out", onnx=True)
-    monkeypatch.setattr(targets, "LEAST_COSINE", 0.9)
+    ask_cosine(monkeypatch, 0.9)
     path = add_form(model, tmp_path / "out", "onnx-int8-calibrated", sentences(64))
     assert path.name == "model_quint8_avx2_calibrated.onnx"
     assert sorted(p.name for p in path.parent.iterdir()) == ["model.onnx", path.name]
     found = runtime.load_onnx_encoder(str(tmp_path / "out"), f"onnx/{path.name}").encode(sentences(20))
     assert (unit_rows(found) * unit_rows(model.encode(sentences(20)))).sum(1).mean() > 0.9
-    monkeypatch.setattr(targets, "LEAST_COSINE", 1.01)
+    ask_cosine(monkeypatch, 1.01)
     with pytest.raises(UserError, match="mean cosine of 0.9.* below 1.01; nothing was written"):
         add_form(model, tmp_path / "out", "onnx-int8")
     assert not (path.parent / "model_quint8_avx2.onnx").exists()
