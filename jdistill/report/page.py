@@ -10,20 +10,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from jdistill.core.files import write_bytes
+from jdistill.core.templates import page_templates
 
-# Every text is escaped: names and values on a page are those of other people's files.
-TEMPLATES = Environment(
-    loader=PackageLoader("jdistill.report"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+TEMPLATES = page_templates("jdistill.report")
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from jdistill.core.errors import UserError
 from jdistill.core.folders import replacing
 from jdistill.core.progress import log
 from jdistill.core.run_folder import WITH_INDEX, part_of_run
+from jdistill.core.templates import page_templates
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import write_files, write_weights
 from jdistill.encoder.pair_scorer import load_pair_scorer
@@ -30,13 +30,7 @@ from jdistill.retrieval.index import SavedIndex, load_index_of
 SITE_SEAL = "site"  # of the seal
 PAGE_GRAPH, PAGE_VECTORS, PAGE_TEXTS, PAGE_SETTINGS = "model.onnx", "vectors.bin", "texts.json", "site.json"
 SHOWN_TEXTS = 10  # texts a question
-PAGE_TEMPLATES = Environment(
-    loader=PackageLoader("jdistill.export.site"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+PAGE_TEMPLATES = page_templates("jdistill.export.site")
 
 
 def write_site(workdir: Path, out: Path, runtime_place: str, overwrite: bool = False) -> None:
