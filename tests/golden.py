@@ -41,6 +41,7 @@ LATER = (
     "average",
     "dev_retrieval",
     "student.vocabulary",
+    "student.intermediate_size",
     "loss.align",
     "attention",
     "loss.scores",

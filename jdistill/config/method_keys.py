@@ -44,6 +44,7 @@ OF_METHODS: dict[str, Rule] = {
     "student.embedding_size": size_or_own(),
     "student.layers": whole_number(0),
     "student.hidden_size": whole_number(0),
+    "student.intermediate_size": whole_number(0),
     "student.start": one_of(BLOCK_STARTS),
     "student.copy_layers": one_of(COPIED),
     "student.vocabulary": vocabulary_size(),

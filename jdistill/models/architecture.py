@@ -84,6 +84,7 @@ class Architecture(Protocol[C]):
       tolerance: max abs, float32, between Flax's and another framework's vectors of length one.
       decoder: a language model, which can judge pairs.
       compresses: there is a form with token embeddings narrower than the layers.
+      narrows: a layer of a student may have fewer inner neurons than its start's.
       packs: its module takes several texts in one row (models.segments).
       recurrent: no transformer; it has no layers that a student could take, and a vocabulary of its own.
       table_path: where the token embeddings stand in its parameters.
@@ -96,6 +97,7 @@ class Architecture(Protocol[C]):
     tolerance: float = 1e-4
     decoder: bool = False
     compresses: bool = False
+    narrows: bool = False
     packs: bool = False
     recurrent: bool = False
     table_path: tuple[str, ...] = ("embeddings", "word", "embedding")

@@ -48,6 +48,7 @@ BEFORE = {
     "scores_temperature": 1.0,
     "in_batch": 1.0,
     "vocabulary": "",
+    "intermediate_size": 0,
     "attention": "plain",
     "trust_remote_code": "",
     "text_role": "",

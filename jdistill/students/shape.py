@@ -22,6 +22,11 @@ def check_student(cfg: ConfigDict, start: Encoder) -> ModelConfig:
             f"pooler {start.pooling!r}: the start's tokenizer gives an empty text no token, of which sentence-transformers and "
             "ONNX make vectors of their own, so that the student could not be exported; mean, lasttoken and avg_* fit"
         )
+    if cfg.student.intermediate_size and not architecture.narrows:
+        raise UserError(
+            f"--config.student.intermediate_size={cfg.student.intermediate_size}: {start.source} is a {start.config.model_type}, whose "
+            "layers a student takes as wide as they are; set --config.student.intermediate_size=0"
+        )
     config: ModelConfig = architecture.student_config(start.config, cfg.student)
     if cfg.student.copy_layers not in COPIED:
         raise UserError(f"--config.student.copy_layers={cfg.student.copy_layers!r} is not one of {', '.join(COPIED)}")

@@ -28,6 +28,7 @@ class BertArchitecture(Transformer[BertConfig]):
 
     model_types = tuple(TABLES)
     compresses = True
+    narrows = True
     packs = True
     gguf_kinds = (gguf.GGUF_BERT,)
 

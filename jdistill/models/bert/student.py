@@ -13,6 +13,7 @@ from jdistill.core.progress import log
 from jdistill.core.types import Tree
 from jdistill.models.bert.compact import compact_start, random_start
 from jdistill.models.bert.config import BertConfig
+from jdistill.models.bert.narrowed import SAMPLE_TOKENS, narrowed_layers
 from jdistill.models.cutting import Cut, checked_layers
 
 BLOCK_STARTS = ("svd", "random")
@@ -21,7 +22,7 @@ SizesOfBert = TypeVar("SizesOfBert", bound=BertConfig)
 
 def student_config(whole: BertConfig, student: ConfigDict) -> BertConfig:
     """The student's architecture: its start's, with another embedding_size (0: the hidden size; -1: the start's own),
-    layers (0: all) and hidden_size (0: the start's). Where tokens are narrower than the layers it is an ELECTRA."""
+    layers (0: all), hidden_size and intermediate_size (0: the start's). Where tokens are narrower than the layers it is an ELECTRA."""
     config = resized(whole, student)
     hidden = config.hidden_size
     if config.embedding_size != hidden and whole.model_type != "electra":
@@ -42,12 +43,18 @@ def resized(whole: SizesOfBert, student: ConfigDict) -> SizesOfBert:
         raise UserError(
             f"--config.student.hidden_size={hidden} does not divide into the start's {whole.num_heads} heads"
         )
+    inner = hidden * whole.intermediate_size // whole.hidden_size
+    if student.intermediate_size > inner:
+        raise UserError(
+            f"--config.student.intermediate_size={student.intermediate_size}: a layer of the start has {inner} inner neurons at this width, "
+            "of which a student keeps some; set fewer, or 0 for all"
+        )
     return dataclasses.replace(
         whole,
         embedding_size=whole.embedding_size if student.embedding_size == -1 else student.embedding_size or hidden,
         hidden_size=hidden,
         num_layers=checked_layers(student, whole),
-        intermediate_size=hidden * whole.intermediate_size // whole.hidden_size,
+        intermediate_size=student.intermediate_size or inner,
         hidden_dropout=student.dropout,
         attention_dropout=student.dropout,
     )
@@ -87,7 +94,16 @@ def student_params(cut: Cut[BertConfig]) -> Tree:
         project = {}
     if config.type_vocab_size and "type" not in embeddings:
         embeddings = embeddings | {"type": {"embedding": np.zeros((1, config.embedding_size), np.float32)}}
+    if config.intermediate_size < cut.whole.intermediate_size and any(layer is not None for layer in cut.layers):
+        narrow = narrowed_layers(config, cut.whole, cut.params, cut.layers, _texts(cut))
+        cut = dataclasses.replace(cut, params=narrow)
     return {"embeddings": embeddings} | ({"project": project} if project else {}) | cut.taken(random_layer)
+
+
+def _texts(cut: Cut[BertConfig]) -> list[np.ndarray]:
+    """Token ids of texts of the training text, as many as the inner neurons are measured on."""
+    ids, positions = cut.sample()
+    return np.split(ids[:SAMPLE_TOKENS], np.flatnonzero(positions[:SAMPLE_TOKENS] == 0)[1:])
 
 
 def _block(cut: Cut[BertConfig]) -> tuple[Tree, Tree]:
