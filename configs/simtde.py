@@ -67,7 +67,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.layers = 3  # K; 0: all of the teacher's
     c.student.hidden_size = 0  # 0: the teacher's
     c.student.intermediate_size = 0  # neurons inside a layer's feed-forward, of BERT's kind; 0: the teacher's
-    c.student.start = "svd"  # compact block: svd (fitted to the teacher's) or random
+    c.student.start = (
+        "svd"  # compact block: svd (fitted to the teacher's), weighted (by what its vectors feel of it too) or random
+    )
     c.student.copy_layers = "last"  # which teacher layers the K start as: last, first, spread, none (random)
     c.student.vocabulary = ""  # pieces of the token table: text (those that the text uses) or the most used so many; empty: its start's all
     c.student.dropout = 0.0  # of its hidden states and attention

@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 
 from jdistill.core.json_files import Settings
 from jdistill.core.progress import log
+from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.models import conversion
 from jdistill.models.architecture import Body, ReadTensors
@@ -184,6 +185,10 @@ class AlbertArchitecture(Transformer[AlbertConfig]):
         """Fewer layers to pass, and, if asked for, narrower ones or narrower token embeddings. Layers that were one remain one."""
         config = resized(whole, student)
         check_block_start(student)
+        if student.start == "weighted":
+            raise UserError(
+                "--config.student.start=weighted is not computed for an ALBERT; set --config.student.start=svd"
+            )
         if student.start == "svd" and config.hidden_size == whole.hidden_size:
             check_block_width(config.embedding_size, whole)
         which = "spread" if student.copy_layers == "none" else student.copy_layers

@@ -45,6 +45,7 @@ def make_student(cfg: ConfigDict, start: Encoder, tokens: TokenTable) -> Encoder
         params=start.params,
         layers=copied_layers(cfg.student.copy_layers, config, start.config),
         block_start=cfg.student.start,
+        pooling=start.pooling,
         sample=lambda: _sample_tokens(tokens, rng),
         rng=rng,
         seed=cfg.seed,

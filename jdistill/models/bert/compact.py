@@ -45,21 +45,36 @@ def second_moment(x: np.ndarray, y: np.ndarray | None = None, rows: int = 8192) 
     return total / len(x)
 
 
+def _square_root(metric: np.ndarray) -> np.ndarray:
+    """The symmetric square root of a positive definite matrix."""
+    values, vectors = np.linalg.eigh(metric)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+
+
 def compact_start(
-    block: Tree, width: int, ids: np.ndarray, positions: np.ndarray, eps: float, ridge: float = 1e-3
+    block: Tree,
+    width: int,
+    ids: np.ndarray,
+    positions: np.ndarray,
+    eps: float,
+    ridge: float = 1e-3,
+    metric: np.ndarray | None = None,
 ) -> tuple[Tree, Tree, float]:
     """A compact block, its projection to the teacher's width D, and the share of variance they explain.
 
     block: the teacher's embedding block (word, position, norm and maybe type). width: E of the student. ids, positions:
-    int [N], a sample of tokens of the training text with the rows of the position table where they stood. Returns
+    int [N], a sample of tokens of the training text with the rows of the position table where they stood. metric: what a
+    difference d of block outputs counts, d^T metric d, float64 [D, D], positive definite; None: its square. Returns
     (block of width E, {"kernel" [E, D], "bias" [D]}, 1 - residual / variance over the sample).
     """
     target_NxD = block_output(block, ids, positions, eps)
     mean_D = target_NxD.mean(0)
     centred = target_NxD - mean_D
     covariance = second_moment(centred)
-    _, vectors = np.linalg.eigh(covariance)
-    basis_DxE = vectors[:, ::-1][:, :width].astype(np.float32)
+    root = None if metric is None else _square_root(metric)
+    _, vectors = np.linalg.eigh(covariance if root is None else root @ covariance @ root)
+    axes_DxE = vectors[:, ::-1][:, :width]
+    basis_DxE = (axes_DxE if root is None else root @ axes_DxE).astype(np.float32)
 
     # The code of a token is its block output at its mean position, projected on the principal axes: tokens that the
     # sample lacks get one too. The code of a position is what it adds on average to the codes of the tokens that

@@ -126,7 +126,7 @@ def _moments(whole: BertConfig, params: Tree, layers: Sequence[int], texts: Sequ
     rows = max(1, 4096 // longest)
     count, means, squares = 0, dict.fromkeys(layers, 0.0), dict.fromkeys(layers, 0.0)
     for first in range(0, len(texts), rows):
-        ids, mask = _padded(texts[first : first + rows], rows, longest, whole.pad_token_id)
+        ids, mask = padded_texts(texts[first : first + rows], rows, longest, whole.pad_token_id)
         for layer, values_BxLxF in inner(jnp.asarray(ids), jnp.asarray(mask)).items():
             values_NxF = np.asarray(values_BxLxF)[mask]
             means[layer] += values_NxF.sum(0, dtype=np.float64)
@@ -139,7 +139,7 @@ def _moments(whole: BertConfig, params: Tree, layers: Sequence[int], texts: Sequ
     }
 
 
-def _padded(texts: Sequence[np.ndarray], rows: int, width: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
+def padded_texts(texts: Sequence[np.ndarray], rows: int, width: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
     """ids int32 [rows, width] and mask bool, of at most `rows` texts."""
     ids, mask = np.full((rows, width), pad, np.int32), np.zeros((rows, width), bool)
     for row, text in enumerate(texts):

@@ -14,9 +14,11 @@ from jdistill.core.types import Tree
 from jdistill.models.bert.compact import compact_start, random_start
 from jdistill.models.bert.config import BertConfig
 from jdistill.models.bert.narrowed import SAMPLE_TOKENS, narrowed_layers
+from jdistill.models.bert.sensitivity import sensitivity
 from jdistill.models.cutting import Cut, checked_layers
 
-BLOCK_STARTS = ("svd", "random")
+BLOCK_STARTS = ("svd", "weighted", "random")
+FITTED_STARTS = ("svd", "weighted")  # to the start's own token embeddings
 SizesOfBert = TypeVar("SizesOfBert", bound=BertConfig)
 
 
@@ -62,7 +64,7 @@ def resized(whole: SizesOfBert, student: ConfigDict) -> SizesOfBert:
 
 def _check_block(student: ConfigDict, config: BertConfig, whole: BertConfig) -> None:
     check_block_start(student)
-    if student.start == "svd" and config.hidden_size == whole.hidden_size == whole.embedding_size:
+    if student.start in FITTED_STARTS and config.hidden_size == whole.hidden_size == whole.embedding_size:
         check_block_width(config.embedding_size, whole)
 
 
@@ -113,24 +115,27 @@ def _block(cut: Cut[BertConfig]) -> tuple[Tree, Tree]:
         return block, cut.params.get("project", {})
     if config.model_type != whole.model_type:  # without RoBERTa's unused first rows
         block = block | {"position": {"embedding": block["position"]["embedding"][whole.position_offset :]}}
-    if cut.block_start == "svd" and config.hidden_size == whole.hidden_size == whole.embedding_size:
-        return fitted_block(cut, block)
-    if cut.block_start == "svd":
+    if cut.block_start in FITTED_STARTS and config.hidden_size == whole.hidden_size == whole.embedding_size:
+        weighted = cut.block_start == "weighted"
+        metric = sensitivity(whole, cut.params, cut.pooling, _texts(cut), cut.rng) if weighted else None
+        return fitted_block(cut, block, metric)
+    if cut.block_start in FITTED_STARTS:
         log.warning(
-            "the token embeddings start at random: svd needs the start's own, uncompressed width in every layer"
+            "the token embeddings start at random: a fitted start needs the start's own, uncompressed width in every layer"
         )
     return random_start(block, config.embedding_size, config.hidden_size, cut.seed)
 
 
-def fitted_block(cut: Cut[SizesOfBert], block: Tree) -> tuple[Tree, Tree]:
+def fitted_block(cut: Cut[SizesOfBert], block: Tree, metric: np.ndarray | None = None) -> tuple[Tree, Tree]:
     """A block as narrow as the student's, and its projection to the width of the block that it is fitted to.
 
     Args:
       block: the start's embedding block, its position table from the first token's on.
+      metric: as compact.compact_start takes it.
     """
     width, whole = cut.config.embedding_size, cut.whole
     ids, positions = cut.sample()
-    embeddings, project, explained = compact_start(block, width, ids, positions, whole.layer_norm_eps)
+    embeddings, project, explained = compact_start(block, width, ids, positions, whole.layer_norm_eps, metric=metric)
     log.info(
         "compact start: %d of %d dimensions explain %.1f %% of the token embeddings' variance in this text",
         width,
