@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from jdistill.core.errors import UserError
 from jdistill.core.json_files import Settings
 from jdistill.core.progress import log
-from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.models import conversion
 from jdistill.models.architecture import Body, ReadTensors

@@ -22,11 +22,11 @@ from jdistill.students.transformer import make_student
 TOKENS = random_tokens(300)
 
 
-def texts(count: int) -> list[np.ndarray]:
-    return [np.array(text) for text in TOKENS.lists(np.arange(count))]
+def texts(count: int) -> list[list[int]]:
+    return TOKENS.lists(np.arange(count))
 
 
-def vector(bert, params, text: np.ndarray) -> np.ndarray:
+def vector(bert, params, text: list[int]) -> np.ndarray:
     states = Bert(bert).apply({"params": params}, jnp.asarray(text)[None], jnp.ones((1, len(text)), bool))
     return np.asarray(unit(pool("mean", states, jnp.ones((1, len(text)), bool)))[0])
 
@@ -56,7 +56,7 @@ def test_sensitivity_is_what_finite_differences_of_the_vector_give() -> None:
 def test_padding_and_the_number_of_texts_in_a_batch_do_not_count() -> None:
     bert = tiny_config(vocab_size=90)
     alone = sensitivity(bert, random_params(bert), "mean", [texts(1)[0][:4]] * 4000, np.random.default_rng(0))
-    padded = [np.arange(5, 45), *[texts(1)[0][:4]] * 4000]
+    padded = [list(range(5, 45)), *[texts(1)[0][:4]] * 4000]
     beside = sensitivity(bert, random_params(bert), "mean", padded, np.random.default_rng(0))
     assert np.linalg.norm(alone - beside) < 0.15 * np.linalg.norm(alone)
 

@@ -26,8 +26,8 @@ from jdistill.students.transformer import make_student
 TOKENS = random_tokens(300)
 
 
-def texts() -> list[np.ndarray]:
-    return [np.array(text) for text in TOKENS.lists(np.arange(len(TOKENS)))]
+def texts() -> list[list[int]]:
+    return TOKENS.lists(np.arange(len(TOKENS)))
 
 
 def final_states(bert, params) -> np.ndarray:

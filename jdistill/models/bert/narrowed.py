@@ -19,11 +19,13 @@ from flax.traverse_util import flatten_dict
 
 from jdistill.core.progress import log
 from jdistill.core.types import Tree
+from jdistill.data.batching.padding import batches_by_length
 from jdistill.models.bert.compact import second_moment
 from jdistill.models.bert.config import ACTIVATIONS, BertConfig
 from jdistill.models.bert.module import Bert
 
-SAMPLE_TOKENS = 40_000  # that the neurons are measured on: some ten a neuron and more, and 20 seconds of two cores
+NEURON_TOKENS = 40_000  # that the neurons are measured on: some ten a neuron and more, and 20 seconds of two cores
+TEXTS_AT_ONCE = 32  # of like length
 RIDGE = 1e-4  # of the neurons' mean variance: what least squares adds to each
 
 
@@ -35,7 +37,7 @@ class Moments(NamedTuple):
 
 
 def narrowed_layers(
-    config: BertConfig, whole: BertConfig, params: Tree, layers: Sequence[int | None], texts: Sequence[np.ndarray]
+    config: BertConfig, whole: BertConfig, params: Tree, layers: Sequence[int | None], texts: Sequence[Sequence[int]]
 ) -> Tree:
     """The start's parameters with `config.intermediate_size` neurons in each layer that the student takes.
 
@@ -111,7 +113,9 @@ def _ridge(covariance: np.ndarray) -> float:
     return max(RIDGE * float(covariance.diagonal().mean()), float(np.finfo(np.float32).tiny))
 
 
-def _moments(whole: BertConfig, params: Tree, layers: Sequence[int], texts: Sequence[np.ndarray]) -> dict[int, Moments]:
+def _moments(
+    whole: BertConfig, params: Tree, layers: Sequence[int], texts: Sequence[Sequence[int]]
+) -> dict[int, Moments]:
     """Of each layer its neurons' moments over the texts' tokens."""
 
     @jax.jit
@@ -122,26 +126,13 @@ def _moments(whole: BertConfig, params: Tree, layers: Sequence[int], texts: Sequ
         before = flatten_dict(seen["intermediates"], sep="/")
         return {layer: ACTIVATIONS[whole.activation](before[f"layer_{layer}/up/__call__"][0]) for layer in layers}
 
-    longest = max(len(text) for text in texts)
-    rows = max(1, 4096 // longest)
-    count, means, squares = 0, dict.fromkeys(layers, 0.0), dict.fromkeys(layers, 0.0)
-    for first in range(0, len(texts), rows):
-        ids, mask = padded_texts(texts[first : first + rows], rows, longest, whole.pad_token_id)
+    F, count = whole.intermediate_size, 0
+    means, squares = ({layer: np.zeros(shape) for layer in layers} for shape in ((F,), (F, F)))
+    for _, ids, mask in batches_by_length(texts, whole.pad_token_id, whole.usable_positions, TEXTS_AT_ONCE):
         for layer, values_BxLxF in inner(jnp.asarray(ids), jnp.asarray(mask)).items():
             values_NxF = np.asarray(values_BxLxF)[mask]
             means[layer] += values_NxF.sum(0, dtype=np.float64)
             squares[layer] += len(values_NxF) * second_moment(values_NxF)
         count += int(mask.sum())
-    of_mean = {layer: np.asarray(means[layer]) / count for layer in layers}
-    return {
-        layer: Moments(mean, np.asarray(squares[layer]) / count - np.outer(mean, mean))
-        for layer, mean in of_mean.items()
-    }
-
-
-def padded_texts(texts: Sequence[np.ndarray], rows: int, width: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
-    """ids int32 [rows, width] and mask bool, of at most `rows` texts."""
-    ids, mask = np.full((rows, width), pad, np.int32), np.zeros((rows, width), bool)
-    for row, text in enumerate(texts):
-        ids[row, : len(text)], mask[row, : len(text)] = text, True
-    return ids, mask
+    of_mean = {layer: means[layer] / count for layer in layers}
+    return {layer: Moments(mean, squares[layer] / count - np.outer(mean, mean)) for layer, mean in of_mean.items()}

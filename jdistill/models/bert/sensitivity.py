@@ -16,19 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from jdistill.core.types import Array, Tree
+from jdistill.data.batching.padding import batches_by_length
 from jdistill.losses.embedding import unit
 from jdistill.models.bert.compact import second_moment
 from jdistill.models.bert.config import BertConfig
 from jdistill.models.bert.module import Bert
-from jdistill.models.bert.narrowed import padded_texts
+from jdistill.models.bert.narrowed import TEXTS_AT_ONCE
 from jdistill.models.pooling import POOLERS, pool
 
 SHRINKAGE = 0.03  # share of the identity in the result: directions that hardly count are not quite without weight
-BATCH_TOKENS = 4096  # padding included
 
 
 def sensitivity(
-    config: BertConfig, params: Tree, pooling: str, texts: Sequence[np.ndarray], rng: np.random.Generator
+    config: BertConfig, params: Tree, pooling: str, texts: Sequence[Sequence[int]], rng: np.random.Generator
 ) -> np.ndarray:
     """J^T J of the text's unit vector and a token's block output, float64 [E, E], of trace E.
 
@@ -47,20 +47,18 @@ def sensitivity(
                 return output + shift_BxLxE if context.module.name == "embeddings" else output
 
             with nn.intercept_methods(shifted):
-                states = Bert(config).apply({"params": params}, ids_BxL, mask_BxL)
+                states: Any = Bert(config).apply({"params": params}, ids_BxL, mask_BxL)
             return jnp.sum(unit(pool(pooling, states, mask_BxL)) * direction_BxD)
 
         of_token_BxLxE = jax.grad(along)(jnp.zeros((*ids_BxL.shape, config.embedding_size)))
         # A token of a text of n moves its mean by 1/n; short and long texts count alike.
         return of_token_BxLxE * mask_BxL.sum(1)[:, None, None]
 
-    longest = max(len(text) for text in texts)
-    rows, width = max(1, BATCH_TOKENS // longest), config.embedding_size
+    width = config.embedding_size
     vector_width = POOLERS[pooling].width(config.hidden_size)
     total, count = np.zeros((width, width)), 0
-    for first in range(0, len(texts), rows):
-        ids, mask = padded_texts(texts[first : first + rows], rows, longest, config.pad_token_id)
-        direction = rng.standard_normal((rows, vector_width)).astype(np.float32)
+    for _, ids, mask in batches_by_length(texts, config.pad_token_id, config.usable_positions, TEXTS_AT_ONCE):
+        direction = rng.standard_normal((len(ids), vector_width)).astype(np.float32)
         moved_NxE = np.asarray(gradient(ids, mask, direction))[mask]
         total += len(moved_NxE) * second_moment(moved_NxE)
         count += len(moved_NxE)

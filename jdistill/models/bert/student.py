@@ -13,7 +13,7 @@ from jdistill.core.progress import log
 from jdistill.core.types import Tree
 from jdistill.models.bert.compact import compact_start, random_start
 from jdistill.models.bert.config import BertConfig
-from jdistill.models.bert.narrowed import SAMPLE_TOKENS, narrowed_layers
+from jdistill.models.bert.narrowed import NEURON_TOKENS, narrowed_layers
 from jdistill.models.bert.sensitivity import sensitivity
 from jdistill.models.cutting import Cut, checked_layers
 
@@ -102,10 +102,11 @@ def student_params(cut: Cut[BertConfig]) -> Tree:
     return {"embeddings": embeddings} | ({"project": project} if project else {}) | cut.taken(random_layer)
 
 
-def _texts(cut: Cut[BertConfig]) -> list[np.ndarray]:
+def _texts(cut: Cut[BertConfig]) -> list[list[int]]:
     """Token ids of texts of the training text, as many as the inner neurons are measured on."""
     ids, positions = cut.sample()
-    return np.split(ids[:SAMPLE_TOKENS], np.flatnonzero(positions[:SAMPLE_TOKENS] == 0)[1:])
+    starts = np.flatnonzero(positions[:NEURON_TOKENS] == 0)
+    return [part.tolist() for part in np.split(ids[:NEURON_TOKENS], starts[1:])]
 
 
 def _block(cut: Cut[BertConfig]) -> tuple[Tree, Tree]:
