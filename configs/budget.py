@@ -30,9 +30,8 @@ def get_config(variant: str = "") -> ConfigDict:
     c.budget.runtime = "onnx"  # in which the student will run on the CPU: onnx or torch (the torch extra)
     c.budget.precision = "float32"  # of its weights there: float32 or int8
 
-    # 0: the budget chooses; a value of yours is refused.
-    c.student.layers = 0
-    c.student.embedding_size = 0
-    c.student.intermediate_size = 0
+    c.student.layers = 0  # the budget chooses; a value of yours is refused
+    c.student.embedding_size = 0  # likewise
+    c.student.intermediate_size = 0  # likewise
 
     return base.apply_variant(c, variant, VARIANTS, "configs/budget.py")

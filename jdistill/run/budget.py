@@ -24,13 +24,13 @@ from jdistill.export.form_size import expected_bytes
 from jdistill.export.targets import target_of
 from jdistill.feeds.stage import check_start
 from jdistill.run.stages import configured_teacher, open_start, stages_of
-from jdistill.run.student_candidates import Candidate, candidates, timed_ms, timing_texts
+from jdistill.run.student_candidates import Candidate, menu_candidates, timed_ms, timing_texts
 from jdistill.run.workdir import has_begun
 from jdistill.students.menu import SHAPE_KEYS, shape_in_words
 from jdistill.students.vocabulary import vocabulary_asked
 
 # What decides the choice, beside the budget: with one of these changed, a run that has not begun chooses anew.
-DECIDING = ("teacher", "start", "text", "pairs", "text_column", "max_length", "pooling", "student.vocabulary")
+CHOICE_KEYS = ("teacher", "start", "text", "pairs", "text_column", "max_length", "pooling", "student.vocabulary")
 
 
 def settle_student(cfg: ConfigDict, workdir: Path | None) -> str:
@@ -72,7 +72,7 @@ def chosen_before(cfg: ConfigDict, workdir: Path | None) -> dict[str, int] | Non
         return None
     there, now = flat(theirs), flat(json.loads(cfg.to_json()))
     keys = {key: value for key in SHAPE_KEYS if isinstance(value := there.get(f"student.{key}"), int)}
-    same = all(there.get(key) == now[key] for key in now if key in DECIDING or key.startswith("budget."))
+    same = all(there.get(key) == now[key] for key in now if key in CHOICE_KEYS or key.startswith("budget."))
     return keys if len(keys) == len(SHAPE_KEYS) and (same or has_begun(workdir)) else None
 
 
@@ -89,7 +89,7 @@ def choose_student(cfg: ConfigDict) -> tuple[dict[str, int], str]:
             f"--config.budget.dim={budget.dim}: a student by SimTDE has vectors as wide as its teacher's, {teacher.width}; set "
             f"--config.budget.dim=0, or train one of that width by --config configs/ibkd.py with --config.output_dim={budget.dim}"
         )
-    menu = candidates(cfg, start, form)
+    menu = menu_candidates(cfg, start, form)
     light = [candidate for candidate in menu if not budget.mb or candidate.mb <= budget.mb]
     texts = timing_texts(cfg, teacher) if budget.ms else []
     if not light:

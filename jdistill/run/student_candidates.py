@@ -52,7 +52,7 @@ class Candidate:
         return shape_in_words(ConfigDict(self.keys))
 
 
-def candidates(cfg: ConfigDict, start: Encoder, form: str) -> list[Candidate]:
+def menu_candidates(cfg: ConfigDict, start: Encoder, form: str) -> list[Candidate]:
     """The students of the menu that the start can become, each architecture once: the largest first or, where all have a measured quality,
     the best. Raises the UserError of the last where there is none."""
     refused: UserError | None = None

@@ -1,4 +1,4 @@
-"""A run with a budget: the student that it chooses by size and by time, what it refuses, and the export held against it."""
+"""The student that a budget chooses by size and by time, and the budgets that are refused."""
 
 from __future__ import annotations
 
@@ -9,39 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import command, run_inside
-from conftest import make_encoder, save_encoder, sentences
-from ml_collections import ConfigDict
+from budget_setting import LAYERS, WIDTH, config, keys_of, shape, write_place
+from conftest import make_decoder, make_encoder, save_encoder
 
 from configs import budget as config_file
+from configs import ibkd
 from jdistill.config.keys import check_config
 from jdistill.core.errors import UserError
 from jdistill.encoder import loading
-from jdistill.encoder.formats.st_writer import write_files, write_weights
-from jdistill.export.form_size import expected_bytes, weight_bytes
-from jdistill.export.targets import TARGETS
 from jdistill.models.registry import count_parameters
-from jdistill.run import budget, student_candidates
+from jdistill.run import student_candidates
 from jdistill.run.budget import choose_student, settle_student
-from jdistill.run.student_candidates import candidates, timed_ms, timing_texts
-from jdistill.run.workdir import settle_config
+from jdistill.run.student_candidates import menu_candidates, timed_ms, timing_texts
 from jdistill.students.menu import SHAPE_KEYS, Shape
 from jdistill.sweep.space import check_space
 from jdistill.teachers.embeddings import open_teacher
 
-LAYERS, WIDTH = 4, 32
-FORMS = ("onnx", "sentence-transformers", "onnx-int8", "torch-int8")
 # Shapes, of which the first takes some fifty times as long as the second.
 SLOW, FAST = Shape(60, 1 / 3), Shape(1, 1 / 3)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a teacher and text."""
-    place = tmp_path_factory.mktemp("budget")
-    save_encoder(make_encoder(num_layers=LAYERS), place / "teacher")
-    (place / "text.txt").write_text("\n".join(sentences(120)) + "\n")
-    return place
+    return write_place(tmp_path_factory.mktemp("budget"))
 
 
 @pytest.fixture(scope="module")
@@ -51,50 +41,9 @@ def deep(place: Path) -> Path:
     return place / "deep"
 
 
-def keys_of(place: Path, **changes: Any) -> dict[str, Any]:
-    return {
-        "teacher": str(place / "teacher"), "text": str(place / "text.txt"), "cache_dir": str(place / "cache"), "text_column": "",
-        "budget.mb": 2.0,
-    } | changes  # fmt: skip
-
-
-def config(place: Path, **changes: Any) -> ConfigDict:
-    cfg = config_file.get_config()
-    cfg.update_from_flattened_dict(keys_of(place, **changes))
-    check_config(cfg)
-    return cfg.lock()
-
-
-def run_command(place: Path, workdir: str, **changes: Any) -> list[str]:
-    small = {
-        "held_out": 20, "batch_size": 8, "max_steps": 4, "checkpoint_every": 2, "latency_texts": 0, "length_buckets": 1, "index_texts": 0,
-    }  # fmt: skip
-    return command("configs/budget.py", place / workdir, keys_of(place, **small | changes))
-
-
-def shape(layers: int, embedding_size: int, intermediate_size: int) -> dict[str, int]:
-    return dict(zip(SHAPE_KEYS, (layers, embedding_size, intermediate_size), strict=True))
-
-
-# Sizes
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("compact", [False, True])
-def test_the_expected_size_is_that_of_the_file_and_never_below_it(form: str, compact: bool, tmp_path: Path) -> None:
-    if not TARGETS[form].available:
-        pytest.skip("the torch extra is not installed")
-    changes: dict[str, Any] = {"model_type": "electra", "embedding_size": 40} if compact else {"embedding_size": 96}
-    model = make_encoder(hidden_size=96, intermediate_size=384, num_layers=3, max_positions=512, **changes)
-    write_files(model, tmp_path)
-    write_weights(model, tmp_path)
-    written = weight_bytes(TARGETS[form].write(model, tmp_path, ()))
-    assert written <= expected_bytes(form, model.config) <= 1.005 * written
-
-
 def test_the_menu_is_sorted_and_holds_what_the_start_can_become(place: Path) -> None:
     cfg, start = config(place), loading.load(str(place / "teacher"))
-    menu = candidates(cfg, start, "onnx")
+    menu = menu_candidates(cfg, start, "onnx")
     sizes = [candidate.num_params for candidate in menu]
     assert sizes == sorted(sizes, reverse=True) and len({candidate.config for candidate in menu}) == len(menu) > 4
     for candidate in menu:
@@ -106,7 +55,7 @@ def test_the_menu_is_sorted_and_holds_what_the_start_can_become(place: Path) -> 
 def test_the_largest_that_fits_is_chosen(place: Path, mb: float) -> None:
     cfg = config(place, **{"budget.mb": mb})
     keys, said = choose_student(cfg)
-    menu = candidates(cfg, loading.load(str(place / "teacher")), "onnx")
+    menu = menu_candidates(cfg, loading.load(str(place / "teacher")), "onnx")
     best = max((it for it in menu if it.mb <= mb), key=lambda it: it.num_params)
     assert keys == best.keys and f"{best.num_params:,} parameters" in said
     assert "nothing is promised" in said
@@ -143,7 +92,7 @@ def test_the_largest_that_is_fast_enough_is_chosen(place: Path, deep: Path, monk
     monkeypatch.setattr(student_candidates, "TIMED_SINGLE_TEXTS", 20)
     keys = {"teacher": str(deep), "budget.mb": 0.0}
     cfg, start = config(place, **keys | {"budget.ms": 1.0}), loading.load(str(deep))
-    slow, fast = candidates(cfg, start, "onnx")
+    slow, fast = menu_candidates(cfg, start, "onnx")
     texts = timing_texts(cfg, open_teacher(str(deep), 0, "float32"))
     took = {it.keys["layers"]: timed_ms(start, it.config, "onnx", texts) for it in (slow, fast)}
     assert took[SLOW.layers] > 5 * took[FAST.layers]
@@ -159,8 +108,6 @@ def test_the_largest_that_is_fast_enough_is_chosen(place: Path, deep: Path, monk
 @pytest.mark.parametrize("runtime,precision", [("onnx", "int8"), ("torch", "float32"), ("torch", "int8")])
 def test_each_form_is_timed(place: Path, monkeypatch: pytest.MonkeyPatch, runtime: str, precision: str) -> None:
     keys = {"budget.runtime": runtime, "budget.precision": precision, "budget.ms": 1e5}
-    if runtime == "torch" and not TARGETS["torch-int8"].available:
-        pytest.skip("the torch extra is not installed")
     monkeypatch.setattr(student_candidates, "TIMED_SINGLE_TEXTS", 3)
     assert " ms a text; " in choose_student(config(place, **keys))[1]
 
@@ -180,7 +127,7 @@ def test_texts_are_spread_over_the_source_and_queries_come_first(place: Path) ->
 
 
 def test_a_budget_that_nothing_meets_names_the_nearest(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    menu = candidates(config(place), loading.load(str(place / "teacher")), "onnx")
+    menu = menu_candidates(config(place), loading.load(str(place / "teacher")), "onnx")
     with pytest.raises(UserError) as refused:
         choose_student(config(place, **{"budget.mb": 0.01, "budget.ms": 1e5}))
     said = str(refused.value)
@@ -212,8 +159,6 @@ def test_a_budget_that_makes_no_sense_is_refused(place: Path, changes: dict[str,
 
 
 def test_a_budget_is_for_methods_whose_students_the_menu_has(place: Path) -> None:
-    from configs import ibkd
-
     cfg = ibkd.get_config()
     cfg.budget = config_file.get_config().budget
     with pytest.raises(UserError, match="--config.method=ibkd: a budget chooses students of simtde only"):
@@ -245,84 +190,14 @@ def test_a_sweep_refuses_a_budget(place: Path) -> None:
 
 
 def test_a_teacher_of_another_kind_is_refused_as_by_its_method(place: Path) -> None:
-    from conftest import make_decoder
-
     save_encoder(make_decoder(), place / "decoder")
     with pytest.raises(UserError, match="SimTDE compresses the token embeddings of a BERT-like encoder"):
         settle_student(config(place, teacher=str(place / "decoder")), None)
 
 
-# Runs
-
-
-def not_again(*_: object) -> Any:
-    raise AssertionError("chosen again")
-
-
-def test_a_run_reports_its_budget_against_its_export_and_resumes_with_its_choice(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keys = {"budget.precision": "int8", "budget.mb": 1.0, "budget.ms": 1e5}
-    done = run_inside(run_command(place, "run", **keys))
-    assert done.returncode == 0, done.stderr[-3000:]
-    run = place / "run"
-    student = json.loads((run / "config.json").read_text())["student"]
-    assert {key: student[key] for key in SHAPE_KEYS} == shape(4, 21, 0)
-    assert "budget: 4 layers, compact width 21, whole layers; " in done.stderr
-    graph = run / "export" / "onnx" / "model_quint8_avx2.onnx"
-    of_budget = json.loads((run / "results.json").read_text())["budget"]
-    got = of_budget["got"]
-    assert of_budget["asked"] == {"mb": 1.0, "ms": 1e5, "dim": 0} and got["dim"] == WIDTH
-    assert got["mb"] == graph.stat().st_size / 1e6 <= 1.0 and 0 < got["ms"] < 1e5
-    assert of_budget["kept"] is True and of_budget["promised"] is None
-    assert f"budget kept in onnx and int8: {got['mb']:.1f} MB of 1, {got['ms']:.2f} ms a text of 100000" in done.stderr
-    page = (run / "report.html").read_text()
-    assert "The budget was kept, in onnx and int8: 4 layers" in page and f"{got['mb']:.1f} MB" in page
-    assert loading.load(str(run / "export")).config.num_layers == 4
-
-    monkeypatch.setattr(budget, "choose_student", not_again)
-    (run / "results.json").unlink()
-    again = run_inside(run_command(place, "run", **keys))
-    assert again.returncode == 0, again.stderr[-3000:]
-    assert json.loads((run / "results.json").read_text())["budget"]["got"]["mb"] == got["mb"]
-    assert json.loads((run / "config.json").read_text())["student"] == student
-    other = run_inside(run_command(place, "run", **keys | {"budget.mb": 0.5}))
-    assert other.returncode == 2 and "budget.mb: 1.0 there, 0.5 now" in other.stderr
-    by_hand = run_inside(run_command(place, "run", **keys | {"student.layers": 2}))
-    assert by_hand.returncode == 2 and "--config.student.layers=2: the budget chooses it" in by_hand.stderr
-
-
-def test_a_run_that_was_killed_after_its_choice_keeps_it(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cfg = config(place)
-    settle_student(cfg, tmp_path)
-    settle_config(cfg, tmp_path)
-    settle_student(
-        changed := config(place, **{"budget.mb": 0.8}), tmp_path
-    )  # nothing has begun: another budget chooses anew
-    assert changed.student.layers == 2
-    monkeypatch.setattr(budget, "choose_student", not_again)
-    settle_student(resumed := config(place), tmp_path)
-    settle_config(resumed, tmp_path)
-    assert resumed.student == cfg.student and cfg.student.layers == 4
-    (tmp_path / "config.json").write_text('{"method": "simtde", "budget": {}, "student": {}}')
-    with pytest.raises(AssertionError, match="chosen again"):
-        settle_student(config(place), tmp_path)
-
-
-def test_a_dry_run_says_what_it_would_choose_and_writes_nothing(place: Path) -> None:
-    done = run_inside([*run_command(place, "planned"), "--dry_run"])
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.startswith("budget: 4 layers, compact width 11, whole layers; ") and "parameters" in done.stdout
-    assert not (place / "planned").exists()
-
-
-def test_an_int8_form_that_strays_is_left_out_and_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TARGETS, "onnx-int8", replace(TARGETS["onnx-int8"], least_cosine=1.1))
-    done = run_inside(run_command(place, "strays", **{"budget.precision": "int8", "max_steps": 1}))
-    assert done.returncode == 0, done.stderr[-3000:]
-    of_budget = json.loads((place / "strays" / "results.json").read_text())["budget"]
-    assert of_budget["got"] == {"mb": None, "ms": None, "dim": WIDTH} and of_budget["kept"] is False
-    assert "the budget's form is left out: the vectors of onnx-int8" in done.stderr
-    assert "budget NOT kept in onnx and int8: not to be had of 2, not to be had, 32 numbers a vector" in done.stderr
+def test_the_student_for_search_is_chosen_likewise(place: Path) -> None:
+    cfg = config_file.get_config("search")
+    cfg.update_from_flattened_dict(keys_of(place))
+    check_config(cfg)
+    settle_student(cfg.lock(), None)
+    assert cfg.index_by == "teacher" and {key: cfg.student[key] for key in SHAPE_KEYS} == shape(4, 11, 0)
