@@ -11,13 +11,12 @@ from jdistill.config.budget_keys import BUDGET_FORMS
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.encoder.encoder import Encoder
-from jdistill.evals.speed import latency_ms
 from jdistill.export.form_size import weight_bytes
 from jdistill.export.form_speed import opened_form
 from jdistill.export.onnx_forms import INT8_GRAPH
 from jdistill.export.targets import add_form
 from jdistill.models.registry import ModelConfig
-from jdistill.run.student_candidates import timing_texts
+from jdistill.run.student_candidates import single_text_ms, timing_texts
 from jdistill.students.menu import MENU, SHAPE_KEYS, shape_in_words
 from jdistill.teachers.embeddings import Teacher
 
@@ -64,7 +63,7 @@ def budget_results(
     got: dict[str, float | None] = {"mb": None, "ms": None, "dim": model.dim}
     if form.exists():
         got["mb"] = weight_bytes(form) / 1e6
-        got["ms"] = latency_ms(opened_form(model, form), timing_texts(cfg, teacher))
+        got["ms"] = single_text_ms(opened_form(model, form), timing_texts(cfg, teacher))
     asked = {"mb": budget.mb, "ms": budget.ms, "dim": budget.dim}
     kept = all(value is not None and value <= asked[key] for key, value in got.items() if key != "dim" and asked[key])
     shape = {key: cfg.student[key] for key in SHAPE_KEYS}
