@@ -14,13 +14,16 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import jdistill
 from jdistill.encoder.formats.st_writer import write_files, write_weights
+from jdistill.export.form_speed import OpenedForm, opened_form
 from jdistill.export.onnx import graph
+from jdistill.export.targets import TARGETS
 
 
 def read(path: Path, limit: int) -> list[str]:
@@ -33,23 +36,16 @@ def encoders(model: jdistill.Encoder, folder: Path) -> dict[str, Callable[[str],
     """framework -> a function that embeds one text, tokenising included."""
     write_files(model, folder)
     write_weights(model, folder)
-    session = graph.session(graph.save_graph(folder))
-
-    def onnx(text: str) -> object:
-        return graph.run_graph(
-            session, dict(model.tokenizer([text], truncation=True, max_length=model.max_length, return_tensors="np"))
-        )
-
-    found: dict[str, Callable[[str], object]] = {
-        "Flax": lambda text: model.encode([text], batch_size=1),
-        "ONNX Runtime": onnx,
+    forms = {"ONNX Runtime": opened_form(model, graph.save_graph(folder))}
+    if TARGETS["sentence-transformers"].available:
+        forms["torch"] = opened_form(model, folder)
+    return {"Flax": lambda text: model.encode([text], batch_size=1)} | {
+        name: partial(_alone, form) for name, form in forms.items()
     }
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        return found
-    st = SentenceTransformer(str(folder), device="cpu")
-    return found | {"torch": lambda text: st.encode([text], batch_size=1, show_progress_bar=False)}
+
+
+def _alone(form: OpenedForm, text: str) -> object:
+    return form.encode([text], batch_size=1)
 
 
 def main() -> None:

@@ -22,11 +22,12 @@ from jdistill.core.files import flat
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = (
-    "base", "quickstart", "simtde", "search", "ibkd", "ibkd_retrieval", "distilface", "bilstm_sra", "bilstm_sra_task", "d2llm",
+    "base", "quickstart", "simtde", "search", "budget", "ibkd", "ibkd_retrieval", "distilface", "bilstm_sra", "bilstm_sra_task", "d2llm",
 )  # fmt: skip
 PARENTS = {
     "quickstart": "simtde",
     "search": "simtde",
+    "budget": "simtde",
     "ibkd_retrieval": "ibkd",
 }  # whose config they change; the others that of base
 

@@ -33,6 +33,7 @@ from jdistill.core.files import naming
 from jdistill.core.machines import GRAMMAR, known_gpus
 from jdistill.core.progress import clock, log, setup_logging
 from jdistill.core.remote import is_url
+from jdistill.run.budget import settle_student
 from jdistill.run.completeness import lacking
 from jdistill.run.finish import finish
 from jdistill.run.remote_workdir import mirrored_run
@@ -78,11 +79,15 @@ def run(cfg: ConfigDict, workdir: str | Path, dry_run: bool, machine: str = "") 
         raise UserError(f"--machine={machine} is for plans: add --dry_run; a run takes the devices that are there")
     if dry_run:
         planned = planned_machine(machine) if machine else None
+        folder = Path(workdir) if workdir and not planned and not is_url(str(workdir)) else None
+        if folder:
+            check_may_be_run(folder)
+        if chosen := settle_student(cfg, folder):
+            print(chosen, flush=True)
         if planned:
             settle_dtypes(cfg, dict.fromkeys(DTYPE_KEYS, planned[0].fast_type))
-        elif workdir and not is_url(str(workdir)):
-            check_may_be_run(Path(workdir))
-            settle_config(cfg, Path(workdir), planned=True)
+        elif folder:
+            settle_config(cfg, folder, planned=True)
         else:
             settle_dtypes(cfg)
         for lines in plans_on(prepare(cfg), *planned) if planned else plans(prepare(cfg)):
@@ -91,6 +96,8 @@ def run(cfg: ConfigDict, workdir: str | Path, dry_run: bool, machine: str = "") 
     stages_of(cfg)  # before the folder belongs to this config
     with mirrored_run(workdir) as folder, only_run(folder):
         keep_crashes_in(folder)
+        if chosen := settle_student(cfg, folder):
+            log.info("%s", chosen)
         settle_config(cfg, folder)
         with naming(folder):
             train_and_finish(cfg, folder)

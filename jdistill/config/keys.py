@@ -9,6 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from jdistill.config.budget_keys import budget_faults
 from jdistill.config.method_keys import FEWEST_TOKENS, OF_METHODS
 from jdistill.config.rules import (
     Rule,
@@ -146,4 +147,4 @@ def _together(values: dict[str, Any]) -> list[str]:
     first, last = values.get("mining.first", 0), values.get("mining.last", 1)
     if first >= last:
         faults.append(f"--config.mining.first={first}: must be less than --config.mining.last={last}")
-    return faults
+    return faults + budget_faults(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jdistill.config.budget_keys import BUDGET_KEYS
 from jdistill.config.rules import (
     Rule,
     above,
@@ -136,4 +137,5 @@ OF_METHODS: dict[str, Rule] = {
     "lora.rank": whole_number(0),
     "lora.alpha": above(0),
     "remat": flag(),
+    **BUDGET_KEYS,
 }

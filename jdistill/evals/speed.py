@@ -31,6 +31,12 @@ def latency_ms(encoder: Timed, texts: Sequence[str]) -> float:
     return float(np.median(_pass_ms(encoder, texts)))
 
 
+def pass_medians_ms(encoder: Timed, texts: Sequence[str], repeats: int) -> list[float]:
+    """As latency_ms, of each of several passes: how far they lie apart says what else the machine did."""
+    _pass_ms(encoder, texts)
+    return [float(np.median(_pass_ms(encoder, texts))) for _ in range(repeats)]
+
+
 def compare_speed(
     encoders: Mapping[str, Timed], texts: Sequence[str], repeats: int, framework: str = "flax"
 ) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +24,13 @@ def write_int8(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
     )
 
 
-def encode(model: Encoder, folder: Path, texts: Sequence[str]) -> np.ndarray:
-    """The vectors of a folder, float32 [N, D], in sentence-transformers. Code in the folder runs: we have just written it."""
+def load_folder(folder: Path) -> Any:
+    """A folder's SentenceTransformer on the CPU. Code in the folder runs: we have just written it."""
     from sentence_transformers import SentenceTransformer
 
-    loaded = SentenceTransformer(str(folder), device="cpu", trust_remote_code=any(folder.glob("*.py")))
-    return loaded.encode(list(texts), show_progress_bar=False)
+    return SentenceTransformer(str(folder), device="cpu", trust_remote_code=any(folder.glob("*.py")))
+
+
+def encode(model: Encoder, folder: Path, texts: Sequence[str]) -> np.ndarray:
+    """The vectors of a folder, float32 [N, D], in sentence-transformers."""
+    return load_folder(folder).encode(list(texts), show_progress_bar=False)

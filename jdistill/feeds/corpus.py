@@ -148,7 +148,9 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) ->
     train: Sequence[str]
     named = named_sources(cfg)
     if len(named) == 1 and named[0].is_plain:
-        train, held_out, removed = split_kept(_kept(cfg, named[0]), evaluation, cfg.held_out, cfg.max_texts, seed=0)
+        train, held_out, removed = split_kept(
+            kept_texts_of(cfg, named[0]), evaluation, cfg.held_out, cfg.max_texts, seed=0
+        )
     elif named:
         return _from_sources(cfg, named, evaluation)
     elif teacher.texts is not None:
@@ -177,7 +179,7 @@ def _from_sources(cfg: ConfigDict, named: Sequence[TextSource], evaluation: Sequ
 
     Positives of pairs may all be passages that cfg.text has, which are read once.
     """
-    kept = [_kept(cfg, of) for of in named]
+    kept = [kept_texts_of(cfg, of) for of in named]
     roles, folder = [of.role for of in named], cache_folder(cfg) / "texts"
     parts = split_together(kept, roles, evaluation, cfg.held_out, cfg.max_texts, seed=0)
     removed = sum(part.removed for part in parts)
@@ -206,7 +208,7 @@ def _from_sources(cfg: ConfigDict, named: Sequence[TextSource], evaluation: Sequ
     return Corpus(whole, [text for part in parts for text in part.held_out], removed, rows)
 
 
-def _kept(cfg: ConfigDict, of: TextSource) -> KeptTexts:
+def kept_texts_of(cfg: ConfigDict, of: TextSource) -> KeptTexts:
     """The texts of a source, or their sentences: kept as files, none of them in memory."""
     if of.column:
         check_pairs(of)

@@ -20,7 +20,7 @@ from jdistill.report.tables import real
 NOT_TERMS = ("loss", "lr", "sentences_per_s", "epoch")
 SECTIONS = (
     "student", "teacher", "sts", "teacher_sts", "retrieval", "teacher_retrieval", "asymmetric_retrieval", "bm25_retrieval",
-    "agreement", "training", "index",
+    "agreement", "training", "index", "budget",
 )  # fmt: skip
 
 
@@ -63,6 +63,7 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
         name=workdir.resolve().name,
         headline=run_tables.headline_sentence(sections, speed),
         summary=run_tables.summary_table(sections),
+        budget=run_tables.budget_table(sections["budget"]),
         results_missing=results_missing,
         training=run_tables.training_table(sections["training"]),
         stages=stages,

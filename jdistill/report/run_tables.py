@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from jdistill.core.progress import clock
+from jdistill.report.facts import objects
 from jdistill.report.tables import Table, num, real, retention
 
 
@@ -64,6 +65,26 @@ def summary_table(results: dict[str, dict[str, Any]]) -> Table:
         ["Summary", "Teacher", "Student", "Student / teacher"],
         rows,
     )
+
+
+def budget_table(budget: dict[str, Any]) -> Table:
+    """A budget against what it bought; no row of a run without one."""
+    asked, got = objects(budget).get("asked", {}), objects(budget).get("got", {})
+    rows = [
+        [name, num(asked.get(key) or None, digits, unit=unit), num(got.get(key), digits, unit=unit)]
+        for name, key, digits, unit in (
+            ("Weights", "mb", 1, " MB"),
+            ("One text", "ms", 2, " ms"),
+            ("Numbers a vector", "dim", 0, ""),
+        )
+        if real(got.get(key)) is not None or asked.get(key)
+    ]
+    if rows:
+        promised = num(budget.get("promised"), 1, unit=" % of the teacher's nDCG@10")
+        rows.append(["Quality that the menu promises", "–", promised])
+    kept = "kept" if budget.get("kept") else "not kept"
+    about = f"{budget.get('runtime', '–')} and {budget.get('precision', '–')}: {budget.get('student', '–')}"
+    return Table(f"The budget was {kept}, in {about}", ["Budget", "At most", "Is"], rows)
 
 
 def index_sentence(owner: dict[str, Any]) -> str:

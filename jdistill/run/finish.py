@@ -24,6 +24,7 @@ from jdistill.export.folder import export
 from jdistill.feeds.parallel import held_out_pair_vectors
 from jdistill.feeds.roles import held_out_vectors
 from jdistill.models.registry import architecture_of
+from jdistill.run.budget_results import budget_line, budget_results, write_budget_form
 from jdistill.run.completeness import (
     lacking,
     read_results,
@@ -55,7 +56,7 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
 
     write_report(workdir, results)
     vouch(cfg, workdir, results)
-    for line in filter(None, (*headline_lines(results), owner_line(results))):
+    for line in filter(None, (*headline_lines(results), owner_line(results), budget_line(results))):
         log.info(line)
     log.info("trained in %s", clock(results["training"]["seconds"]))
 
@@ -65,6 +66,7 @@ def export_trained(run: Run, trained: Trained, workdir: Path) -> None:
 
     def add(folder: Path) -> dict[str, float]:
         checks = trained.feed.save(run.cfg, trained.student, trained.params, folder)
+        write_budget_form(run.cfg, trained.student, folder)
         write_card(workdir, folder, results={})  # which the figures are added to
         return checks
 
@@ -92,6 +94,8 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
         results["student"]["vocabulary"] = pieces_saved(model, whole)
     if cfg.index_texts:
         results["index"] = index_owner(cfg, teacher)
+    if "budget" in cfg:
+        results["budget"] = budget_results(cfg, model, run.shared.start.config, teacher, workdir / "export")
     sets = {"senteval": cfg.senteval, "beir": cfg.beir, "pairs": cfg.dev_pairs}
     options = Options(index=cfg.index, index_effort=cfg.index_effort)
     scorer = trained.feed.pair_scorer(cfg, model, trained.params)

@@ -92,9 +92,7 @@ def prepare(cfg: ConfigDict) -> Run:
     not fit."""
     stages = stages_of(cfg)
     use_attention(cfg.attention)
-    teacher = open_teacher(
-        cfg.teacher or cfg.start, cfg.max_length, cfg.teacher_dtype, cfg.teacher_pooling, cfg.trust_remote_code
-    )
+    teacher = configured_teacher(cfg)
     start, is_teacher = open_start(cfg, stages[0], teacher)
     start = check_roles(cfg, teacher, start)
     check_start(stages, start, is_teacher, teacher.width)
@@ -112,6 +110,13 @@ def prepare(cfg: ConfigDict) -> Run:
         )
     shared, feeds_of_cut = with_cut_vocabulary(shared, feeds, [stage.cfg for stage in stages])
     return Run(cfg, shared, is_teacher, stages, feeds_of_cut)
+
+
+def configured_teacher(cfg: ConfigDict) -> Teacher:
+    """The teacher that a config names. Raises UserError as open_teacher does."""
+    return open_teacher(
+        cfg.teacher or cfg.start, cfg.max_length, cfg.teacher_dtype, cfg.teacher_pooling, cfg.trust_remote_code
+    )
 
 
 def open_start(cfg: ConfigDict, first: Stage, teacher: Teacher) -> tuple[Encoder, bool]:

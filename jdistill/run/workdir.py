@@ -113,7 +113,7 @@ def settle_config(cfg: ConfigDict, workdir: Path, planned: bool = False) -> None
     began = _settle_open_keys(cfg, flat(theirs or {}))
     mine = json.loads(cfg.to_json())
     if theirs is not None:
-        begun = _has_begun(workdir)  # else a key was wrong, and is mended now
+        begun = has_begun(workdir)  # else a key was wrong, and is mended now
         differ = _difference(began, flat(mine)) if begun else {}
         if fixed := {key: of for key, of in differ.items() if key not in MAY_CHANGE}:
             rows = "\n".join(f"  {key}: {there!r} there, {now!r} now" for key, (there, now) in fixed.items())
@@ -158,7 +158,7 @@ def _settle_open_keys(cfg: ConfigDict, began: dict[str, Any]) -> dict[str, Any]:
     return {key: settled.get(key) if value == AUTO else value for key, value in (began | older).items()}
 
 
-def _has_begun(workdir: Path) -> bool:
+def has_begun(workdir: Path) -> bool:
     """Whether a run has done anything in its folder: its first folder, of a stage or an export, comes before its first step."""
     return (
         any(path.is_dir() for path in workdir.iterdir() if not _temporary(path)) or (workdir / "results.json").exists()

@@ -55,7 +55,12 @@ def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
 
 def check_space(cfg: ConfigDict, space: Space) -> None:
     """Raises the UserError of the method or optimiser for a value, or end of a range, that it refuses, and one where a trial
-    would end without a dev score."""
+    would end without a dev score; and of a budget, which chooses a student by itself."""
+    if "budget" in cfg:
+        raise UserError(
+            "a sweep does not take a config with a budget, which chooses one student by itself; run it by jdistill.main, or sweep "
+            "configs/simtde.py or configs/search.py over student.layers and student.embedding_size"
+        )
     for key, of in space.items():
         for value in of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high):  # type: ignore[attr-defined]
             changed = cfg.copy_and_resolve_references()

@@ -1,0 +1,66 @@
+"""The menu of a budget: shapes of students, from which the largest that fits is taken, and what of their quality was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ml_collections import ConfigDict
+
+from jdistill.models.registry import ModelConfig
+
+SHAPE_KEYS = ("layers", "embedding_size", "intermediate_size")  # of cfg.student, that a budget chooses
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A student beside its start, of whatever width that is.
+
+    Args:
+      layers: so many of the start's.
+      embedding: width of the token embeddings, of the layers' width; 1: no compact table.
+      inner: inner neurons of a layer's feed-forward, times the layers' width; 0: the start's own.
+      retention: percent of its teacher's nDCG@10 on collections that it has never seen, as measured; None: not measured, nothing is promised.
+    """
+
+    layers: int
+    embedding: float
+    inner: int = 0
+    retention: float | None = None
+
+    def student_keys(self, whole: ModelConfig) -> dict[str, int]:
+        """SHAPE_KEYS of this shape. A start whose own token embeddings are narrower than its layers keeps their width.
+
+        Args:
+          whole: of the start.
+        """
+        width = whole.hidden_size
+        compact = 0 if self.embedding == 1 else max(1, round(self.embedding * width))
+        own = whole.embedding_size != width
+        return dict(zip(SHAPE_KEYS, (self.layers, -1 if own else compact, self.inner * width), strict=True))
+
+
+# With MiniLM's width of 384 compact tables of 256, 128 and 64, and 1,536 (all), 768 and 384 inner neurons.
+MENU = (
+    Shape(12, 1 / 3),
+    Shape(8, 1 / 3),
+    Shape(6, 2 / 3),
+    Shape(6, 1 / 3),
+    Shape(4, 2 / 3),
+    Shape(4, 1 / 3),
+    Shape(4, 1 / 3, 2),
+    Shape(3, 1 / 3),  # configs/simtde.py's own
+    Shape(3, 1 / 3, 2),
+    Shape(2, 1 / 3),
+    Shape(2, 1 / 3, 2),
+    Shape(2, 1 / 6, 2),
+    Shape(2, 1 / 6, 1),
+)
+
+
+def shape_in_words(student: ConfigDict) -> str:
+    """The SHAPE_KEYS of a cfg.student, for a reader: "3 layers, compact width 128, 768 inner neurons a layer"."""
+    compact = {0: "no compact table", -1: "the start's own table"}.get(
+        student.embedding_size, f"compact width {student.embedding_size}"
+    )
+    inner = f"{student.intermediate_size:,} inner neurons a layer" if student.intermediate_size else "whole layers"
+    return f"{student.layers} layers, {compact}, {inner}"
