@@ -52,12 +52,12 @@ def check_asks_index_of(encoder: TextEncoder, corpus_model: TextEncoder, collect
         "query": evenly_drawn(collection.queries.values()),
         "document": evenly_drawn(collection.documents.values()),
     }
-    both = [
+    vectors, of_owner = (
         np.concatenate([model.encode(of_role, prompt=model.prompt_for(role)) for role, of_role in texts.items()])
         for model in (encoder, corpus_model)
-    ]
+    )
     counted = " and ".join(f"{len(of_role)} {role}" for role, of_role in texts.items())
-    _check_cosine(*both, f"the corpus model, of {counted} texts of {collection.name}")
+    _check_cosine(vectors, of_owner, f"the corpus model, of {counted} texts of {collection.name}")
 
 
 def _check_cosine(vectors: np.ndarray, of_owner: np.ndarray, what: str) -> None:
