@@ -41,7 +41,7 @@ def get_config() -> ConfigDict:
 
     # Evaluation.
     c.senteval = ""  # a SentEval folder; empty: skip
-    c.dev_retrieval = ""  # as beir, to develop on: checkpoints are chosen by nDCG@10 on it too; empty: skip
+    c.dev_retrieval = ""  # as beir, to develop on: nDCG@10 in index_by's index chooses checkpoints too; empty: skip
     c.beir = ""  # a folder of BEIR-layout collections, or a datasets id such as C-MTEB/T2Retrieval; empty: skip
     # Scored sentence pairs that choose the best checkpoint, while distilling by the mean of their Spearman and that of
     # agreement with the teacher on held-out text; empty: agreement alone.

@@ -35,6 +35,7 @@ from jdistill.evals.labelled_source import LabelledSource, read_labelled
 from jdistill.evals.mteb.entry import mteb_scores, read_mteb
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.evals.sets import SETS, Options
+from jdistill.evals.shared_space import check_one_space
 from jdistill.evals.sts import evaluate_sts
 from jdistill.evals.suite import evaluate, results_table
 from jdistill.evals.transfer import evaluate_transfer
@@ -215,12 +216,11 @@ def evaluate_model(args: argparse.Namespace, sets: EvaluationSets) -> dict[str, 
     poolers = None
     if args.poolers and isinstance(model, Encoder):
         poolers = EveryPooler(model, pooler_names(args.poolers, model.config.num_layers))
-    results: dict[str, Any] = {
-        "model": {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
-    }
-    if args.corpus_model:
-        results["model"]["corpus_model"] = args.corpus_model
+    about = {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
+    results: dict[str, Any] = {"model": about | ({"corpus_model": args.corpus_model} if args.corpus_model else {})}
     corpus_model = load(args.corpus_model) if args.corpus_model else None
+    if corpus_model is not None and sets.mteb:  # whose texts are not read yet
+        check_one_space(model, corpus_model, list(PROBE_TEXTS), f"--corpus_model={args.corpus_model}")
     results |= evaluate(
         model,
         **sets.paths,

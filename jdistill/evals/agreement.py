@@ -10,9 +10,6 @@ from jdistill.core.progress import log
 from jdistill.evals.sts import spearman
 from jdistill.retrieval.index import unit_rows
 
-ALIGNED = (
-    0.5  # mean cosine to a model's vectors above which another stands in their space, so that it may ask its index
-)
 NEIGHBOURS = 10
 NEAR_PAIRS = 3  # of each text; as many random pairs are drawn
 SCATTER = 1000  # pairs listed for the plot

@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 import pytrec_eval
 
-from jdistill.core.errors import UserError
 from jdistill.data.sets.collection import Collection
 from jdistill.data.sets.collections import read_collections
 from jdistill.encoder.text_encoder import TextEncoder
+from jdistill.evals.shared_space import check_asks_index_of
 from jdistill.retrieval import index
 
 DEPTH = 1000  # the deepest cut of a measure
@@ -63,24 +63,15 @@ def evaluate_retrieval(
     Returns: collection -> ndcg@10, mrr@10, recall@10, recall@100 and recall@1000, 0 to 1, means over the judged queries; index_bytes as
       written to disk; queries_per_s, encoding and search.
 
-    Raises: UserError as read_collections does, and where the two models' widths differ.
+    Raises: UserError as read_collections does, and where the two models' vectors do not stand in one space, as the first collection tells.
     """
-    documents_by = corpus_model or encoder
-    check_one_width(encoder, documents_by)
-    figures = {}
+    figures: dict[str, dict[str, float]] = {}
     for collection in read_collections(str(source)):
-        ranked = search(encoder, collection, documents_by, kind, effort, scorer, rescore)
+        if corpus_model is not None and not figures:
+            check_asks_index_of(encoder, corpus_model, collection)
+        ranked = search(encoder, collection, corpus_model or encoder, kind, effort, scorer, rescore)
         figures[collection.name] = _figures(ranked, collection)
     return figures
-
-
-def check_one_width(encoder: TextEncoder, corpus_model: TextEncoder) -> None:
-    """Raises UserError where a model's vectors cannot be compared with those of the model that fills the index."""
-    if corpus_model.dim != encoder.dim:
-        raise UserError(
-            f"the corpus model's vectors are {corpus_model.dim} wide, the model's {encoder.dim}: a student answers from "
-            "its teacher's index only if it was trained to the teacher's own vectors"
-        )
 
 
 def evaluate_beside_queries_of(
@@ -130,6 +121,12 @@ def search(
     scores, rows = find()
     seconds = time.perf_counter() - began
     return Found(ranking_of(collection, scores, rows), filled.num_bytes, len(queries) / seconds)
+
+
+def ndcg_in(filled: index.Index, model: TextEncoder, collection: Collection) -> float:
+    """nDCG@10, 0 to 1, of a model's queries in an index of the collection's documents in their order."""
+    queries = model.encode(list(collection.queries.values()), prompt=model.prompt_for("query"))
+    return measures(ranking_of(collection, *filled.search(queries, DEPTH)), collection.relevant)["ndcg@10"]
 
 
 def best_rows(

@@ -20,7 +20,7 @@ from jdistill.core.folders import replacing
 from jdistill.core.progress import log
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import CUSTOM, custom_files, write_files, write_weights
-from jdistill.evals.agreement import ALIGNED, agreement
+from jdistill.evals.shared_space import check_one_space
 from jdistill.export.folder import EXPORT_SEAL, check_folder
 from jdistill.export.probe_texts import PROBE_TEXTS
 from jdistill.export.targets import SENTENCE_TRANSFORMERS, tolerance_of
@@ -43,7 +43,7 @@ def export_router(queries: Encoder, documents: Encoder, out: Path, overwrite: bo
 
     Raises: UserError for models that do not share a space, and where a check fails; `out` is then as it was.
     """
-    check_one_space(queries, documents)
+    check_one_space(queries, documents, list(PROBE_TEXTS), f"--documents={documents.source}")
     checks: dict[str, float] = {}
     with replacing(
         out, EXPORT_SEAL, key="--out", overwrite=overwrite, checks=checks, settings={"router": True}
@@ -57,21 +57,6 @@ def export_router(queries: Encoder, documents: Encoder, out: Path, overwrite: bo
     shown = ", ".join(f"{name} {value:.1e}" for name, value in checks.items())
     log.info("exported to %s, queries and documents by a model each; max abs difference from Flax: %s", out, shown)
     return checks
-
-
-def check_one_space(queries: Encoder, documents: Encoder) -> None:
-    """Raises UserError for two models of different widths, or whose vectors of the same texts have little to do with one another."""
-    hint = "a student of the documents' model by simtde or bilstm_sra, or by ibkd, mse or crd with loss.align, can ask its index"
-    if queries.dim != documents.dim:
-        raise UserError(
-            f"--documents={documents.source}: its vectors are {documents.dim} wide and the student's {queries.dim}; {hint}"
-        )
-    texts = list(PROBE_TEXTS)
-    cosine = agreement(queries.encode(texts), documents.encode(texts))["mean_cosine"]
-    if not cosine > ALIGNED:
-        raise UserError(
-            f"--documents={documents.source}: the student's vectors have a mean cosine of {cosine:.2f} to its own, not above {ALIGNED}; {hint}"
-        )
 
 
 def _write(queries: Encoder, documents: Encoder, folder: Path) -> None:

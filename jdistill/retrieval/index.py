@@ -20,7 +20,7 @@ from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL
 from jdistill.encoder.encoder import Encoder
 
 EXACT = "Flat"
-INDEX_OWNERS = ("student", "teacher")  # whose vectors a run's index may hold
+STUDENT, TEACHER = INDEX_OWNERS = ("student", "teacher")  # whose vectors a run's index may hold
 INDEX_SEAL = "index"  # of its folder's seal
 VECTORS, TEXTS, ABOUT, ASKED = "vectors.faiss", "texts.jsonl", "index.json", ("asked_by", "owner")
 

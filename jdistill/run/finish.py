@@ -17,6 +17,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.evals import agreement, speed
 from jdistill.evals.collapse import COLLAPSE_SAMPLE, check_vectors
 from jdistill.evals.sets import Options
+from jdistill.evals.shared_space import ALIGNED
 from jdistill.evals.suite import evaluate
 from jdistill.evals.translations import translation_figures
 from jdistill.export.card import write_card
@@ -112,9 +113,7 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
             "bytes": 4 * as_used.num_params,
         }
         if cfg.evaluate_teacher and any(sets.values()):
-            aligned = (
-                teacher.width == model.dim and results.get("agreement", {}).get("mean_cosine", 0.0) > agreement.ALIGNED
-            )
+            aligned = teacher.width == model.dim and results.get("agreement", {}).get("mean_cosine", 0.0) > ALIGNED
             options = replace(options, query_model=model if aligned else None, bm25=False)
             of_teacher = evaluate(as_used, **sets, options=options)
             if (asked := of_teacher.pop("query_model_retrieval", None)) is not None:

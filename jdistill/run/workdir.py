@@ -115,7 +115,7 @@ def settle_config(cfg: ConfigDict, workdir: Path, planned: bool = False) -> None
     if theirs is not None:
         begun = has_begun(workdir)  # else a key was wrong, and is mended now
         differ = _difference(began, flat(mine)) if begun else {}
-        if fixed := {key: of for key, of in differ.items() if key not in MAY_CHANGE}:
+        if fixed := {key: of for key, of in differ.items() if key not in _may_change(cfg)}:
             rows = "\n".join(f"  {key}: {there!r} there, {now!r} now" for key, (there, now) in fixed.items())
             raise UserError(
                 f"{workdir} belongs to a run with another config:\n{rows}\nChoose another --workdir, or give the same keys"
@@ -156,6 +156,11 @@ def _settle_open_keys(cfg: ConfigDict, began: dict[str, Any]) -> dict[str, Any]:
     settle_dtypes(cfg, began)
     settled = flat(cfg.to_dict())
     return {key: settled.get(key) if value == AUTO else value for key, value in (began | older).items()}
+
+
+def _may_change(cfg: ConfigDict) -> set[str]:
+    """MAY_CHANGE, but for whose index it is where checkpoints are chosen in it."""
+    return MAY_CHANGE - ({"index_by"} if cfg.get("dev_retrieval") else set())
 
 
 def has_begun(workdir: Path) -> bool:

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import command, run_inside
 from conftest import make_encoder, save_encoder, sentences
@@ -67,6 +68,65 @@ def test_checkpoints_are_chosen_by_the_collection_too(place: Path) -> None:
     assert 100 * found == pytest.approx(best["dev/retrieval"], abs=1e-3)
 
 
+def test_checkpoints_of_a_student_that_asks_its_teachers_index_are_chosen_in_it(place: Path) -> None:
+    """The teacher reads the documents once, whole and by its prompt for them, whatever the run shortens; each checkpoint its queries."""
+    keys = in_teachers_index(place)
+    done = run_inside(command("configs/simtde.py", place / "asks", keys))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "vectors of mine's documents: 61 asked, 0 found" in done.stderr
+    lines = [json.loads(line) for line in (place / "asks" / "distil" / "metrics.jsonl").read_text().splitlines()]
+    scores = [line for line in lines if "dev/score" in line]
+    assert [line["step"] for line in scores] == [2, 4] and not any("dev/retrieval" in line for line in lines)
+    for line in scores:
+        assert line["dev/score"] == pytest.approx((line["dev/retrieval_teacher_index"] + line["dev/spearman"]) / 2)
+    best = max(scores, key=lambda line: line["dev/score"])["dev/retrieval_teacher_index"]
+    student, teacher = (jdistill.load(str(place / name)) for name in ("asks/export", "prompted"))
+    figures = [
+        evaluate_retrieval(student, keys["dev_retrieval"], corpus_model=owner)["mine"]["ndcg@10"]
+        for owner in (teacher, replace(teacher, max_length=SHORT), replace(teacher, prompts={}), None)
+    ]
+    assert 100 * figures[0] == pytest.approx(best, abs=1e-3)
+    assert all(abs(figures[0] - other) > 1e-3 for other in figures[1:]), (
+        figures
+    )  # or the test would not tell whose index it is
+    done = run_inside(command("configs/simtde.py", place / "asks", keys | {"index_by": "student"}))
+    assert done.returncode == 2 and "index_by: 'teacher' there, 'student' now" in done.stderr, done.stderr[-2000:]
+
+
+def in_teachers_index(place: Path) -> dict[str, object]:
+    """Keys of a run in its teacher's index, whose teacher has prompts and whose collection has an empty document."""
+    if not (place / "prompted").is_dir():
+        teacher = replace(make_encoder(num_layers=2), prompts={"query": "find: ", "document": "text of a book: "})
+        save_encoder(teacher, place / "prompted")
+        corpus = write_collection(place / "dev-empty" / "mine", seed=5) / "corpus.jsonl"
+        corpus.write_text(corpus.read_text() + "\n" + json.dumps({"_id": "none", "title": "", "text": ""}))
+    return {
+        "teacher": place / "prompted", "text": place / "text.txt", "text_column": "", "cache_dir": place / "cache", "held_out": 20,
+        "student.layers": 2, "student.embedding_size": 12, "batch_size": 8, "max_steps": 4, "checkpoint_every": 2, "onnx": False,
+        "latency_texts": 0, "index_texts": 0, "dev_retrieval": place / "dev-empty", "max_length": SHORT, "index_by": "teacher",
+        "teacher_dtype": "float32",
+    }  # fmt: skip
+
+
+def test_a_teachers_index_that_cannot_be_asked_or_made_is_refused_before_the_first_step(place: Path) -> None:
+    keys = in_teachers_index(place)
+    done = run_inside(command("configs/simtde.py", place / "no-run", keys | {"loss.sentence": "pair_mse"}))
+    assert done.returncode == 2 and "does not stand in its teacher's space" in done.stderr, done.stderr[-2000:]
+    texts = (place / "text.txt").read_text().splitlines()
+    np.savez(place / "vectors.npz", texts=np.array(texts), embeddings=make_encoder(num_layers=2).encode(texts))
+    of_file = {
+        "teacher": f"vectors:{place / 'vectors.npz'}",
+        "start": place / "prompted",
+        "text": "",
+        "loss.token": "none",
+    }
+    done = run_inside(command("configs/simtde.py", place / "no-run", keys | of_file))
+    assert done.returncode == 2 and "the teacher cannot answer the collection's documents" in done.stderr, done.stderr[
+        -2000:
+    ]
+    assert not list((place / "no-run").rglob("checkpoints"))
+
+
 def test_its_questions_are_no_training_text(place: Path) -> None:
     removed = json.loads((place / "run" / "results.json").read_text())["training"]["removed_evaluation_texts"]
     assert removed >= 20 and f"removed {removed} texts" in (place / "log").read_text()
@@ -104,6 +164,19 @@ def test_both_indices_stand_side_by_side_with_their_owner(place: Path, capsys: p
     assert f"Retrieval, theirs: in an index of its own, and in that of {place / 'teacher'}" in lines
     (line,) = [line for line in lines if line.split()[:1] == ["ndcg@10"]]
     assert [float(value) for value in line.split()[1:]] == pytest.approx([own, asked], abs=1e-4)
+
+
+def test_an_index_of_a_stranger_is_refused_with_what_to_train(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its vectors are as wide, and have nothing to do with the student's."""
+    save_encoder(make_encoder(seed=9, num_layers=2), place / "stranger")
+    of_model = ["--model", str(place / "run" / "export"), "--corpus_model", str(place / "stranger")]
+    assert evaluate.main([*of_model, "--beir", str(place / "test")]) == 2
+    told = capsys.readouterr().err
+    assert (
+        "the corpus model, of 20 query and 30 document texts of theirs: the student's vectors have a mean cosine"
+        in told
+    )
+    assert "not above 0.5" in told and "--config configs/search.py" in told and "--config.loss.align=1" in told
 
 
 def test_page_and_card_say_whose_index_it_was(place: Path) -> None:

@@ -147,7 +147,7 @@ def test_a_damaged_file_of_figures_is_named(tmp_path: Path) -> None:
 def test_an_index_of_another_width(tmp_path: Path) -> None:
     model, owner = make_encoder(num_layers=1), make_encoder(num_layers=1, hidden_size=64)
     groups = task_groups([f"pairs:{pairs_file(tmp_path / 'mine.csv', [1, 2, 3])}"])
-    with pytest.raises(UserError, match="the corpus model's vectors are 64 wide, the model's 32"):
+    with pytest.raises(UserError, match="the corpus model: its vectors are 64 wide and the student's 32"):
         mteb_scores(groups, str(tmp_path / "out"), model, "my/model", corpus_model=owner, corpus_source="my/owner")
 
 

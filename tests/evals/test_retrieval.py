@@ -151,18 +151,28 @@ def test_missing_files_and_folders(tmp_path: Path) -> None:
 
 def test_documents_by_another_model(tmp_path: Path) -> None:
     class Turned(Angles):
-        """Documents a right angle further on: the nearest to a query is what it is to Angles at 90 degrees more."""
+        """A text's vector 30 degrees further on: the nearest to a query is what it is to Angles at 30 degrees more."""
+
+        def __init__(self, angle: float = 30.0) -> None:
+            super().__init__()
+            self.cos, self.sin = np.cos(np.radians(angle)), np.sin(np.radians(angle))
 
         def encode(self, texts: Sequence[str], **_: Any) -> np.ndarray:
             cos, sin = super().encode(texts).T
-            return np.stack([-sin, cos], axis=1)
+            return np.stack([self.cos * cos - self.sin * sin, self.sin * cos + self.cos * sin], axis=1)
 
-    collection(tmp_path / "c", [("q1", "d1", 1), ("q2", "d4", 1)], [("d1", "", "270"), ("d4", "", "311")])
+    collection(tmp_path / "c", [("q1", "d1", 1), ("q2", "d4", 1)], [("d1", "", "330"), ("d4", "", "11")])
     mine, theirs = Angles(), Turned()
     found = evaluate_retrieval(mine, tmp_path, corpus_model=theirs)["c"]
-    assert found["mrr@10"] == 1.0 and theirs.texts == ["270", "311"] and set(mine.texts) == {"q 0", "q 41"}
+    assert found["mrr@10"] == 1.0 and evaluate_retrieval(mine, tmp_path)["c"]["mrr@10"] < 1.0
+    assert theirs.texts == ["q 0", "q 41", "330", "11", "330", "11"]  # compared, then indexed
+    with pytest.raises(
+        UserError,
+        match="of 2 query and 2 document texts of c: .* mean cosine of 0.17 .* not above 0.5; .*configs/search.py",
+    ):
+        evaluate_retrieval(mine, tmp_path, corpus_model=Turned(80.0))
     theirs.dim = 3
-    with pytest.raises(UserError, match="corpus model's vectors are 3 wide, the model's 2"):
+    with pytest.raises(UserError, match="the corpus model: its vectors are 3 wide and the student's 2"):
         evaluate_retrieval(mine, tmp_path, corpus_model=theirs)
 
 

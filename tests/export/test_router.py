@@ -105,7 +105,7 @@ def test_a_router_of_others_names_no_parts(tmp_path: Path) -> None:
 def test_models_that_share_no_space_are_refused(tmp_path: Path) -> None:
     student = make_encoder(num_layers=1)
     other = replace(make_encoder(seed=9, num_layers=1), source="another")
-    with pytest.raises(UserError, match=r"--documents=another: .* mean cosine of -?0\.\d+ .* loss.align"):
+    with pytest.raises(UserError, match=r"--documents=another: .* mean cosine of -?0\.\d+ .*loss.align"):
         export_router(student, other, tmp_path / "out")
     narrow = replace(
         make_encoder(num_layers=1, hidden_size=16, embedding_size=16, intermediate_size=32), source="narrow"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jdistill.core.errors import UserError
 from jdistill.core.remote import local_only
 from jdistill.encoder.text_encoder import TextEncoder
-from jdistill.evals.retrieval import check_one_width
+from jdistill.evals.shared_space import check_one_width
 
 if TYPE_CHECKING:
     from jdistill.evals.mteb.run import TaskGroup
