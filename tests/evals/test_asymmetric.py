@@ -110,7 +110,7 @@ def in_teachers_index(place: Path) -> dict[str, object]:
 
 def test_a_teachers_index_that_cannot_be_asked_or_made_is_refused_before_the_first_step(place: Path) -> None:
     keys = in_teachers_index(place)
-    done = run_inside(command("configs/simtde.py", place / "no-run", keys | {"loss.sentence": "pair_mse"}))
+    done = run_inside(command("configs/simtde.py", place / "no-run-1", keys | {"loss.sentence": "pair_mse"}))
     assert done.returncode == 2 and "does not stand in its teacher's space" in done.stderr, done.stderr[-2000:]
     texts = (place / "text.txt").read_text().splitlines()
     np.savez(place / "vectors.npz", texts=np.array(texts), embeddings=make_encoder(num_layers=2).encode(texts))
@@ -120,11 +120,11 @@ def test_a_teachers_index_that_cannot_be_asked_or_made_is_refused_before_the_fir
         "text": "",
         "loss.token": "none",
     }
-    done = run_inside(command("configs/simtde.py", place / "no-run", keys | of_file))
+    done = run_inside(command("configs/simtde.py", place / "no-run-2", keys | of_file))
     assert done.returncode == 2 and "the teacher cannot answer the collection's documents" in done.stderr, done.stderr[
         -2000:
     ]
-    assert not list((place / "no-run").rglob("checkpoints"))
+    assert not list((place / "no-run-2").rglob("checkpoints"))
 
 
 def test_its_questions_are_no_training_text(place: Path) -> None:
@@ -195,9 +195,9 @@ def test_a_collection_without_judgements_is_refused_before_the_first_step(place:
     done = run_inside(
         command(
             "configs/simtde.py",
-            place / "no-run",
+            place / "no-run-3",
             keys | {"student.layers": 2, "student.embedding_size": 12, "dev_retrieval": folder},
         )
     )
     assert done.returncode == 2 and "no query of queries.jsonl has a relevant document" in done.stderr, done.stderr
-    assert not list((place / "no-run").rglob("checkpoints"))
+    assert not list((place / "no-run-3").rglob("checkpoints"))
