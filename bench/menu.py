@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from record import RESULTS, made_by
 
 import jdistill
 from jdistill import Encoder
+from jdistill.data.sets.collection import Collection
 from jdistill.data.sets.collections import read_collections
 from jdistill.evals.lexical import evaluate_bm25
 from jdistill.evals.retrieval import document_vectors, measures, search
@@ -61,9 +63,9 @@ def train(shape: str, flags: argparse.Namespace) -> dict[str, Any]:
 class Searches:
     """What the teacher, and each student, finds in the collections; the teacher's documents are encoded once."""
 
-    def __init__(self, teacher: Encoder, source: str) -> None:
+    def __init__(self, teacher: Encoder, collections: Sequence[Collection]) -> None:
         self.teacher = teacher
-        self.collections = list(read_collections(source))
+        self.collections = collections
         self.by_teacher = [document_vectors(teacher, collection) for collection in self.collections]
 
     def ndcg(self, queries_by: Encoder, documents_by: Encoder) -> float:
@@ -116,7 +118,7 @@ def main() -> None:
     flags.workdir = flags.workdir.absolute()
     results = {shape: train(shape, flags) for shape in flags.shapes}
     teacher = jdistill.load(flags.teacher)
-    searches = Searches(teacher, flags.collections)
+    searches = Searches(teacher, list(read_collections(flags.collections)))
     best = searches.ndcg(teacher, teacher)
     students = {shape: jdistill.load(str(flags.workdir / shape / "export")) for shape in flags.shapes}
     rows = [row_of(shape, results[shape], student, searches, best) for shape, student in students.items()]

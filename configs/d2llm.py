@@ -132,7 +132,9 @@ def set_student(c: ConfigDict) -> None:
     c.student.embedding_size = -1
     c.student.layers = 0  # 0: all of the start's
     c.student.hidden_size = 0
-    c.student.intermediate_size = 0  # neurons inside a layer's feed-forward, of BERT's kind; 0: the start's
+    c.student.intermediate_size = (
+        0  # neurons inside a layer's feed-forward, of BERT's kind; -1: as many as the layers are wide; 0: the start's
+    )
     c.student.start = "svd"
     c.student.copy_layers = "first"  # which of the start's layers: first, last, spread
     c.student.vocabulary = ""  # pieces of the token table: text (those that the text uses) or the most used so many; empty: its start's all

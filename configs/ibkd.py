@@ -46,7 +46,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.embedding_size = -1  # compact width E; -1: the start's own, 0: the hidden size
     c.student.layers = 0  # 0: all of the start's
     c.student.hidden_size = 0  # 0: the start's
-    c.student.intermediate_size = 0  # neurons inside a layer's feed-forward, of BERT's kind; 0: the start's
+    c.student.intermediate_size = (
+        0  # neurons inside a layer's feed-forward, of BERT's kind; -1: as many as the layers are wide; 0: the start's
+    )
     c.student.start = "svd"  # of a compact block: svd (fitted to the start's), weighted (by what its vectors feel of it too) or random
     c.student.copy_layers = "last"  # which of the start's layers: last, first, spread, none (random)
     c.student.vocabulary = ""  # pieces of the token table: text (those that the text uses) or the most used so many; empty: its start's all

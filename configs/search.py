@@ -7,9 +7,9 @@ round after LEAF (Vujanic and Rueckstiess 2025).
         --config.teacher=FOLDER --config.text=passages.txt.gz --config.pairs=pairs.jsonl --config.dev_retrieval=COLLECTIONS
     python -m jdistill.search --workdir runs/search "a question"
 
-Cost and figures: none yet. The compute type is bfloat16 where this machine is fast in it (dtype auto). Variants are
-those of configs/simtde.py; of those whose students leave the teacher's space (kl, pair_mse, pair_mae) the teacher's
-index is refused.
+Without a variant the student is that of configs/simtde.py:thin. Cost and figures: docs/results/search.md. The compute
+type is bfloat16 where this machine is fast in it (dtype auto). Variants are those of configs/simtde.py; of those whose
+students leave the teacher's space (kl, pair_mse, pair_mae) the teacher's index is refused.
 """
 
 from ml_collections import ConfigDict
@@ -18,7 +18,9 @@ from configs import simtde
 
 
 def get_config(variant: str = "") -> ConfigDict:
-    c = simtde.get_config(variant)
+    c = simtde.get_config(
+        variant or "thin"
+    )  # all layers, each thinner: it keeps most of the teacher's search (docs/results/search.md)
     c.text = ""  # the passages that are to be searched, or others like them; named each time: no text stands for yours
     c.text_column = ""
     c.text_role = "document"  # passages are asked and read by the prompt that a search puts before them

@@ -20,6 +20,8 @@ Table 2:
     kl, pair_mse, pair_mae    the other output losses it tries
     normalized the sentence loss on unit vectors
     table      the token loss on the whole vocabulary
+    thin       all layers, each with a quarter of its inner neurons, and a start weighed by the sentence vector: not the
+               paper's, and nearer to the teacher with as many parameters (docs/results/simtde.md)
     tiny64, tiny32    two layers, 128 wide, compact 64 or 32: the entity-resolution students (teacher: a 128-wide BERT)
 """
 
@@ -47,6 +49,13 @@ VARIANTS: dict[str, dict[str, object]] = {
     "pair_mae": {"loss.sentence": "pair_mae"},
     "normalized": {"loss.normalize": True},
     "table": {"loss.token": "table"},
+    "thin": {
+        "student.layers": 0,
+        "student.intermediate_size": -1,
+        "student.start": "weighted",
+        "loss.normalize": True,
+        "learning_rate": 7e-4,
+    },
     "tiny64": {"student.embedding_size": 64, "student.layers": 2},
     "tiny32": {"student.embedding_size": 32, "student.layers": 2},
 }
@@ -66,7 +75,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.embedding_size = 128  # compact width E; 0: the hidden size, no projection
     c.student.layers = 3  # K; 0: all of the teacher's
     c.student.hidden_size = 0  # 0: the teacher's
-    c.student.intermediate_size = 0  # neurons inside a layer's feed-forward, of BERT's kind; 0: the teacher's
+    c.student.intermediate_size = (
+        0  # neurons inside a layer's feed-forward, of BERT's kind; -1: as many as the layers are wide; 0: the teacher's
+    )
     c.student.start = (
         "svd"  # compact block: svd (fitted to the teacher's), weighted (by what its vectors feel of it too) or random
     )

@@ -27,6 +27,7 @@ VARIANTS = [
     "pair_mae",
     "normalized",
     "table",
+    "thin",
 ]
 
 RESUMED_ON = ((1, 8), (2, 4), (4, 2), (8, 1))  # devices that a run began on, and that it goes on on

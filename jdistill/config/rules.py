@@ -87,6 +87,13 @@ def size_or_own() -> Rule:
     return Rule("-1 (the start's own), 0 (the layers') or a width", (int,), lambda value: -1 <= value <= INT32_LARGEST)
 
 
+def neurons_or_width() -> Rule:
+    """A number of inner neurons, where -1 and 0 stand for the layers' width and the start's own number."""
+    return Rule(
+        "-1 (the layers' width), 0 (the start's own) or a number", (int,), lambda value: -1 <= value <= INT32_LARGEST
+    )
+
+
 def vocabulary_size() -> Rule:
     """Empty, "text", or a whole number above 0, written out."""
 

