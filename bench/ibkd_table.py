@@ -96,7 +96,7 @@ def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, flo
     for stage in stages:
         if stage in found and not flags.geometry:
             continue
-        out = workdir / f"export-{stage}"
+        out = flags.workdir / f"{workdir.name}-{stage}"  # beside the run: export refuses a place in its folder
         command = [sys.executable, "-m", "jdistill.export", "--workdir", str(workdir), "--stage", stage]
         if not out.is_dir():
             subprocess.run([*command, "--out", str(out)], check=True)

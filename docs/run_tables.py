@@ -16,7 +16,7 @@ def run_parts(kept: Row) -> list[str]:
     """The parts of a page for a file {"by": [...], "runs": [...]}."""
     parts = []
     for run in kept["runs"]:
-        about = ", ".join([f"commit `{run['commit']}`", run["machine"], *_settings(run), run["load"]])
+        about = ", ".join([f"commit `{run['commit']}`", run["machine"], *_settings(run, but="keys"), run["load"]])
         parts += [f"`{run['command']}`: {about}.", rows_table(run["rows"])]
     for settings, rows in over_seeds(kept):
         about = ", ".join(["Mean and sample standard deviation over seeds", *_settings(settings)])
@@ -24,9 +24,9 @@ def run_parts(kept: Row) -> list[str]:
     return parts
 
 
-def _settings(run: Row) -> list[str]:
-    """Of a run its settings that say something, each with its name."""
-    return [f"{with_spaces(key)} {short(run[key])}" for key in run if key not in NO_SETTING and run[key] != ""]
+def _settings(run: Row, but: str = "") -> list[str]:
+    """Of a run its settings that say something, each with its name. but: one that its command says already."""
+    return [f"{with_spaces(key)} {short(run[key])}" for key in run if key not in (*NO_SETTING, but) and run[key] != ""]
 
 
 def rows_table(rows: Sequence[Row]) -> str:
