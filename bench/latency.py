@@ -83,7 +83,7 @@ def main() -> None:
                     flush=True,
                 )
                 row = {"framework": framework, "model": shown(source), "ms a sentence": 1000 * middle / len(texts)}
-                row |= {"times the first's speed": first / middle, "rounds (s)": [round(t, 2) for t in times]}
+                row |= {"times the first's speed": first / middle, "rounds (s)": [round(t, 3) for t in times]}
                 about = {"first": shown(flags.models[0]), "texts": shown(flags.texts), "sentences": len(texts)}
                 keep_rows("latency", command_line(), [row], ("framework", "model"), **about)
     assert np.isfinite(first)
