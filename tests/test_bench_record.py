@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from commands import ROOT
 
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "docs")]
-import record  # noqa: E402
-import run_tables  # noqa: E402
+sys.path += [str(ROOT / "bench"), str(ROOT / "docs")]  # behind tests: bench has a parity.py too
+import record
+import run_tables
 
-from jdistill.core.errors import UserError  # noqa: E402
+from jdistill.core.errors import UserError
 
 
 @pytest.fixture
