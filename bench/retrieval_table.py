@@ -38,7 +38,7 @@ from jdistill.data.sets.beir import (
     write_collection,
 )
 from jdistill.data.sets.candidates import in_turn
-from jdistill.data.text.sentences import split_sentences
+from jdistill.data.text.sentences import sentences_of
 from jdistill.data.text.sources import read_texts
 from jdistill.evals.retrieval import DEPTH, evaluate_retrieval, measures
 from jdistill.retrieval.bm25 import bm25_search
@@ -73,7 +73,7 @@ def prepare(flags: argparse.Namespace, folder: Path) -> None:
             copy.write_bytes((path / name).read_bytes())
         passages = list(read_collection(path).documents.values())
         texts += passages
-        texts += split_sentences(passages)  # a query is a sentence of the collection's field, not a passage
+        texts += sentences_of(passages)  # a query is a sentence of the collection's field, not a passage
     texts += (row["question"] for row in rows if row["question"] not in held_out)
     texts += read_texts(flags.text, key="text").texts[: flags.sentences or None]
     lines = dict.fromkeys(" ".join(text.split()) for text in texts)

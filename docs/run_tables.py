@@ -31,7 +31,10 @@ def _settings(run: Row, but: str = "") -> list[str]:
 
 def rows_table(rows: Sequence[Row]) -> str:
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    return table(map(with_spaces, columns), [[short(row.get(column, "")) for column in columns] for row in rows])
+    return table(
+        map(with_spaces, columns),
+        [["" if row.get(column) is None else short(row[column]) for column in columns] for row in rows],
+    )
 
 
 def over_seeds(kept: Row) -> list[tuple[Row, list[Row]]]:
