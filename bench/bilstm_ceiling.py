@@ -6,7 +6,8 @@ A run is one of configs/bilstm_sra_task.py, fine-tuned from scratch. A logistic 
 the run's own training rows, and its decision added to the classifier's with the weight that is best on dev. A student that gives the
 teacher's vector exactly starts with what the regression knows, so what the sum gains over the classifier alone estimates what
 approximating the vector can add. It is generous, since penalty and weight are chosen on the rows that are counted, and it is no bound,
-since fine-tuning may find in the vector what no linear decision does. Two labels, single texts.
+since fine-tuning may find in the vector what no linear decision does. Two labels, single texts. Adds to
+bench/results/bilstm_ceiling.json.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from record import command_line, keep_rows
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -62,6 +64,14 @@ def main() -> None:
             f"| {run.name} | {len(task.train)} | {alone:.2f} | {frozen:.2f} | {both:.2f} | {both - alone:+.2f} |",
             flush=True,
         )
+        row = {
+            "run": run.name,
+            "labels": len(task.train),
+            "classifier": alone,
+            "teacher's vector, frozen": frozen,
+            "both": both,
+        }
+        keep_rows("bilstm_ceiling", command_line(), [row | {"gain": both - alone}], ("run",), task=cfg["task"])
 
 
 if __name__ == "__main__":

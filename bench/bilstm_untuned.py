@@ -7,7 +7,7 @@
 A rival is a run of configs/bilstm_sra.py:pairs, fitted to the teacher's cosines of pairs and to nothing else. Several of either may be
 given, each called by its run. --write_text writes the sentences of the task's training pairs instead, one a line, for an SRA and a
 rival that read no other text. The threshold is chosen on the training pairs; figures are of the test pairs, in percent, beside those of
-calling every pair positive.
+calling every pair positive. Adds to bench/results/bilstm_untuned.json.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from record import command_line, keep_rows
 
 import jdistill
 from bench.bars import draw_bars
@@ -60,6 +62,10 @@ def main() -> None:
     print(f"| {flags.task}, untuned | accuracy | F1 | average precision |\n| --- | --- | --- | --- |")
     for name, of in rows.items():
         print(f"| {name} | {of['accuracy']:.2f} | {of['f1']:.2f} | {of['ap']:.2f} |")
+    kept = [
+        {"model": name} | {measure: of[measure] for measure in ("accuracy", "f1", "ap")} for name, of in rows.items()
+    ]
+    keep_rows("bilstm_untuned", command_line(), kept, ("model",), task=flags.task)
     draw_bars(
         flags.picture,
         {name: {"accuracy": [of["accuracy"]], "F1": [of["f1"]]} for name, of in rows.items()},

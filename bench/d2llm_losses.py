@@ -5,7 +5,8 @@
 The candidates, the judge's scores and the losses are those of RUN, a run of configs/d2llm.py whose scores are there. The vectors are those
 of the start, made once, so that a row takes a minute. A row changes keys of cfg.loss, with commas between them, or cfg.iem_size:
 "iem_size=2304"; "as it is": none. A share of RUN's training queries is held out (their passages may still be others' negatives); its dev and
-test pairs are not used. Prints the average precision on the held-out queries' labelled pairs after the last epoch, mean over seeds.
+test pairs are not used. Prints the average precision on the held-out queries' labelled pairs after the last epoch, mean over seeds. Adds to
+bench/results/d2llm_losses.json.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import jax
 import numpy as np
 import optax
 from ml_collections import ConfigDict
+from record import command_line, keep_rows, shown
 
 from configs import d2llm
 from jdistill.core.compile_cache import keep_compiled_programs
@@ -188,22 +190,29 @@ def main() -> None:
     print(f"\n| loss | {' | '.join(f'{file.one.name}, {len(file.labels)} pairs' for file in files)} |")
     print(f"|{' --- |' * (1 + len(files))}")
 
-    def line(name: str, heads: list[Any]) -> None:
-        cells = []
+    def line(name: str, heads: dict[int | None, Any]) -> None:  # of each seed
+        cells, rows = [], []
         for file in files:
             symmetric, found = file.one.branch == BRANCHES[0], []
-            for head in heads:
+            for head in heads.values():
                 scorer = PairScorer(method.student, head, interaction_of(cfg))
                 z = scorer.rescore(file.pairs[0], file.pairs[1][:, None], symmetric)[:, 0]
                 found.append(average_precision(z, file.labels))
             cells.append(f"{np.mean(found):.2f}" + (f" ± {np.std(found, ddof=1):.2f}" if len(found) > 1 else ""))
+            prior = 100 * float(np.mean(file.labels))
+            rows += [
+                {"loss": name, "file": file.one.name, "seed": seed, "pairs": len(file.labels), "prior": prior, "ap": ap}
+                for seed, ap in zip(heads, found, strict=True)
+            ]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        about = {"run": shown(flags.run), "held_out": flags.held_out, "epochs": flags.epochs}
+        keep_rows("d2llm_losses", command_line(), rows, ("loss", "file", "seed"), **about)
 
     print(f"| prior | {' | '.join(f'{100 * np.mean(file.labels):.2f}' for file in files)} |", flush=True)
-    line("before", [method.params["iem"]])
+    line("before", {None: method.params["iem"]})
     for row, stage in stages.items():
         other = opened(run, stage, method, cfg.iem_size)
-        line(row, [train_module(other, stage.cfg, files, seed) for seed in flags.seeds])
+        line(row, {seed: train_module(other, stage.cfg, files, seed) for seed in flags.seeds})
 
 
 if __name__ == "__main__":

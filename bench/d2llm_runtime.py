@@ -4,7 +4,7 @@
 
 Encoding the query, scoring the passages (whose vectors are there already; the judge has none and reads each pair), ranking. A query at a
 time, the same queries and passages for all; medians over queries and alternating rounds, compiling left out. The bi-encoder is the
-student by its cosines. Prints shares and ratios; --picture draws them.
+student by its cosines. Prints shares and ratios; --picture draws them. Adds to bench/results/d2llm_runtime.json.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 import numpy as np
+from record import command_line, keep_rows, shown
 
 from bench.bars import draw_bars
 from jdistill.core.compile_cache import keep_compiled_programs
@@ -86,6 +87,19 @@ def main() -> None:
     for name, parts in medians.items():
         shares = " | ".join(f"{100 * part / sum(parts):.1f} %" for part in parts)
         print(f"| {name} | {shares} | {sum(parts) / base:.2f} |")
+    rows = [
+        {"by": name}
+        | {f"{what} (ms)": 1000 * part for what, part in zip(PARTS, parts, strict=True)}
+        | {"bi-encoder = 1": sum(parts) / base}
+        for name, parts in medians.items()
+    ]
+    about = {
+        "student": shown(flags.student),
+        "judge": shown(flags.judge),
+        "passages": len(passages),
+        "dtype": flags.dtype,
+    }
+    keep_rows("d2llm_runtime", command_line(), rows, ("by",), **about)
     bars = {
         name: {what: [part / base] for what, part in zip(PARTS, parts, strict=True)} for name, parts in medians.items()
     }

@@ -8,7 +8,8 @@ is a variant of configs/d2llm.py, or a key of cfg.loss with a value, as alpha=0.
 cos-sym, cos-asym (the same by cosine; cosine is the paper's cos-mixed), single (one branch), half (of the layers). bi_encoder's adapters
 have the rank with which they alone have as many parameters as the student trains. Runs are folders of WORKDIR that resume.
 Prints accuracy, average precision, prior, precision and recall for each file, each row's average precision above the prior as a share
-of its judge's, and MRR@10 and recall@10 of the held-out questions, by cosine and by the interaction module.
+of its judge's, and MRR@10 and recall@10 of the held-out questions, by cosine and by the interaction module. Adds to
+bench/results/d2llm_table.json and d2llm_table-questions.json.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
+from record import command_line, joined, keep_rows, shown
 
 import jdistill
 from jdistill.core.compile_cache import keep_compiled_programs
@@ -43,6 +46,7 @@ ONE_FILE = {
     "cos-sym": "asymmetric",
     "cos-asym": "symmetric",
 }  # row -> what is left out
+MEASURES = ("accuracy", "ap", "prior", "precision", "recall")
 ROWS = ("student", "bi_encoder", "contrastive", "no_ri_ph", "no_ri_hi", "no_fi", "mean", "lasttoken", "cosine")
 
 
@@ -121,7 +125,7 @@ def retrieval_lines(rows: dict[str, list[dict[str, Any]]]) -> list[str]:
 def line(name: str, found: list[dict[str, Any]], floor_of: dict[str, Any] | None) -> str:
     """found: the figures of each seed."""
     cells = []
-    for measure in ("accuracy", "ap", "prior", "precision", "recall"):
+    for measure in MEASURES:
         values = [figures[measure] for figures in found]
         spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 and measure != "prior" else ""
         cells.append(f"{statistics.mean(values):.2f}{spread}")
@@ -130,6 +134,40 @@ def line(name: str, found: list[dict[str, Any]], floor_of: dict[str, Any] | None
         gain = statistics.mean(figures["ap"] - figures["prior"] for figures in found)
         kept = f"{100 * gain / (floor_of['ap'] - floor_of['prior']):.0f} %"
     return f"| {name} | {len(found)} | {' | '.join(cells)} | {kept} |"
+
+
+def keep_pairs(flags: argparse.Namespace, figures: dict[str, list[dict[str, Any]]]) -> None:
+    """Adds to d2llm_table.json. figures: row -> of each seed, file -> accuracy, ap and so on."""
+    rows = [
+        about | {"file": file} | {name: of[name] for name in MEASURES}
+        for about, of_seed in by_seed(flags, figures)
+        for file, of in of_seed.items()
+    ]
+    keep_rows("d2llm_table", command_line(), rows, ("row", "file", "seed"), **settings_of(flags))
+
+
+def keep_questions(flags: argparse.Namespace, figures: dict[str, list[dict[str, Any]]]) -> None:
+    """Adds to d2llm_table-questions.json. figures: row -> of each seed, file -> how -> mrr@10, recall@10."""
+    rows = [
+        about | {"file": file, "by": how, "mrr@10": of["mrr@10"], "recall@10": of["recall@10"]}
+        for about, of_seed in by_seed(flags, figures)
+        for file, ways in of_seed.items()
+        for how, of in ways.items()
+    ]
+    keep_rows("d2llm_table-questions", command_line(), rows, ("row", "file", "by", "seed"), **settings_of(flags))
+
+
+def by_seed(flags: argparse.Namespace, figures: dict[str, list[Any]]) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Row and seed, None for what no seed changes, with their figures."""
+    for row, of_seeds in figures.items():
+        seeds = flags.seeds if row in flags.rows else [None]
+        for seed, of_seed in zip(seeds, of_seeds, strict=True):
+            yield {"row": row, "seed": seed}, of_seed
+
+
+def settings_of(flags: argparse.Namespace) -> dict[str, str]:
+    judge = shown(flags.judge) if flags.judge else "tuned in student-0"
+    return {"teacher": shown(flags.teacher), "judge": judge, "keys": joined(flags.extra)}
 
 
 def main() -> None:
@@ -174,7 +212,17 @@ def main() -> None:
             of_file = [pairs[name]["student"] for pairs in found if name in pairs]
             if of_file:
                 print(line(row, of_file, figures["teacher"]), flush=True)
+    of_students = {
+        row: [{name: of["student"] for name, of in pairs.items()} for pairs in of_row] for row, of_row in done.items()
+    }
+    once = {
+        "language model as bi-encoder": [{name: of["student"] for name, of in plain.items()}],
+        "judge, not tuned": [{name: of["teacher"] for name, of in plain.items()}],
+        "judge, tuned": [{name: of["teacher"] for name, of in first.items()}],
+    }
+    keep_pairs(flags, of_students | once)
     questions["language model as bi-encoder"] = [evaluate_questions(judged, bi_encoder, cfg.rescore)]  # takes longest
+    keep_questions(flags, questions)
     print("\n".join(retrieval_lines(questions)))
 
 

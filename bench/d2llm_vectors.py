@@ -4,7 +4,8 @@
 
 The held-out questions of a run of configs/d2llm.py look for their passages. An index of each kind (FAISS's names) keeps the passages'
 vectors of length one; it proposes, and the module ranks what the index gives back of them, their lengths beside (two bytes each). The
-last row is the first kind with the module's kernels as int8, a scale for each output. Prints bytes a passage, MRR@10 and recall@10.
+last row is the first kind with the module's kernels as int8, a scale for each output. Prints bytes a passage, MRR@10 and recall@10. Adds to
+bench/results/d2llm_vectors.json.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
+from record import command_line, keep_rows, shown
 
 import jdistill
 from bench.bars import draw_bars
@@ -67,6 +70,7 @@ def main() -> None:
     print(f"{about}; {flags.rescore} ranked anew")
     print("| vectors | bytes a passage | by | mrr@10 | recall@10 |\n| --- | --- | --- | --- | --- |")
     bars: dict[str, dict[str, list[float]]] = {}
+    rows: list[dict[str, Any]] = []
 
     def rank(name: str, built: index.Index, by: PairScorer) -> None:
         kept = index.unit_rows(built.faiss_index.reconstruct_n(0, built.rows)) * lengths
@@ -75,12 +79,14 @@ def main() -> None:
             "cosine": (size, best_rows(built, questions, kept)),
             "the module": (size + LENGTH_BYTES, best_rows(built, questions, kept, by, flags.rescore)),
         }
-        for how, (num_bytes, (scores, rows)) in found.items():
-            figures = measures(ranking_of(collection, scores, rows), collection.relevant)
+        for how, (num_bytes, (scores, ranked)) in found.items():
+            figures = measures(ranking_of(collection, scores, ranked), collection.relevant)
             print(
                 f"| {name} | {num_bytes} | {how} | {figures['mrr@10']:.4f} | {figures['recall@10']:.4f} |", flush=True
             )
             bars.setdefault(name, {})[how] = [100 * figures["mrr@10"]]
+            row = {"vectors": name, "by": how, "bytes a passage": num_bytes}
+            rows.append(row | {measure: figures[measure] for measure in ("mrr@10", "recall@10")})
 
     for kind in flags.kinds:
         try:
@@ -88,6 +94,7 @@ def main() -> None:
         except UserError as error:  # a kind that these vectors' width or number does not allow
             print(f"| {kind} | {error} | | | |")
     rank(f"{flags.kinds[0]}, module in int8", index.build_index(vectors, flags.kinds[0]), smaller)
+    keep_rows("d2llm_vectors", command_line(), rows, ("vectors", "by"), run=shown(flags.run), rescore=flags.rescore)
     draw_bars(flags.picture, bars, "MRR@10 of held-out questions, %", from_zero=False)
 
 

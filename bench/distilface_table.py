@@ -6,7 +6,7 @@
 
 Before: the start's first layers as they are, reading as the student does, as many tokens too, and, where that is both ways,
 causally as well. Averages are the paper's, of STS12 to 15 and STS-B. The best untuned is the best of all rows before, of the
-paper's 14 poolers and the last token's. Everything resumes.
+paper's 14 poolers and the last token's. Everything resumes. Adds to bench/results/distilface_table.json.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from record import command_line, joined, keep_rows, shown
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -104,6 +105,19 @@ def main() -> None:
     rows[f"trained, {flags.attention}"] = by_pooler(
         jdistill.load(str(run / "export")), senteval, flags.workdir / "trained.json"
     )
+    about = {
+        "start": shown(flags.start),
+        "text": shown(flags.text),
+        "keys": joined(flags.extra),
+        "layers": flags.layers,
+    }
+    about |= {"trained with": flags.pooler, "steps": flags.steps, "learning_rate": best["params"]["learning_rate"]}
+    kept = [
+        {"row": name, "pooler": pooler} | of | {"of the best untuned (%)": 100 * of["average"] / best_untuned - 100}
+        for name, figures in rows.items()
+        for pooler, of in figures.items()
+    ]
+    keep_rows("distilface_table", command_line(), kept, ("row", "pooler"), **about)
     print(f"| | pooler | {' | '.join((*TASKS, 'average'))} | of the best untuned |\n|{' --- |' * (len(TASKS) + 4)}")
     for name, figures in rows.items():
         for pooler, of in figures.items():

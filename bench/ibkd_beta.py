@@ -3,7 +3,7 @@
     python bench/ibkd_beta.py --text sentences.txt.gz --triplets snli_triplets.jsonl --senteval SENTEVAL \\
         --workdir runs/ibkd-beta [--row ibkd-linear] [--betas 0 0.1 1 10] [--seeds 0 1]
 
-Both stages take the same beta; 0 is CKD. Runs as bench/ibkd_table.py, whose folders ROW@BETA it shares.
+Both stages take the same beta; 0 is CKD. Runs as bench/ibkd_table.py, whose folders ROW@BETA it shares. Adds to bench/results/ibkd_beta.json.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ if __name__ == "__main__":
 import argparse
 import statistics
 
-from ibkd_table import ROWS, figures, parse, run
+from ibkd_table import ROWS, figures, parse, run, table_settings
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from record import command_line, keep_rows
 
 STAGES = {"distil": "after stage 1", "finetune": "after stage 2"}
 
@@ -36,6 +37,12 @@ def main() -> None:
         found = [figures(flags, run(flags, f"{flags.row}@{beta:g}", seed)) for seed in flags.seeds]
         for stage in STAGES:
             averages[stage].append(statistics.mean(of_seed[stage]["Avg"] for of_seed in found))
+        rows = [
+            {"row": flags.row, "beta": beta, "seed": seed}
+            | {label: of_seed[stage]["Avg"] for stage, label in STAGES.items()}
+            for seed, of_seed in zip(flags.seeds, found, strict=True)
+        ]
+        keep_rows("ibkd_beta", command_line(), rows, ("row", "beta", "seed"), **table_settings(flags))
         print(f"| {beta} | {' | '.join(f'{averages[stage][-1]:.2f}' for stage in STAGES)} |", flush=True)
     figure = Figure(figsize=(5, 3.4), dpi=200, layout="constrained")
     axes = figure.subplots()

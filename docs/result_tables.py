@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from markdown_parts import MADE, as_page, table
+from markdown_parts import MADE, as_page, short, table, with_spaces
+from run_tables import rows_table, run_parts
 
 ROOT = Path(__file__).resolve().parents[1]
 # Figures of a bench that say how it was made rather than what came out.
@@ -29,10 +30,14 @@ def results_page() -> str:
             found = {"rows": found}
         if command := found.get("command"):
             parts += [f"<!-- not run: a measurement -->\n```bash\n{command}\n```"]
-        about = [f"{key} `{_short(found[key])}`" for key in ABOUT[1:] if _is_word(found, key)]
+        about = [f"{key} `{short(found[key])}`" for key in ABOUT[1:] if _is_word(found, key)]
         if about:
             parts += [_sentence(", ".join(about))]
-        parts += figures({key: value for key, value in found.items() if not _is_word(found, key)})
+        parts += (
+            run_parts(found)
+            if "runs" in found and "by" in found
+            else figures({key: value for key, value in found.items() if not _is_word(found, key)})
+        )
     return as_page(parts)
 
 
@@ -51,55 +56,31 @@ def figures(found: dict[str, Any], under: str = "") -> list[str]:
     """Tables of a JSON object: its scalars in one, each object of objects or list of objects in one of its own."""
     scalars = {key: value for key, value in found.items() if not isinstance(value, (dict, list))}
     parts = (
-        [table(["figure", "value"], [[_words(key), _short(value)] for key, value in scalars.items()])]
+        [table(["figure", "value"], [[with_spaces(key), short(value)] for key, value in scalars.items()])]
         if scalars
         else []
     )
     for key, value in found.items():
-        title = f"{under}{_words(key)}"
-        if isinstance(value, list) and value and all(isinstance(row, dict) and "cells" in row for row in value):
-            for row in value:
-                about = ", ".join(_short(row[name]) for name in ("machine", "dtype", "load") if name in row)
-                parts += [f"`{row['command']}`: {about}.", *figures({"cells": row["cells"]})]
-        elif isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-            columns = list(dict.fromkeys(name for row in value for name in row))
-            parts += [
-                f"**{title}**",
-                table(map(_words, columns), [[_short(row.get(c, "")) for c in columns] for row in value]),
-            ]
+        title = f"{under}{with_spaces(key)}"
+        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+            parts += [f"**{title}**", rows_table(value)]
         elif isinstance(value, list) and value:
-            parts += [f"**{title}**: {_short(value)}"]
+            parts += [f"**{title}**: {short(value)}"]
         elif isinstance(value, dict) and value and all(isinstance(row, dict) for row in value.values()):
             columns = list(dict.fromkeys(name for row in value.values() for name in row))
             columns = [c for c in columns if any(row.get(c) not in (0, None, "") for row in value.values())]
-            rows = [[name, *(_short(row.get(c, "")) for c in columns)] for name, row in value.items()]
-            parts += [f"**{title}**", table(["", *map(_words, columns)], rows)]
+            rows = [[name, *(short(row.get(c, "")) for c in columns)] for name, row in value.items()]
+            parts += [f"**{title}**", table(["", *map(with_spaces, columns)], rows)]
         elif isinstance(value, dict) and any(isinstance(row, (dict, list)) for row in value.values()):
             parts += [f"**{title}**", *figures(value, f"{title}, ")]
         elif isinstance(value, dict) and value:
-            parts += [f"**{title}**", table(["", "value"], [[name, _short(row)] for name, row in value.items()])]
+            parts += [f"**{title}**", table(["", "value"], [[name, short(row)] for name, row in value.items()])]
     return parts
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return (
-        f"{value:,}"
-        if isinstance(value, int) and abs(value) >= 10_000
-        else f"{value:.6g}"
-        if isinstance(value, float)
-        else str(value)
-    )
 
 
 def _is_word(found: dict[str, Any], key: str) -> bool:
     """Whether a key says how the figures were made."""
     return key in ABOUT and key in found and not isinstance(found[key], (dict, list))
-
-
-def _words(key: str) -> str:
-    return key.replace("_", " ")
 
 
 def _sentence(words: str) -> str:

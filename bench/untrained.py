@@ -1,0 +1,31 @@
+"""The student of a run as it starts, before its first step: the trivial baseline beside what the run trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+import jdistill
+from jdistill.core.errors import UserError
+from jdistill.run.stages import open_stage, prepare
+
+
+def untrained_student(workdir: Path, defaults: ConfigDict) -> jdistill.Encoder:
+    """The student that the run's first stage starts from, made anew by what the run itself makes it by.
+
+    Args:
+      workdir: of a run that has begun, or is complete; its answers are cached, so that hardly any text is asked anew.
+      defaults: of its method's config file: keys that have been added since.
+
+    Raises: UserError where the first stage trains no student.
+    """
+    cfg = defaults.copy_and_resolve_references()
+    with cfg.ignore_type():
+        cfg.update(json.loads((workdir / "config.json").read_text()))
+    run = prepare(cfg)
+    if run.stages[0].trains != "student":
+        raise UserError(f"{workdir}: the first stage, {run.stages[0].name}, trains no student")
+    method, _ = open_stage(run.stages[0], run.feeds[0], run.shared.start, run.is_teacher)
+    return method.trained(method.params)
