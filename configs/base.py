@@ -31,7 +31,7 @@ def get_config() -> ConfigDict:
     )
     c.split_sentences = False  # the texts are documents: train on their sentences (the sentences extra)
     c.max_texts = 0  # use the first so many training texts; 0: all
-    c.augment = ""  # a further variant of each training text: wordnet (an installed one), wordnet:FOLDER, or column:NAME (paraphrases)
+    c.augment = ""  # further texts of each text: wordnet (installed), wordnet:FOLDER, column:NAME (paraphrases) or spans:K (runs of its words)
     c.held_out = 1000  # texts kept from training to measure agreement with the teacher (at most a tenth of them)
     c.max_length = 128  # tokens of a text, for teacher and student, 3 or more; 0: the model's own limit
     c.query_prompt = ""  # put before a search query by the student, which keeps it at export; empty: its start's own

@@ -149,3 +149,28 @@ def test_variants_of_a_task_s_rows() -> None:
         a in first and b not in second for a, b in pairs
     )
     assert any(a not in first and b not in second for a, b in pairs)
+
+
+def test_spans_are_runs_of_words_of_their_text_and_depend_on_it_alone() -> None:
+    texts = [" ".join(f"w{text}x{k}" for k in range(200)) for text in range(400)]
+    spans = list(text_variants(texts, "spans:3", "", ""))
+    assert len(spans) == 1200 and spans == list(text_variants(texts, "spans:3", "", ""))
+    firsts, lengths = [], []
+    for text, span in zip([text for text in texts for _ in range(3)], spans, strict=True):
+        assert f" {span} " in f" {text} "
+        firsts.append(text.split().index(span.split()[0]))
+        lengths.append(len(span.split()))
+    # 1 + floor of an exponential of mean 6.5: mean 1 + 1/(e^(1/6.5) - 1) = 7.0, deviation 6.5 of one, 0.19 of 1,200.
+    assert min(lengths) == 1 and abs(np.mean(lengths) - 7.0) < 0.8
+    assert min(firsts) < 10 and max(firsts) > 180
+    assert len(list(text_variants(texts[:5], "spans", "", ""))) == 5
+
+
+def test_spans_of_short_texts_and_of_punctuation() -> None:
+    assert list(text_variants(["word", "(word).", "...", "", " "], "spans", "", "")) == ["word", "word"]
+
+
+@pytest.mark.parametrize("count", ["", "0", "101", "-1", "two", "1.5", "99999"])
+def test_a_number_of_spans_that_is_none_is_named(count: str) -> None:
+    with pytest.raises(UserError, match="spans a text gives is a whole number from 1 to 100"):
+        text_variants(["a text"], f"spans:{count}", "", "")

@@ -1,4 +1,4 @@
-"""Augmented text (IBKD 4.3): words replaced by synonyms of an installed WordNet, or a column of paraphrases."""
+"""Augmented text (IBKD 4.3): words replaced by synonyms of an installed WordNet, a column of paraphrases, or spans of the text."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jdistill.core.errors import UserError
 from jdistill.data.text.sources import read_columns
+from jdistill.data.text.spans import SPANS, spans_asked, text_spans
 
 SHARE = 0.3  # of the words that have a synonym
 WORD = re.compile(r"[A-Za-z]{4,}")
@@ -23,12 +24,12 @@ PARTS = ("noun", "verb", "adj", "adv")
 
 
 def text_variants(texts: Sequence[str], augment: str, source: str, column: str) -> Iterator[str]:
-    """Further texts, for each of `texts` one at most, which may equal another or one of `texts`.
+    """Further texts, for each of `texts` one at most, or several spans, which may equal another or one of `texts`.
 
     Args:
       texts: gone through once.
       augment: "wordnet" (an installed one), "wordnet:FOLDER" (one with index.noun, data.noun, …), or "column:NAME", the column of
-        `source` that holds a paraphrase of `column`. The paraphrases of a column are in memory meanwhile.
+        `source` that holds a paraphrase of `column`, or "spans" or "spans:K" (data.text.spans). The paraphrases of a column are in memory meanwhile.
 
     Raises: UserError for any other augment, and where there is no WordNet; at once, not with the first text.
     """
@@ -38,7 +39,11 @@ def text_variants(texts: Sequence[str], augment: str, source: str, column: str) 
     if augment == "wordnet" or augment.startswith("wordnet:"):
         synonyms = read_wordnet(find_wordnet(augment.removeprefix("wordnet").removeprefix(":"))).get
         return (substituted(text, lambda word: synonyms(word, ())) for text in texts)
-    raise UserError(f"--config.augment={augment!r}: it is wordnet, wordnet:FOLDER, column:NAME, or empty")
+    if augment.partition(":")[0] == SPANS:
+        return text_spans(texts, spans_asked(augment))
+    raise UserError(
+        f"--config.augment={augment!r}: it is wordnet, wordnet:FOLDER, column:NAME, spans, spans:K, or empty"
+    )
 
 
 def substituted(text: str, synonyms: Callable[[str], tuple[str, ...]]) -> str:
