@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from latency import encoders
-from record import RESULTS, made_by
+from record import command_line, keep_rows, shown
 
 import jdistill
 from jdistill import Encoder
@@ -37,11 +37,6 @@ from jdistill.evals.sts import evaluate_sts
 
 SHAPES = ("6x256x768", "6x256x384", "6x128x768", "6x128x384", "4x128x768", "3x128x0", "2x128x0", "2x64x384")
 KEYS = ("layers", "embedding_size", "intermediate_size")
-COMMAND = (
-    "python bench/menu.py --collections ../shared/data/retrieval_dev --senteval ../shared/data/senteval "
-    "--dev_pairs ../shared/data/dev/sts-dev-clean.csv --pairs ../shared/data/pairs/textbooks.jsonl.gz --text "
-    "'../shared/data/corpus/textbooks.txt.gz,../shared/data/corpus/questions.txt.gz@query,../shared/data/corpus/sentences.txt.gz*0.2'"
-)
 QUESTIONS, ROUNDS = 200, 5  # that are timed
 
 
@@ -127,17 +122,20 @@ def main() -> None:
     for row in rows:
         row["times the teacher's speed"] = round(of_models["teacher"] / of_models[row["shape"]], 2)
         print(row, flush=True)
-    about = made_by(COMMAND, seed=flags.seed)
-    baselines = {
-        "teacher's nDCG@10": round(best, 2),
-        "BM25's nDCG@10": round(
-            100 * statistics.mean(of["ndcg@10"] for of in evaluate_bm25(flags.collections).values()), 2
-        ),
-        "teacher's parameters": teacher.num_params,
-        "teacher's STS": round(evaluate_sts(teacher, Path(flags.senteval))["sts"]["Avg"], 2),
+    of_teacher = {
+        "shape": "teacher",
+        "parameters": teacher.num_params,
+        "nDCG@10": round(best, 2),
+        "times the teacher's speed": 1.0,
     }
-    sizes = {"steps": flags.steps, "texts a student reads": results[flags.shapes[0]]["training"]["sentences"]}
-    (RESULTS / "menu.json").write_text(json.dumps(about | sizes | baselines | {"rows": rows}, indent=1) + "\n")
+    of_teacher["STS"] = round(evaluate_sts(teacher, Path(flags.senteval))["sts"]["Avg"], 2)
+    bm25 = statistics.mean(of_one["ndcg@10"] for of_one in evaluate_bm25(flags.collections).values())
+    rows = [of_teacher, {"shape": "BM25", "nDCG@10": round(100 * bm25, 2)}, *rows]
+    about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "steps": flags.steps}
+    texts = results[flags.shapes[0]]["training"]["sentences"]
+    keep_rows(
+        "menu", command_line(), [row | {"seed": flags.seed} for row in rows], ("shape", "seed"), **about, texts=texts
+    )
 
 
 if __name__ == "__main__":

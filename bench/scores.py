@@ -14,7 +14,6 @@ import argparse
 import gzip
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -186,7 +185,6 @@ def make_flags() -> argparse.Namespace:
     parser.add_argument("--in_batch", type=float, default=1.0, help="loss.in_batch beside the loss of scores")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--workdir", type=Path, default=Path("runs/scores"))
-    parser.add_argument("--out", type=Path, default=record.RESULTS / "scores.json")
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     flags = parser.parse_args()
     for name in ("pairs", "questions", "collection", "workdir"):
@@ -210,20 +208,17 @@ def main() -> None:
     of_reranker = json.loads(accuracy.read_text())
     log.info("held-out positives above all negatives, percent: %s", of_reranker)
     triplets = mined(flags, "train.jsonl", "scored.jsonl", "--score_by", str(reranker))
-    rows: dict[str, Any] = {}
-    for loss in LOSSES:
-        ndcg = [tune(flags, loss, seed) for seed in flags.seeds]
-        rows[loss] = {
-            "seeds": flags.seeds,
-            "ndcg@10": ndcg,
-            "mean": float(np.mean(ndcg)),
-            "spread": float(np.ptp(ndcg)),
-        }
-    results = record.made_by(shlex.join(["python", "bench/scores.py", *sys.argv[1:]])) | {
-        "triplets": len(triplets), "ranking_accuracy": of_reranker, "before": baselines(flags), "tuned": rows,
-    }  # fmt: skip
-    write_json(flags.out, results)
-    print(json.dumps(results, indent=2))
+    rows: list[dict[str, Any]] = [{"row": name, "ndcg@10": ndcg} for name, ndcg in baselines(flags).items()]
+    rows += [{"row": loss, "seed": seed, "ndcg@10": tune(flags, loss, seed)} for loss in LOSSES for seed in flags.seeds]
+    for row in rows:
+        print(row, flush=True)
+    about = {
+        "student": record.shown(flags.student),
+        "triplets": len(triplets),
+        "steps": flags.steps,
+        "in_batch": flags.in_batch,
+    }
+    record.keep_rows("scores", record.command_line(), rows, ("row", "seed"), **about, right_of_held_out=of_reranker)
 
 
 if __name__ == "__main__":

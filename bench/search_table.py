@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from menu import Searches
-from record import RESULTS, made_by
+from record import command_line, keep_rows, shown
 
 import jdistill
 from jdistill import Encoder
@@ -62,32 +61,24 @@ def write_questions(path: Path, folder: Path) -> None:
 
 
 def rows_of(source: str, teacher: Encoder, students: dict[int, Encoder]) -> list[dict[str, Any]]:
-    """Of a folder of collections, one by one: what teacher and BM25 find, and each student."""
+    """Of a folder of collections what each student keeps of what its teacher finds, beside teacher and BM25."""
     rows, bm25 = [], evaluate_bm25(source)
     for collection in read_collections(source):
         searches = Searches(teacher, [collection])
         best = searches.ndcg(teacher, teacher)
-        own = [100 * searches.ndcg(student, student) / best for student in students.values()]
-        asked = [100 * searches.ndcg(student, teacher) / best for student in students.values()]
-        rows.append(
-            {
-                "collection": collection.name,
-                "teacher's nDCG@10": round(best, 2),
-                "BM25's": round(100 * bm25[collection.name]["ndcg@10"], 2),
-                "keeps, own index": mean_and_spread(own),
-                "keeps, teacher's index": mean_and_spread(asked),
-                "own, by seed": ", ".join(f"{keeps:.1f}" for keeps in own),
-                "teacher's, by seed": ", ".join(f"{keeps:.1f}" for keeps in asked),
-            }
-        )
-        print(rows[-1], flush=True)
+        for seed, student in students.items():
+            rows.append(
+                {
+                    "figure": collection.name,
+                    "seed": seed,
+                    "teacher's nDCG@10": round(best, 2),
+                    "BM25's": round(100 * bm25[collection.name]["ndcg@10"], 2),
+                    "keeps, own index": round(100 * searches.ndcg(student, student) / best, 2),
+                    "keeps, teacher's index": round(100 * searches.ndcg(student, teacher) / best, 2),
+                }
+            )
+            print(rows[-1], flush=True)
     return rows
-
-
-def mean_and_spread(figures: list[float]) -> str:
-    """The mean, and beside it the standard deviation where there are several."""
-    spread = f" ± {statistics.stdev(figures):.2f}" if len(figures) > 1 else ""
-    return f"{statistics.mean(figures):.2f}{spread}"
 
 
 def main() -> None:
@@ -109,15 +100,12 @@ def main() -> None:
         write_questions(flags.questions, flags.workdir / "questions" / QNLI)
         sources.append(str(flags.workdir / "questions"))
     rows = [row for source in sources for row in rows_of(source, teacher, students)]
-    any_run = results[flags.seeds[0]]
-    about = made_by("python bench/search_table.py … (docs/results/search.md has it whole)", seeds=flags.seeds)
-    sizes = {
-        "parameters": any_run["student"]["num_params"],
-        "steps": any_run["training"]["steps"],
-        "texts a student reads": any_run["training"]["sentences"],
-        "STS": mean_and_spread([of_seed["sts"]["Avg"] for of_seed in results.values()]),
-    }
-    (RESULTS / "search.json").write_text(json.dumps(about | sizes | {"rows": rows}, indent=1) + "\n")
+    rows += [
+        {"figure": "STS average", "seed": seed, "student's": round(results[seed]["sts"]["Avg"], 2)} for seed in students
+    ]
+    student = results[flags.seeds[0]]
+    about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "parameters": student["student"]["num_params"]}
+    keep_rows("search", command_line(), rows, ("figure", "seed"), **about, steps=student["training"]["steps"])
 
 
 if __name__ == "__main__":
