@@ -81,7 +81,7 @@ def row_of(shape: str, results: dict[str, Any], student: Encoder, searches: Sear
         "MB": round(results["student"]["bytes"] / 1e6, 1),
         "keeps, own index": round(100 * searches.ndcg(student, student) / best, 1),
         "keeps, teacher's index": round(100 * searches.ndcg(student, searches.teacher) / best, 1),
-        "STS": round(results["sts"]["Avg"], 2),
+        "STS": results["sts"].get("Avg"),
         "agreement": round(results["agreement"]["spearman"], 1),
     }
 
@@ -128,7 +128,7 @@ def main() -> None:
         "nDCG@10": round(best, 2),
         "times the teacher's speed": 1.0,
     }
-    of_teacher["STS"] = round(evaluate_sts(teacher, Path(flags.senteval))["sts"]["Avg"], 2)
+    of_teacher["STS"] = evaluate_sts(teacher, Path(flags.senteval))["sts"].get("Avg")
     bm25 = statistics.mean(of_one["ndcg@10"] for of_one in evaluate_bm25(flags.collections).values())
     rows = [of_teacher, {"shape": "BM25", "nDCG@10": round(100 * bm25, 2)}, *rows]
     about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "steps": flags.steps}
