@@ -32,18 +32,24 @@ from jdistill import Encoder
 from jdistill.data.sets.collection import Collection
 from jdistill.data.sets.collections import read_collections
 from jdistill.evals.lexical import evaluate_bm25
-from jdistill.evals.retrieval import document_vectors, measures, search
+from jdistill.evals.retrieval import document_vectors, ndcg_in
 from jdistill.evals.sts import evaluate_sts
+from jdistill.retrieval.index import EXACT, Index, build_index
+from jdistill.students.menu import MENU, SHAPE_KEYS
 
-SHAPES = ("6x256x768", "6x256x384", "6x128x768", "6x128x384", "4x128x768", "3x128x0", "2x128x0", "2x64x384")
-KEYS = ("layers", "embedding_size", "intermediate_size")
 QUESTIONS, ROUNDS = 200, 5  # that are timed
+
+
+def menu_shapes(teacher: Encoder) -> list[str]:
+    """The menu's shapes that a teacher's layers allow, as --shapes has them."""
+    keys = [shape.student_keys(teacher.config) for shape in MENU if shape.layers <= teacher.config.num_layers]
+    return ["x".join(str(of_shape[key]) for key in SHAPE_KEYS) for of_shape in keys]
 
 
 def train(shape: str, flags: argparse.Namespace) -> dict[str, Any]:
     """The results of a shape's run, which is run or resumed."""
     workdir = flags.workdir / shape
-    settings: dict[str, Any] = {f"student.{key}": size for key, size in zip(KEYS, shape.split("x"), strict=True)}
+    settings: dict[str, Any] = {f"student.{key}": size for key, size in zip(SHAPE_KEYS, shape.split("x"), strict=True)}
     settings |= {
         "teacher": flags.teacher, "text": flags.text, "pairs": flags.pairs, "dev_pairs": flags.dev_pairs, "senteval": flags.senteval,
         "evaluate_teacher": False, "max_steps": flags.steps, "seed": flags.seed, "checkpoint_every": 1_000_000, "index_texts": 0,
@@ -56,21 +62,22 @@ def train(shape: str, flags: argparse.Namespace) -> dict[str, Any]:
 
 
 class Searches:
-    """What the teacher, and each student, finds in the collections; the teacher's documents are encoded once."""
+    """What the teacher, and each student, finds in the collections; the teacher's documents are encoded and indexed once."""
 
     def __init__(self, teacher: Encoder, collections: Sequence[Collection]) -> None:
         self.teacher = teacher
         self.collections = collections
-        self.by_teacher = [document_vectors(teacher, collection) for collection in self.collections]
+        self.of_teacher = self.indices(teacher)
+
+    def indices(self, model: Encoder) -> list[Index]:
+        """Of each collection's documents by a model."""
+        return [build_index(document_vectors(model, collection), EXACT) for collection in self.collections]
 
     def ndcg(self, queries_by: Encoder, documents_by: Encoder) -> float:
         """nDCG@10 x 100, the mean of the collections."""
-        figures = []
-        for collection, of_teacher in zip(self.collections, self.by_teacher, strict=True):
-            vectors = of_teacher if documents_by is self.teacher else None
-            ranked = search(queries_by, collection, documents_by, vectors=vectors)
-            figures.append(measures(ranked.ranking, collection.relevant)["ndcg@10"])
-        return 100 * statistics.mean(figures)
+        filled = self.of_teacher if documents_by is self.teacher else self.indices(documents_by)
+        found = [ndcg_in(index, queries_by, of) for index, of in zip(filled, self.collections, strict=True)]
+        return 100 * statistics.mean(found)
 
 
 def row_of(shape: str, results: dict[str, Any], student: Encoder, searches: Searches, best: float) -> dict[str, Any]:
@@ -107,12 +114,15 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
+    parser.add_argument(
+        "--shapes", nargs="+", help="of the menu (jdistill/students/menu.py); none: all that the teacher allows"
+    )
     parser.add_argument("--workdir", type=Path, default=Path("runs/menu"))
     flags = parser.parse_args()
     flags.workdir = flags.workdir.absolute()
-    results = {shape: train(shape, flags) for shape in flags.shapes}
     teacher = jdistill.load(flags.teacher)
+    flags.shapes = flags.shapes or menu_shapes(teacher)
+    results = {shape: train(shape, flags) for shape in flags.shapes}
     searches = Searches(teacher, list(read_collections(flags.collections)))
     best = searches.ndcg(teacher, teacher)
     students = {shape: jdistill.load(str(flags.workdir / shape / "export")) for shape in flags.shapes}

@@ -16,6 +16,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 import numpy as np
@@ -47,25 +48,34 @@ MEASURES = ("ndcg@10", "mrr@10", "recall@10", "recall@100")
 HELD_OUT, NEGATIVES = 1000, 8
 
 
+def write_answered(rows: Sequence[dict[str, str]], chosen: Set[str], folder: Path) -> None:
+    """A collection of the chosen questions that some sentence answers, with all sentences as its documents.
+
+    Args:
+      rows: of QNLI: question, sentence, label.
+    """
+    documents = {text: f"d{i}" for i, text in enumerate(dict.fromkeys(row["sentence"] for row in rows))}
+    relevant: dict[str, dict[str, int]] = {}
+    for row in rows:
+        if row["label"] == "entailment" and row["question"] in chosen:
+            relevant.setdefault(row["question"], {})[documents[row["sentence"]]] = 1
+    ids = {question: f"q{i}" for i, question in enumerate(relevant)}
+    write_collection(
+        folder,
+        {i: text for text, i in documents.items()},
+        {i: question for question, i in ids.items()},
+        {ids[question]: grades for question, grades in relevant.items()},
+    )
+
+
 def prepare(flags: argparse.Namespace, folder: Path) -> None:
     """Writes folder/beir, folder/pairs.jsonl and folder/text."""
     rows = [json.loads(line) for line in flags.questions.read_text().splitlines()]
     answered = [row for row in rows if row["label"] == "entailment"]
     questions = list(dict.fromkeys(row["question"] for row in answered))
     held_out = {questions[i] for i in np.random.default_rng(0).permutation(len(questions))[:HELD_OUT]}
-    documents = {text: f"d{i}" for i, text in enumerate(dict.fromkeys(row["sentence"] for row in rows))}
-    relevant: dict[str, dict[str, int]] = {}
-    for row in answered:
-        if row["question"] in held_out:
-            relevant.setdefault(row["question"], {})[documents[row["sentence"]]] = 1
-    ids = {question: f"q{i}" for i, question in enumerate(relevant)}
-    write_collection(
-        folder / "beir" / "questions",
-        {i: text for text, i in documents.items()},
-        {i: question for question, i in ids.items()},
-        {ids[question]: grades for question, grades in relevant.items()},
-    )
-    texts = list(documents)
+    write_answered(rows, held_out, folder / "beir" / "questions")
+    texts = list(dict.fromkeys(row["sentence"] for row in rows))
     for path in collections(flags.beir):
         for name in BEIR_FILES:
             copy = folder / "beir" / path.name / name

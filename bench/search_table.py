@@ -23,10 +23,10 @@ sys.path.insert(0, str(ROOT))
 
 from menu import Searches
 from record import command_line, keep_rows, shown
+from retrieval_table import write_answered
 
 import jdistill
 from jdistill import Encoder
-from jdistill.data.sets.beir import write_collection
 from jdistill.data.sets.collections import read_collections
 from jdistill.evals.lexical import evaluate_bm25
 
@@ -49,15 +49,7 @@ def train(seed: int, flags: argparse.Namespace) -> dict[str, Any]:
 def write_questions(path: Path, folder: Path) -> None:
     """QNLI's answered questions, and all sentences of the file as documents."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    documents = {text: f"d{i}" for i, text in enumerate(dict.fromkeys(row["sentence"] for row in rows))}
-    answered = [row for row in rows if row["label"] == "entailment"]
-    queries = {text: f"q{i}" for i, text in enumerate(dict.fromkeys(row["question"] for row in answered))}
-    relevant: dict[str, dict[str, int]] = {}
-    for row in answered:
-        relevant.setdefault(queries[row["question"]], {})[documents[row["sentence"]]] = 1
-    write_collection(
-        folder, {d: text for text, d in documents.items()}, {q: text for text, q in queries.items()}, relevant
-    )
+    write_answered(rows, {row["question"] for row in rows}, folder)
 
 
 def rows_of(source: str, teacher: Encoder, students: dict[int, Encoder]) -> list[dict[str, Any]]:

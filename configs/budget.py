@@ -19,7 +19,7 @@ VARIANTS: dict[str, dict[str, object]] = {"": {}, "search": {}}
 
 
 def get_config(variant: str = "") -> ConfigDict:
-    c = search.get_config() if variant == "search" else simtde.get_config()
+    c = search.get_config() if variant == "search" else simtde.get_config("thin")  # whose start serves whole layers too
 
     c.budget = ConfigDict()
     c.budget.mb = 40.0  # megabytes (10^6 bytes) of the exported weights; 0: no limit

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from jdistill.config.rules import Rule, at_least, one_of, whole_number
 
 # Runtime and precision -> the form of an export (export.targets) that a budget is about.
@@ -22,6 +24,11 @@ BUDGET_KEYS: dict[str, Rule] = {
     "budget.runtime": one_of(dict.fromkeys(runtime for runtime, _ in BUDGET_FORMS)),
     "budget.precision": one_of(dict.fromkeys(precision for _, precision in BUDGET_FORMS)),
 }
+
+
+def budget_form(cfg: ConfigDict) -> str:
+    """The form of an export that cfg.budget is about."""
+    return BUDGET_FORMS[cfg.budget.runtime, cfg.budget.precision]
 
 
 def budget_faults(values: dict[str, Any]) -> list[str]:

@@ -21,10 +21,8 @@ from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.teacher_index import dev_document_answers
 from jdistill.retrieval.index import EXACT, TEACHER, build_index
 
-OWN_INDEX, TEACHERS_INDEX = (
-    "retrieval",
-    "retrieval_teacher_index",
-)  # a search's name among the figures, by whose index it asks
+# A search's name among the figures, by whose index it asks.
+OWN_INDEX, TEACHERS_INDEX = "retrieval", "retrieval_teacher_index"
 
 
 def encoder_score(
@@ -77,9 +75,8 @@ def dev_search(cfg: ConfigDict) -> Callable[[Encoder], dict[str, float]]:
     """
     collections = list(read_collections(cfg.dev_retrieval, "config.dev_retrieval")) if cfg.dev_retrieval else []
     by_teacher = cfg.index_by == TEACHER
-    of_teacher = [
-        build_index(vectors, EXACT) for vectors in (dev_document_answers(cfg, collections) if by_teacher else [])
-    ]
+    by_collection = dev_document_answers(cfg, collections) if by_teacher else []
+    of_teacher = [build_index(vectors, EXACT) for vectors in by_collection]
 
     def figures(model: Encoder) -> dict[str, float]:
         if not collections:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill.config.budget_keys import BUDGET_FORMS
+from jdistill.config.budget_keys import BUDGET_FORMS, budget_form
 from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.core.files import flat, look_into
@@ -79,7 +79,7 @@ def chosen_before(cfg: ConfigDict, workdir: Path | None) -> dict[str, int] | Non
 def choose_student(cfg: ConfigDict) -> tuple[dict[str, int], str]:
     """SHAPE_KEYS of the largest student of the menu that meets the budget, and what is to be said of it. Raises UserError as settle_student."""
     budget = cfg.budget
-    form = BUDGET_FORMS[budget.runtime, budget.precision]
+    form = budget_form(cfg)
     target_of(form, key="the form of --config.budget")
     teacher, stages = configured_teacher(cfg), stages_of(cfg)
     start, is_teacher = open_start(cfg, stages[0], teacher)
@@ -123,7 +123,7 @@ def _too_heavy(cfg: ConfigDict, start: Encoder, nearest: Candidate, texts: Seque
     """What a budget of megabytes below the menu's lightest is told."""
     budget, takes = cfg.budget, ""
     if texts:
-        ms = timed_ms(start, nearest.config, BUDGET_FORMS[budget.runtime, budget.precision], texts)
+        ms = timed_ms(start, nearest.config, budget_form(cfg), texts)
         takes = f" and {ms:.2f} ms a text"
     smaller = []
     if budget.precision == "float32":

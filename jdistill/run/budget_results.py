@@ -7,7 +7,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from jdistill.config.budget_keys import BUDGET_FORMS
+from jdistill.config.budget_keys import budget_form
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.encoder.encoder import Encoder
@@ -27,11 +27,6 @@ PLACES = {  # of the forms in an export
     "torch-int8": "torch_int8",
 }
 WRITTEN_ANYWAY = ("onnx", "sentence-transformers")  # which an export has by itself
-
-
-def budget_form(cfg: ConfigDict) -> str:
-    """The form of an export that cfg.budget is about."""
-    return BUDGET_FORMS[cfg.budget.runtime, cfg.budget.precision]
 
 
 def write_budget_form(cfg: ConfigDict, student: Encoder, folder: Path) -> None:

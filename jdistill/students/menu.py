@@ -44,7 +44,11 @@ MENU = (
     Shape(12, 1 / 3),
     Shape(8, 1 / 3),
     Shape(6, 2 / 3),
+    Shape(6, 2 / 3, 2),
+    Shape(6, 2 / 3, 1),
     Shape(6, 1 / 3),
+    Shape(6, 1 / 3, 2),
+    Shape(6, 1 / 3, 1),  # of a teacher with six layers configs/search.py's own
     Shape(4, 2 / 3),
     Shape(4, 1 / 3),
     Shape(4, 1 / 3, 2),

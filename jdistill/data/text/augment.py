@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from jdistill.core.errors import UserError
 from jdistill.data.text.sources import read_columns
-from jdistill.data.text.spans import SPANS, spans_asked, text_spans
+from jdistill.data.text.spans import SPANS, draw_by, spans_asked, text_spans
 
 SHARE = 0.3  # of the words that have a synonym
 WORD = re.compile(r"[A-Za-z]{4,}")
@@ -49,7 +47,7 @@ def text_variants(texts: Sequence[str], augment: str, source: str, column: str) 
 def substituted(text: str, synonyms: Callable[[str], tuple[str, ...]]) -> str:
     """The text with about a third of its words that have synonyms (of the lower-case word) replaced, at least one; the text
     itself where no word has any. Which and by what depends on the text alone, so the teacher's answers stay good."""
-    draw = random.Random(hashlib.blake2b(text.encode(), digest_size=8).digest())
+    draw = draw_by(text)
     matches = [
         match
         for match in WORD.finditer(text)

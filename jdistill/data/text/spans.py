@@ -26,15 +26,19 @@ def spans_asked(augment: str) -> int:
     return int(count)
 
 
+def draw_by(text: str) -> random.Random:
+    """Random numbers that depend on the text alone, so that a teacher's answers of what is drawn stay good."""
+    return random.Random(hashlib.blake2b(text.encode(), digest_size=8).digest())
+
+
 def text_spans(texts: Sequence[str], count: int) -> Iterator[str]:
     """`count` runs of words of each text, with punctuation stripped off their ends; those that hold nothing else are left out.
 
-    Which words depends on the text alone, so that a teacher's answers stay good. The number of words is geometric, the
-    first of them anywhere.
+    The number of words is geometric, the first of them anywhere.
     """
     for text in texts:
         words = text.split() or [""]
-        draw = random.Random(hashlib.blake2b(text.encode(), digest_size=8).digest())
+        draw = draw_by(text)
         for _ in range(count):
             length = min(len(words), 1 + int(draw.expovariate(1 / (MEAN_WORDS - 1))))
             first = draw.randrange(len(words) - length + 1)
