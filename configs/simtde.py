@@ -21,7 +21,7 @@ Table 2:
     normalized the sentence loss on unit vectors
     table      the token loss on the whole vocabulary
     thin       all layers, each with a quarter of its inner neurons, and a start weighed by the sentence vector: not the
-               paper's, and nearer to the teacher with as many parameters (docs/results/simtde.md)
+               paper's, and nearer to the teacher after as many steps (docs/results/search.md)
     tiny64, tiny32    two layers, 128 wide, compact 64 or 32: the entity-resolution students (teacher: a 128-wide BERT)
 """
 
