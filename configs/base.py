@@ -26,9 +26,7 @@ def get_config() -> ConfigDict:
     c.text_role = ""  # query or document: of the sources of text that name no role after @; empty: none
     c.text_column = ""  # the column of a table or dataset; may be empty where there is only one of strings
     c.pairs = ""  # rows of query and positive, PATH*WEIGHT,…: further text in these two roles, no labels; empty: none
-    c.text_pairs = (
-        ""  # tables of source and translation, as text's sources: both get the teacher's vector of the source
-    )
+    c.text_pairs = ""  # tables of source and translation, named as text is: both get the teacher's vector of the source
     c.split_sentences = False  # the texts are documents: train on their sentences (the sentences extra)
     c.max_texts = 0  # use the first so many training texts; 0: all
     c.augment = ""  # further texts of each text: wordnet (installed), wordnet:FOLDER, column:NAME (paraphrases) or spans:K (runs of its words)
@@ -54,6 +52,7 @@ def get_config() -> ConfigDict:
     c.max_steps = 0  # 0: by epochs
     c.batch_size = 128  # of all devices together; their number divides it
     c.chunk_size = 0  # rows of a batch whose activations stand in memory at once; the gradient stays the same; 0: all
+    c.optimizer = "adamw"  # or muon: fewer steps, each dearer; worth it in large batches
     c.learning_rate = 3e-4  # the highest; above 0
     c.block_size = 0  # rows of a Gram or logit matrix at once; 0: all
     c.schedule = "cosine"  # cosine, linear or constant, after the warm-up

@@ -39,6 +39,7 @@ LATER = (
     "shard_params",
     "steps_per_call",
     "average",
+    "optimizer",
     "dev_retrieval",
     "student.vocabulary",
     "student.intermediate_size",

@@ -34,7 +34,7 @@ from jdistill.models.attention import ATTENTION_PROGRAMS
 from jdistill.models.pooling import POOLERS
 from jdistill.models.precision import AUTO, COMPUTE_TYPES
 from jdistill.retrieval.index import INDEX_OWNERS
-from jdistill.train.optimizer import SCHEDULES
+from jdistill.train.optimizer import OPTIMIZERS, SCHEDULES
 
 # Of every config, in the order of configs/base.py, which explains them.
 OF_ALL: dict[str, Rule] = {
@@ -71,6 +71,7 @@ OF_ALL: dict[str, Rule] = {
     "max_steps": whole_number(0),
     "batch_size": whole_number(1),
     "chunk_size": whole_number(0),
+    "optimizer": one_of(OPTIMIZERS),
     "learning_rate": above(0),
     "block_size": whole_number(0),
     "schedule": one_of(SCHEDULES),

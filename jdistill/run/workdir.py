@@ -41,6 +41,7 @@ BEFORE = {
     "shard_params": False,
     "steps_per_call": 1,
     "average": 0.0,
+    "optimizer": "adamw",
     "dev_retrieval": "",
     "align": 0.0,
     "scores": "",

@@ -1,4 +1,4 @@
-"""The optimiser that a config names: learning-rate schedule, clipping, AdamW."""
+"""The optimiser that a config names: learning-rate schedule, clipping, AdamW or Muon."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
+from optax import contrib
 
 from jdistill.core.errors import UserError
 from jdistill.core.types import Tree
@@ -16,6 +17,11 @@ from jdistill.train.average import with_average
 from jdistill.train.loss_scale import with_loss_scale
 
 SCHEDULES = ("cosine", "linear", "constant")
+OPTIMIZERS = ("adamw", "muon")
+ADAMW_LENGTH = 0.2  # root mean square of an update, times the rate, that AdamW has and Muon gets: one rate is good for both (Liu et al. 2025)
+TABLE_LEAF = (
+    "embedding"  # how a table of tokens, positions or types ends its path: rows that are looked up, no map of a vector
+)
 
 
 class PeakState(NamedTuple):
@@ -51,11 +57,12 @@ def make_schedule(cfg: ConfigDict, steps: int) -> optax.Schedule:
 
 
 def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
-    """AdamW; biases and LayerNorm parameters do not decay. With an average of the parameters where cfg.average says so, and with loss
-    scaling where cfg.dtype is float16.
+    """AdamW or Muon; biases and LayerNorm parameters do not decay. With an average of the parameters where cfg.average says so, and with
+    loss scaling where cfg.dtype is float16.
 
     Args:
-      cfg: learning_rate, adam_b1, adam_b2, adam_eps, weight_decay, clip_norm (0: no clipping), average (0: none), dtype, and make_schedule's keys.
+      cfg: optimizer, learning_rate, adam_b1, adam_b2, adam_eps, weight_decay, clip_norm (0: no clipping), average (0: none), dtype, and
+        make_schedule's keys.
       steps: of the stage.
 
     Raises: UserError for a dtype that there is not, and as make_schedule.
@@ -63,21 +70,47 @@ def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
     if cfg.dtype not in (AUTO, *COMPUTE_TYPES):
         raise UserError(f"--config.dtype={cfg.dtype!r} is not one of {', '.join((AUTO, *COMPUTE_TYPES))}")
 
+    rule = (muon if cfg.optimizer == "muon" else adamw)(cfg, make_schedule(cfg, steps))
+    rule = optax.chain(rule, scale_by_peak(cfg.learning_rate))
+    whole = optax.chain(clip_by_global_norm(cfg.clip_norm), rule) if cfg.clip_norm else rule
+    whole = with_average(whole, cfg.average) if cfg.average else whole
+    return with_loss_scale(whole) if cfg.dtype == "float16" else whole
+
+
+def adamw(cfg: ConfigDict, schedule: optax.Schedule) -> optax.GradientTransformation:
+    """AdamW (Loshchilov and Hutter 2019)."""
+
     def decays(params: Tree) -> Tree:
         return jax.tree.map(lambda x: x.ndim > 1, params)
 
-    adamw = optax.adamw(
-        make_schedule(cfg, steps),
-        b1=cfg.adam_b1,
-        b2=cfg.adam_b2,
-        eps=cfg.adam_eps,
-        weight_decay=cfg.weight_decay,
-        mask=decays,
+    return optax.adamw(
+        schedule, b1=cfg.adam_b1, b2=cfg.adam_b2, eps=cfg.adam_eps, weight_decay=cfg.weight_decay, mask=decays
     )
-    adamw = optax.chain(adamw, scale_by_peak(cfg.learning_rate))
-    whole = optax.chain(clip_by_global_norm(cfg.clip_norm), adamw) if cfg.clip_norm else adamw
-    whole = with_average(whole, cfg.average) if cfg.average else whole
-    return with_loss_scale(whole) if cfg.dtype == "float16" else whole
+
+
+def muon(cfg: ConfigDict, schedule: optax.Schedule) -> optax.GradientTransformation:
+    """Muon (Jordan 2024) of the matrices that map vectors; AdamW, of the same rate, of tables, biases and LayerNorm parameters, which do
+    not decay then and look ahead as Muon does (Nesterov).
+
+    A matrix moves by the orthogonal factor of its gradient's mean, as long as AdamW's update is: no direction waits for the gradient to
+    be large in it. That takes fifteen products of a matrix and its like a step, whatever the batch: little beside a large one.
+    """
+
+    def mapping(params: Tree) -> Tree:
+        def spec(path: tuple[jax.tree_util.DictKey, ...], x: jax.Array) -> contrib.MuonDimensionNumbers | None:
+            return contrib.MuonDimensionNumbers() if x.ndim == 2 and path[-1].key != TABLE_LEAF else None
+
+        return jax.tree_util.tree_map_with_path(spec, params)
+
+    return contrib.muon(
+        schedule,
+        weight_decay=cfg.weight_decay,
+        adam_b1=cfg.adam_b1,
+        adam_b2=cfg.adam_b2,
+        eps=cfg.adam_eps,
+        muon_weight_dimension_numbers=mapping,
+        consistent_rms=ADAMW_LENGTH,
+    )
 
 
 def scale_by_peak(learning_rate: float) -> optax.GradientTransformation:

@@ -29,8 +29,8 @@ from jdistill.students.menu import SHAPE_KEYS, Shape
 from jdistill.sweep.space import check_space
 from jdistill.teachers.embeddings import open_teacher
 
-# Shapes, of which the first takes some forty times as long as the second.
-SLOW, FAST = Shape(40, 1 / 3), Shape(1, 1 / 3)
+# Shapes, of which the first has a hundred times the layers of the second: many times its time, tokenising and calls counted.
+SLOW, FAST = Shape(100, 1 / 3), Shape(1, 1 / 3)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,9 @@ def test_the_largest_that_is_fast_enough_is_chosen(place: Path, deep: Path, monk
     slow, fast = menu_candidates(cfg, start, "onnx")
     texts = timing_texts(cfg, open_teacher(str(deep), 0, "float32"))
     took = {it.keys["layers"]: timed_ms(start, it.config, "onnx", texts) for it in (slow, fast)}
-    assert took[SLOW.layers] > 5 * took[FAST.layers]
+    assert (
+        took[SLOW.layers] > 4 * took[FAST.layers]
+    )  # so that the mean has room for noise: a factor of two on each side
     between = math.sqrt(took[SLOW.layers] * took[FAST.layers])
     assert choose_student(config(place, **keys | {"budget.ms": between}))[0]["layers"] == FAST.layers
     assert choose_student(config(place, **keys | {"budget.ms": 1e5}))[0]["layers"] == SLOW.layers
