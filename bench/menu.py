@@ -11,30 +11,21 @@ ONNX Runtime, alternating, the median of several rounds. Writes bench/results/me
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-
 from latency import encoders
 from record import command_line, keep_rows, shown
+from search_runs import Searches, run_search
 
 import jdistill
 from jdistill import Encoder
-from jdistill.data.sets.collection import Collection
 from jdistill.data.sets.collections import read_collections
 from jdistill.evals.lexical import evaluate_bm25
-from jdistill.evals.retrieval import document_vectors, ndcg_in
 from jdistill.evals.sts import evaluate_sts
-from jdistill.retrieval.index import EXACT, Index, build_index
 from jdistill.students.menu import MENU, SHAPE_KEYS
 
 QUESTIONS, ROUNDS = 200, 5  # that are timed
@@ -48,36 +39,9 @@ def menu_shapes(teacher: Encoder) -> list[str]:
 
 def train(shape: str, flags: argparse.Namespace) -> dict[str, Any]:
     """The results of a shape's run, which is run or resumed."""
-    workdir = flags.workdir / shape
     settings: dict[str, Any] = {f"student.{key}": size for key, size in zip(SHAPE_KEYS, shape.split("x"), strict=True)}
-    settings |= {
-        "teacher": flags.teacher, "text": flags.text, "pairs": flags.pairs, "dev_pairs": flags.dev_pairs, "senteval": flags.senteval,
-        "evaluate_teacher": False, "max_steps": flags.steps, "seed": flags.seed, "checkpoint_every": 1_000_000, "index_texts": 0,
-        "latency_texts": 0,
-    }  # fmt: skip
-    command = [sys.executable, "-m", "jdistill.main", "--config", "configs/search.py", "--workdir", str(workdir)]
-    subprocess.run([*command, *(f"--config.{key}={value}" for key, value in settings.items())], cwd=ROOT, check=True)
-    results: dict[str, Any] = json.loads((workdir / "results.json").read_text())
-    return results
-
-
-class Searches:
-    """What the teacher, and each student, finds in the collections; the teacher's documents are encoded and indexed once."""
-
-    def __init__(self, teacher: Encoder, collections: Sequence[Collection]) -> None:
-        self.teacher = teacher
-        self.collections = collections
-        self.of_teacher = self.indices(teacher)
-
-    def indices(self, model: Encoder) -> list[Index]:
-        """Of each collection's documents by a model."""
-        return [build_index(document_vectors(model, collection), EXACT) for collection in self.collections]
-
-    def ndcg(self, queries_by: Encoder, documents_by: Encoder) -> float:
-        """nDCG@10 x 100, the mean of the collections."""
-        filled = self.of_teacher if documents_by is self.teacher else self.indices(documents_by)
-        found = [ndcg_in(index, queries_by, of) for index, of in zip(filled, self.collections, strict=True)]
-        return 100 * statistics.mean(found)
+    settings |= {name: getattr(flags, name) for name in ("teacher", "text", "pairs", "dev_pairs", "senteval", "seed")}
+    return run_search(flags.workdir / shape, settings | {"max_steps": flags.steps, "checkpoint_every": 1_000_000})
 
 
 def row_of(shape: str, results: dict[str, Any], student: Encoder, searches: Searches, best: float) -> dict[str, Any]:
@@ -86,8 +50,7 @@ def row_of(shape: str, results: dict[str, Any], student: Encoder, searches: Sear
         "shape": shape,
         "parameters": results["student"]["num_params"],
         "MB": round(results["student"]["bytes"] / 1e6, 1),
-        "keeps, own index": round(100 * searches.ndcg(student, student) / best, 1),
-        "keeps, teacher's index": round(100 * searches.ndcg(student, searches.teacher) / best, 1),
+        **searches.kept(student, best),
         "STS": results["sts"].get("Avg"),
         "agreement": round(results["agreement"]["spearman"], 1),
     }

@@ -18,8 +18,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from menu import Searches
 from record import command_line, keep_rows, shown
+from search_runs import Searches
 
 import jdistill
 from configs import simtde

@@ -106,11 +106,11 @@ def mine(flags: argparse.Namespace, folder: Path) -> None:
         command += [] if by == "bm25" else ["--relative_margin", "0.95"]
         subprocess.run(command, check=True)
         found[by] = [json.loads(line) for line in out.read_text().splitlines()]
-    with (folder / "triplets.jsonl").open("w") as out:
+    with (folder / "triplets.jsonl").open("w") as file:
         for one, other in zip(*found.values(), strict=True):
             assert one["query"] == other["query"]
             kept = list(in_turn(one["negatives"], other["negatives"]))[:NEGATIVES]
-            out.write(json.dumps(one | {"negatives": kept}) + "\n")
+            file.write(json.dumps(one | {"negatives": kept}) + "\n")
 
 
 def by_bm25(beir: Path) -> dict[str, dict[str, float]]:

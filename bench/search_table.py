@@ -13,17 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-
-from menu import Searches
 from record import command_line, keep_rows, shown
 from retrieval_table import write_answered
+from search_runs import Searches, run_search
 
 import jdistill
 from jdistill import Encoder
@@ -35,15 +30,8 @@ QNLI = "qnli-questions"
 
 def train(seed: int, flags: argparse.Namespace) -> dict[str, Any]:
     """The results of a seed's run, which is run or resumed."""
-    workdir = flags.workdir / str(seed)
-    settings: dict[str, Any] = {
-        name: getattr(flags, name) for name in ("teacher", "text", "pairs", "senteval", "dev_pairs")
-    }
-    settings |= {"seed": seed, "evaluate_teacher": False, "index_texts": 0, "latency_texts": 0}
-    command = [sys.executable, "-m", "jdistill.main", "--config", "configs/search.py", "--workdir", str(workdir)]
-    subprocess.run([*command, *(f"--config.{key}={value}" for key, value in settings.items())], cwd=ROOT, check=True)
-    results: dict[str, Any] = json.loads((workdir / "results.json").read_text())
-    return results
+    settings = {name: getattr(flags, name) for name in ("teacher", "text", "pairs", "senteval", "dev_pairs")}
+    return run_search(flags.workdir / str(seed), settings | {"seed": seed})
 
 
 def write_questions(path: Path, folder: Path) -> None:
@@ -65,8 +53,7 @@ def rows_of(source: str, teacher: Encoder, students: dict[int, Encoder]) -> list
                     "seed": seed,
                     "teacher's nDCG@10": round(best, 2),
                     "BM25's": round(100 * bm25[collection.name]["ndcg@10"], 2),
-                    "keeps, own index": round(100 * searches.ndcg(student, student) / best, 2),
-                    "keeps, teacher's index": round(100 * searches.ndcg(student, teacher) / best, 2),
+                    **searches.kept(student, best),
                 }
             )
             print(rows[-1], flush=True)

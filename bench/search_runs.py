@@ -1,0 +1,64 @@
+"""What the benches of search share: a run by configs/search.py with some keys changed, and what its student finds."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from jdistill import Encoder
+from jdistill.data.sets.collection import Collection
+from jdistill.evals.retrieval import document_vectors, ndcg_in
+from jdistill.retrieval.index import EXACT, Index, build_index
+
+UNMEASURED = {
+    "evaluate_teacher": False,
+    "index_texts": 0,
+    "latency_texts": 0,
+}  # what a bench measures itself, or not at all
+
+
+def run_search(workdir: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The results of a run by configs/search.py, which is run or resumed; one that is complete is not run again.
+
+    Args:
+      settings: values of config keys, without "config.".
+    """
+    command = [sys.executable, "-m", "jdistill.main", "--config", "configs/search.py", "--workdir", str(workdir)]
+    keys = (f"--config.{key}={value}" for key, value in {**settings, **UNMEASURED}.items())
+    subprocess.run([*command, *keys], cwd=ROOT, check=True)
+    results: dict[str, Any] = json.loads((workdir / "results.json").read_text())
+    return results
+
+
+class Searches:
+    """What the teacher, and each student, finds in the collections; the teacher's documents are encoded and indexed once."""
+
+    def __init__(self, teacher: Encoder, collections: Sequence[Collection]) -> None:
+        self.teacher = teacher
+        self.collections = collections
+        self.of_teacher = self.indices(teacher)
+
+    def indices(self, model: Encoder) -> list[Index]:
+        """Of each collection's documents by a model."""
+        return [build_index(document_vectors(model, collection), EXACT) for collection in self.collections]
+
+    def ndcg(self, queries_by: Encoder, documents_by: Encoder) -> float:
+        """nDCG@10 x 100, the mean of the collections."""
+        filled = self.of_teacher if documents_by is self.teacher else self.indices(documents_by)
+        found = [ndcg_in(index, queries_by, of) for index, of in zip(filled, self.collections, strict=True)]
+        return 100 * statistics.mean(found)
+
+    def kept(self, student: Encoder, best: float) -> dict[str, float]:
+        """What a student keeps of the teacher's own nDCG@10 x 100, `best`, in percent, in either index."""
+        return {
+            "keeps, own index": round(100 * self.ndcg(student, student) / best, 2),
+            "keeps, teacher's index": round(100 * self.ndcg(student, self.teacher) / best, 2),
+        }
