@@ -2,7 +2,7 @@
 
 Usage: python sharded_state.py FOLDER [COORDINATOR NUM PROCESS_ID], with devices set by XLA_FLAGS: trains split over all devices, keeps
 a checkpoint in FOLDER/split and writes FOLDER/split.npz. A single process writes FOLDER/whole.npz too, by one device that holds all,
-and FOLDER/COUNT.npz, the checkpoint's state restored on so many devices.
+FOLDER/COUNT.npz, the checkpoint's state restored on so many devices, and both states with Muon, FOLDER/muon-split.npz and -whole.npz.
 """
 
 from __future__ import annotations
@@ -20,24 +20,26 @@ if len(sys.argv) > 2:
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
-from ibkd_setting import setting  # noqa: E402
+from ibkd_setting import config, setting  # noqa: E402
 from jax.sharding import Mesh  # noqa: E402
 
 from jdistill.train.checkpoint import Checkpoints  # noqa: E402
+from jdistill.train.optimizer import muon  # noqa: E402
 from jdistill.train.step import TrainState, init_state, jit_step, make_step, state_layout  # noqa: E402
 
 BATCH, STEPS = 64, 5
 # Far above a gradient that is rounding alone, as that of the keys' biases is: AdamW would make a whole step of it.
 OPTIMIZER = optax.adamw(1e-2, eps=1e-4)
+MUON = muon(config("", adam_eps=1e-4, weight_decay=0.0), optax.constant_schedule(1e-2))
 
 
-def trained(mesh: Mesh, split: bool) -> TrainState:
+def trained(mesh: Mesh, split: bool, optimizer: optax.GradientTransformation = OPTIMIZER) -> TrainState:
     method, batch = setting("ibkd", BATCH, dropout=0.1, **{"student.layers": 1})
     share = BATCH // sharding.process_count()
     mine = slice(sharding.process_index() * share, (sharding.process_index() + 1) * share)
     rows = sharding.shard_rows({name: value[mine] for name, value in batch.items()}, mesh)
-    state, frozen = init_state(method, OPTIMIZER, mesh, split), sharding.replicate(method.frozen, mesh)
-    step = jit_step(make_step(method, OPTIMIZER, 7, dropout=True, over=mesh if split else None), mesh, state)
+    state, frozen = init_state(method, optimizer, mesh, split), sharding.replicate(method.frozen, mesh)
+    step = jit_step(make_step(method, optimizer, 7, dropout=True, over=mesh if split else None), mesh, state)
     for _ in range(STEPS):
         state, _ = step(state, frozen, rows)
     if split:
@@ -68,6 +70,8 @@ def main() -> None:
     checkpoints.wait()
     if sharding.process_count() == 1:
         save(out / "whole.npz", trained(sharding.mesh_of(jax.devices()[:1]), split=False))
+        save(out / "muon-split.npz", trained(mesh, split=True, optimizer=MUON))
+        save(out / "muon-whole.npz", trained(sharding.mesh_of(jax.devices()[:1]), split=False, optimizer=MUON))
         method, _ = setting("ibkd", BATCH, dropout=0.1, **{"student.layers": 1})
         for count in (1, 2, 8):
             fewer = sharding.mesh_of(jax.devices()[:count])

@@ -43,6 +43,12 @@ def test_split_over_eight_devices_gives_one_devices_numbers(folder: Path, proces
     assert np.linalg.norm(split - whole) < CLOSE * np.linalg.norm(whole)
 
 
+def test_so_do_muons_products_of_split_matrices(folder: Path) -> None:
+    whole, split, adamw = (state(folder / "one" / f"{name}.npz") for name in ("muon-whole", "muon-split", "whole"))
+    assert whole.shape != adamw.shape  # no second moment of a matrix
+    assert np.linalg.norm(split - whole) < CLOSE * np.linalg.norm(whole)
+
+
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_a_checkpoint_is_restored_on_another_number_of_devices(folder: Path, devices: int) -> None:
     np.testing.assert_array_equal(state(folder / "one" / f"{devices}.npz"), state(folder / "one" / "split.npz"))
