@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import chain
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -17,16 +16,14 @@ from jdistill.core.progress import log
 from jdistill.data.batching.weights import SourceWeights
 from jdistill.data.sets.collections import query_texts
 from jdistill.data.sets.sts import read_scored_pairs, sts_sentences
-from jdistill.data.text.augment import text_variants
-from jdistill.data.text.holdout import comparable
 from jdistill.data.text.kept_split import split_kept, split_together
 from jdistill.data.text.kept_texts import KeptTexts, keep_sentences, keep_source, keep_texts
 from jdistill.data.text.pair_sources import check_pairs, pair_sources
-from jdistill.data.text.repeats import repeated_rows
-from jdistill.data.text.stored_texts import JoinedTexts, LongTexts, StoredTexts, put_together
+from jdistill.data.text.stored_texts import JoinedTexts, fingerprint_of, put_together
 from jdistill.data.text.text_pairs import ParallelPair
 from jdistill.data.text.text_sources import TextSource, text_sources
 from jdistill.feeds.tokens import cache_folder
+from jdistill.feeds.variants import sources_with_variants, with_variants
 from jdistill.teachers.embeddings import Teacher
 
 
@@ -39,12 +36,14 @@ class SourceRows:
       train: how many of the training texts are its own.
       held_out: how many of the held-out texts.
       translated: whether they are translations, for which the teacher is asked of others.
+      variants: how many of the training texts, the last of them, cfg.augment made.
     """
 
     source: TextSource
     train: int
     held_out: int
     translated: bool = False
+    variants: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,7 @@ class Corpus:
       sources: whose texts they are, one after another; empty where there is one source without role and weight.
       asked: what the teacher is asked in the place of each training text, as many; None: the text itself.
       held_out_pairs: pairs of parallel text that nothing is trained on, each with its role.
+      variants: where there are no sources, how many of the training texts, the last of them, cfg.augment made.
     """
 
     train: Sequence[str]
@@ -66,6 +66,7 @@ class Corpus:
     sources: tuple[SourceRows, ...] = ()
     asked: Sequence[str] | None = None
     held_out_pairs: tuple[tuple[ParallelPair, str], ...] = ()
+    variants: int = 0
 
     @property
     def asked_texts(self) -> Sequence[str]:
@@ -84,8 +85,7 @@ class Corpus:
     @property
     def fingerprint(self) -> str:
         """A hash of the training texts, their order, roles and weights, 32 hexadecimal digits."""
-        kept = self.train.fingerprint if isinstance(self.train, LongTexts) else None
-        of_texts = kept or digest(self.train)
+        of_texts = fingerprint_of(self.train)
         return (
             digest(of_texts, [f"{of.source.role} {of.source.weight} {of.train}" for of in self.sources])
             if self.sources
@@ -107,12 +107,13 @@ class Corpus:
         return SourceWeights(sizes, weights, seed) if any(weight != 1 for weight in weights) else None
 
     def indexed(self) -> Sequence[str]:
-        """The texts of a search index: all but the queries, where there are any others."""
-        parts = [
-            (role, texts[start:stop])
-            for texts, held_out in ((self.train, False), (self.held_out, True))
-            for role, start, stop in self.role_rows(held_out)
+        """The texts of a search index: all but variants, which nobody wrote, and, where there are any others, queries."""
+        variants = [of.variants for of in self.sources] or [self.variants]
+        of_train = zip(self.role_rows(), variants, strict=True)
+        parts: list[tuple[str, Sequence[str]]] = [
+            (role, self.train[first : stop - made]) for (role, first, stop), made in of_train
         ]
+        parts += [(role, self.held_out[first:stop]) for role, first, stop in self.role_rows(held_out=True)]
         chosen = (
             [texts for role, texts in parts if role != "query"]
             if any(r != "query" for r, _ in parts)
@@ -160,9 +161,10 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) ->
             "--config.text is empty, and so is --config.pairs: name a file, a folder, a datasets id or python-docs"
         )
     _tell_removed(cfg, removed)
+    own = len(train)
     if cfg.augment:
         train = with_variants(cfg, train, [*held_out, *evaluation])
-    return Corpus(train, held_out, removed)
+    return Corpus(train, held_out, removed, variants=len(train) - own)
 
 
 def _tell_removed(cfg: ConfigDict, removed: int) -> None:
@@ -180,21 +182,18 @@ def _from_sources(cfg: ConfigDict, named: Sequence[TextSource], evaluation: Sequ
     Positives of pairs may all be passages that cfg.text has, which are read once.
     """
     kept = [kept_texts_of(cfg, of) for of in named]
-    roles, folder = [of.role for of in named], cache_folder(cfg) / "texts"
+    roles = [of.role for of in named]
     parts = split_together(kept, roles, evaluation, cfg.held_out, cfg.max_texts, seed=0)
     removed = sum(part.removed for part in parts)
     _tell_removed(cfg, removed)
     train: list[Sequence[str]] = [part.train for part in parts]
     if cfg.augment:
         apart = [*(text for part in parts for text in part.held_out), *evaluation]
-        variants = [
-            with_variants(cfg, part.train, apart, of) if len(part.train) else part.train
-            for part, of in zip(parts, named, strict=True)
-        ]
-        again = repeated_rows(variants, roles, folder)
-        train = [texts.without(rows, len(texts) - len(rows), None) for texts, rows in zip(variants, again, strict=True)]
-    counts = zip(named, train, parts, strict=True)
-    rows = tuple(SourceRows(of, len(texts), len(part.held_out)) for of, texts, part in counts)
+        train = sources_with_variants(cfg, named, train, apart)
+    rows = tuple(
+        SourceRows(of, len(texts), len(part.held_out), variants=len(texts) - len(part.train))
+        for of, texts, part in zip(named, train, parts, strict=True)
+    )
     for of in rows:
         log.info("text: %d texts to train on from %s, %d held out", of.train, of.source, of.held_out)
     if empty := [of.source for of in rows if not of.train and not of.source.column]:
@@ -231,20 +230,3 @@ def _sentences(cfg: ConfigDict, kept: KeptTexts) -> KeptTexts:
         kept = keep_sentences(kept)
         log.info("of which the sentences are %d", len(kept.texts))
     return kept
-
-
-def with_variants(
-    cfg: ConfigDict, train: Sequence[str], apart: Sequence[str], source: TextSource | None = None
-) -> StoredTexts:
-    """The training texts, and after them their variants (data.text.augment) that equal no other text and none of those kept apart, held
-    out or of an evaluation set. source: whose column has the paraphrases; None: cfg.text."""
-    forbidden = {comparable(text) for text in apart}
-    path, column = (source.path, source.column) if source else (cfg.text, "")
-    variants = text_variants(train, cfg.augment, path, column or cfg.text_column)
-    further = (text for text in variants if comparable(text) not in forbidden)
-    name = f"texts and variants by {cfg.augment}"
-    every = keep_texts(
-        chain(train, further), name, Corpus(train, [], 0).fingerprint, None, cache_folder(cfg) / "texts"
-    ).texts
-    log.info("augmented: %d further texts by %s", len(every) - len(train), cfg.augment)
-    return every

@@ -70,7 +70,8 @@ def read_text_and_pairs(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[
         return add_pairs(cfg, Corpus([], [], 0), pairs, apart)
     corpus = read_corpus(cfg, teacher, [*evaluation, *apart])
     if not corpus.sources:
-        whole = SourceRows(TextSource(cfg.text or teacher.source), len(corpus.train), len(corpus.held_out))
+        named = TextSource(cfg.text or teacher.source)
+        whole = SourceRows(named, len(corpus.train), len(corpus.held_out), variants=corpus.variants)
         corpus = Corpus(corpus.train, corpus.held_out, corpus.removed, (whole,))
     return add_pairs(cfg, corpus, pairs, [*apart, *corpus.held_out])
 

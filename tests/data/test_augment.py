@@ -17,7 +17,7 @@ from jdistill.data.text.augment import (
     substituted,
     text_variants,
 )
-from jdistill.feeds.corpus import with_variants
+from jdistill.feeds.variants import with_variants
 
 LICENCE = "  1 This software and database is being provided to you under a license.  \n"
 # part -> senses, each its words, the first being the index's lemma with its attested senses

@@ -192,6 +192,11 @@ class PromptedTexts(LongTexts):
         return PromptedTexts(self._texts[start:stop], self._prompt)
 
 
+def fingerprint_of(texts: Sequence[str]) -> str:
+    """Another for other texts of a sequence of any kind, 32 hexadecimal digits."""
+    return (texts.fingerprint if isinstance(texts, LongTexts) else None) or digest(texts)
+
+
 def take_texts(texts: Sequence[str], rows: np.ndarray) -> list[str]:
     """Some texts of a sequence of any kind, in the order of their rows, int64."""
     return texts.take(rows) if isinstance(texts, LongTexts) else [texts[i] for i in rows.tolist()]

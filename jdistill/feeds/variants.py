@@ -1,0 +1,52 @@
+"""The further texts that --config.augment makes of a run's training texts: they follow those of their source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jdistill.core.progress import log
+from jdistill.data.text.augment import text_variants
+from jdistill.data.text.holdout import comparable
+from jdistill.data.text.kept_texts import keep_texts
+from jdistill.data.text.repeats import repeated_rows
+from jdistill.data.text.stored_texts import StoredTexts, fingerprint_of
+from jdistill.data.text.text_sources import TextSource
+from jdistill.feeds.tokens import cache_folder
+
+
+def with_variants(
+    cfg: ConfigDict, train: Sequence[str], apart: Sequence[str], source: TextSource | None = None
+) -> StoredTexts:
+    """The training texts, and after them their variants (data.text.augment) that equal no other text and none of those kept apart, held
+    out or of an evaluation set. source: whose column has the paraphrases; None: cfg.text."""
+    forbidden = {comparable(text) for text in apart}
+    path, column = (source.path, source.column) if source else (cfg.text, "")
+    variants = text_variants(train, cfg.augment, path, column or cfg.text_column)
+    further = (text for text in variants if comparable(text) not in forbidden)
+    name = f"texts and variants by {cfg.augment}"
+    every = keep_texts(chain(train, further), name, fingerprint_of(train), None, cache_folder(cfg) / "texts").texts
+    log.info("augmented: %d further texts by %s", len(every) - len(train), cfg.augment)
+    return every
+
+
+def sources_with_variants(
+    cfg: ConfigDict, named: Sequence[TextSource], train: Sequence[Sequence[str]], apart: Sequence[str]
+) -> list[Sequence[str]]:
+    """with_variants of each source that has texts. Where sources have one role, a variant equals no text of theirs, and comes once.
+
+    Args:
+      train: of each source its training texts, distinct in each role.
+    """
+    pairs = zip(train, named, strict=True)
+    every = [with_variants(cfg, texts, apart, of) if len(texts) else None for texts, of in pairs]
+    further = [[] if both is None else both[len(own) :] for both, own in zip(every, train, strict=True)]
+    roles = 2 * [of.role for of in named]
+    again = repeated_rows([*train, *further], roles, cache_folder(cfg) / "texts")[len(train) :]
+    return [
+        own if both is None else both.without(len(own) + rows.astype(np.int64), len(both) - len(rows), None)
+        for both, own, rows in zip(every, train, again, strict=True)
+    ]

@@ -1,0 +1,61 @@
+"""Texts that augment makes are trained on, and in no search index; a text of one's own is never taken for another's variant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from conftest import sentences
+
+from configs import search
+from jdistill.data.text.stored_texts import put_together
+from jdistill.feeds.corpus import Corpus, read_corpus
+from jdistill.teachers.embeddings import Teacher
+
+
+def corpus_of(place: Path, text: str, **changes: object) -> Corpus:
+    cfg = search.get_config()
+    cfg.update({"cache_dir": str(place / "cache"), "text": text, "held_out": 5} | changes)
+    return read_corpus(cfg, Teacher("t", 4, "0" * 32, lambda asked: None, texts=None), ())
+
+
+def test_an_index_holds_ones_own_texts_alone(tmp_path: Path) -> None:
+    texts = sentences(60)
+    (tmp_path / "a.txt").write_text("\n".join(texts) + "\n")
+    for role in ("", "document"):  # a source without a role, and one of several
+        corpus = corpus_of(tmp_path, str(tmp_path / "a.txt"), text_role=role)
+        assert len(corpus.train) > 100 and len(corpus.held_out) == 5
+        assert sorted(corpus.indexed()) == sorted(texts)
+        own = list(corpus.train[:55])
+        assert set(own) < set(texts) and not set(corpus.train[55:]) & set(texts)
+
+
+def test_what_equals_another_sources_variant_stays_its_own(tmp_path: Path) -> None:
+    long = [f"{text} and {text}" for text in sentences(40)]
+    (tmp_path / "a.txt").write_text("\n".join(long) + "\n")
+    spans = [text for text in corpus_of(tmp_path, str(tmp_path / "a.txt"), held_out=0).train if text not in long]
+    assert len(spans) > 50
+    (tmp_path / "b.txt").write_text("\n".join(spans) + "\n")  # each of which is a variant of a.txt too
+    corpus = corpus_of(tmp_path, f"{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}", held_out=0)
+    assert sorted(corpus.indexed()) == sorted(long + spans)
+    first, second = corpus.sources
+    assert (first.train, first.variants) == (len(long), 0) and second.train == len(spans) + second.variants
+    assert len(set(corpus.train)) == len(corpus.train)
+    other = corpus_of(tmp_path, f"{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}@query", held_out=0)
+    assert other.sources[0].variants == len(spans)  # in another role it is asked otherwise, and read as both
+    assert sorted(other.indexed()) == sorted(long)
+
+
+def test_so_it_is_beside_translations(tmp_path: Path) -> None:
+    from jdistill.feeds.parallel import read_text_and_pairs
+
+    texts = sentences(60)
+    (tmp_path / "a.txt").write_text("\n".join(texts[:40]) + "\n")
+    rows = [f"{text}\tx{i} y{i}" for i, text in enumerate(texts[40:])]
+    (tmp_path / "pairs.tsv").write_text("source\ttranslation\n" + "\n".join(rows) + "\n")
+    cfg = search.get_config()
+    cfg.update({"cache_dir": str(tmp_path / "cache"), "text": str(tmp_path / "a.txt"), "held_out": 2})
+    cfg.text_pairs = str(tmp_path / "pairs.tsv")
+    cfg.text_role = ""
+    corpus = read_text_and_pairs(cfg, Teacher("t", 4, "0" * 32, lambda asked: None, texts=None), ())
+    made = sum(of.variants for of in corpus.sources)
+    assert made > 20 and len(corpus.indexed()) == len(put_together(corpus.train, corpus.held_out)) - made
