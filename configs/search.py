@@ -26,7 +26,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.augment = "spans:2"  # runs of words, as short as questions, of every text: without them the teacher's index is asked less well
     c.max_length = 256  # a passage has more tokens than a sentence: with 128 the end of many is never read
     if not variant:
-        c.optimizer = "muon"  # as near to the teacher in two thirds of AdamW's steps, a quarter dearer each
+        c.optimizer = "muon"  # nearer to the teacher than AdamW after as many steps, each of which is dearer
         c.batch_size = 128
         c.learning_rate = 1e-3
     c.index_by = "teacher"  # passages are encoded once, at leisure; the small model saves its time on the questions
