@@ -64,13 +64,13 @@ def _last(source: str) -> str:
 
 
 def command_line() -> str:
-    """This process's command, of absolute paths the last part alone: they are this machine's."""
+    """This process's command, of paths out of the checkout the last part alone: they are this machine's."""
     return f"python bench/{Path(sys.argv[0]).name} {joined(sys.argv[1:])}".strip()
 
 
 def joined(arguments: Iterable[str]) -> str:
-    """Arguments as one string, of absolute paths the last part alone."""
-    return shlex.join(re.sub(r"(?<![^=,])/[^=,]+", lambda path: shown(path[0]), part) for part in arguments)
+    """Arguments as one string, of paths out of the checkout (/… and ../…) the last part alone."""
+    return shlex.join(re.sub(r"(?<![^=,])(?:\.\.)?/[^=,]+", lambda path: shown(path[0]), part) for part in arguments)
 
 
 def keep_rows(name: str, command: str, rows: Iterable[Row], by: Sequence[str], **settings: Any) -> None:
