@@ -79,14 +79,14 @@ def test_no_path_of_this_machine_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     arguments = [
         "/a/bench/x.py",
         "--text",
-        "/a/b/c.txt.gz,/d/e.gz@query",
+        "/a/b/c.txt.gz,/d/e.gz@query,../f/../g.gz*0.2",
         "--config.text=/a/b",
         "--start",
         "pkg:m/model",
         "/r/s/export",
     ]
     monkeypatch.setattr(sys, "argv", arguments)
-    expected = "python bench/x.py --text c.txt.gz,e.gz@query --config.text=b --start pkg:m/model s/export"
+    expected = "python bench/x.py --text 'c.txt.gz,e.gz@query,g.gz*0.2' --config.text=b --start pkg:m/model s/export"
     assert record.command_line() == expected
     assert record.shown("../runs/a/export") == "a/export"
     assert record.shown("pkg:m/model,x/y.gz") == "pkg:m/model,y.gz"
