@@ -4,8 +4,7 @@
         --rows 'as it stands' 'AdamW: optimizer=adamw' 'three whole layers: student.layers=3 student.intermediate_size=0'
 
 A row is NAME, or NAME: KEY=VALUE KEY=VALUE …, of config keys. Each is a run in WORKDIR/NAME/SEED that resumes; what is complete is not run
-again. COLLECTIONS are to develop on, in BEIR layout: this is for choosing. Seconds a step tell something only of rows that were run with
-nothing beside. Writes bench/results/recipes.json. Needs the bench extra.
+again. COLLECTIONS are to develop on, in BEIR layout: this is for choosing. Writes bench/results/recipes.json. Needs the bench extra.
 """
 
 from __future__ import annotations

@@ -18,11 +18,8 @@ from jdistill.data.sets.collection import Collection
 from jdistill.evals.retrieval import document_vectors, ndcg_in
 from jdistill.retrieval.index import EXACT, Index, build_index
 
-UNMEASURED = {
-    "evaluate_teacher": False,
-    "index_texts": 0,
-    "latency_texts": 0,
-}  # what a bench measures itself, or not at all
+# What these benches measure themselves, or not at all.
+UNMEASURED = {"evaluate_teacher": False, "index_texts": 0, "latency_texts": 0}
 
 
 def run_search(workdir: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,7 +29,7 @@ def run_search(workdir: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
       settings: values of config keys, without "config.".
     """
     command = [sys.executable, "-m", "jdistill.main", "--config", "configs/search.py", "--workdir", str(workdir)]
-    keys = (f"--config.{key}={value}" for key, value in {**settings, **UNMEASURED}.items())
+    keys = (f"--config.{key}={value}" for key, value in {**UNMEASURED, **settings}.items())
     subprocess.run([*command, *keys], cwd=ROOT, check=True)
     results: dict[str, Any] = json.loads((workdir / "results.json").read_text())
     return results

@@ -23,10 +23,10 @@ def get_config(variant: str = "") -> ConfigDict:
     c.text_column = ""
     c.text_role = "document"  # passages are asked and read by the prompt that a search puts before them
     c.pairs = ""  # questions are shorter than passages and worded otherwise, so the student reads some; their positives too, without labels
-    c.augment = "spans:2"  # runs of words, as short as questions, of every text: without them the teacher's index is asked less well
+    c.augment = "spans:2"  # runs of words of every text, as short as questions (docs/results/search.md)
     c.max_length = 256  # a passage has more tokens than a sentence: with 128 the end of many is never read
     if not variant:
-        c.optimizer = "muon"  # nearer to the teacher than AdamW after as many steps, each of which is dearer
+        c.optimizer = "muon"  # nearer to the teacher than AdamW after as many steps (one seed; docs/results/search.md)
         c.batch_size = 128
         c.learning_rate = 1e-3
     c.index_by = "teacher"  # passages are encoded once, at leisure; the small model saves its time on the questions

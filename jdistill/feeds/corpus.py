@@ -186,7 +186,7 @@ def _from_sources(cfg: ConfigDict, named: Sequence[TextSource], evaluation: Sequ
     parts = split_together(kept, roles, evaluation, cfg.held_out, cfg.max_texts, seed=0)
     removed = sum(part.removed for part in parts)
     _tell_removed(cfg, removed)
-    train: list[Sequence[str]] = [part.train for part in parts]
+    train = [part.train for part in parts]
     if cfg.augment:
         apart = [*(text for part in parts for text in part.held_out), *evaluation]
         train = sources_with_variants(cfg, named, train, apart)

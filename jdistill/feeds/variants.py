@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.progress import log
@@ -34,19 +33,21 @@ def with_variants(
 
 
 def sources_with_variants(
-    cfg: ConfigDict, named: Sequence[TextSource], train: Sequence[Sequence[str]], apart: Sequence[str]
-) -> list[Sequence[str]]:
+    cfg: ConfigDict, named: Sequence[TextSource], train: Sequence[StoredTexts], apart: Sequence[str]
+) -> list[StoredTexts]:
     """with_variants of each source that has texts. Where sources have one role, a variant equals no text of theirs, and comes once.
 
     Args:
       train: of each source its training texts, distinct in each role.
     """
-    pairs = zip(train, named, strict=True)
-    every = [with_variants(cfg, texts, apart, of) if len(texts) else None for texts, of in pairs]
-    further = [[] if both is None else both[len(own) :] for both, own in zip(every, train, strict=True)]
-    roles = 2 * [of.role for of in named]
-    again = repeated_rows([*train, *further], roles, cache_folder(cfg) / "texts")[len(train) :]
-    return [
-        own if both is None else both.without(len(own) + rows.astype(np.int64), len(both) - len(rows), None)
-        for both, own, rows in zip(every, train, again, strict=True)
+    every = [
+        with_variants(cfg, texts, apart, of) if len(texts) else texts for texts, of in zip(train, named, strict=True)
     ]
+    roles = [of.role for of in named]
+    shared = [i for i, role in enumerate(roles) if roles.count(role) > 1]  # alone, a source's variants are distinct
+    of_shared = [train[i] for i in shared] + [every[i][len(train[i]) :] for i in shared]
+    again = repeated_rows(of_shared, 2 * [roles[i] for i in shared], cache_folder(cfg) / "texts")[len(shared) :]
+    for i, rows in zip(shared, again, strict=True):
+        if len(rows):
+            every[i] = every[i].without(len(train[i]) + rows, len(every[i]) - len(rows), None)
+    return every

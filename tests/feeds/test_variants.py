@@ -7,8 +7,8 @@ from pathlib import Path
 from conftest import sentences
 
 from configs import search
-from jdistill.data.text.stored_texts import put_together
 from jdistill.feeds.corpus import Corpus, read_corpus
+from jdistill.feeds.parallel import read_text_and_pairs
 from jdistill.teachers.embeddings import Teacher
 
 
@@ -46,8 +46,6 @@ def test_what_equals_another_sources_variant_stays_its_own(tmp_path: Path) -> No
 
 
 def test_so_it_is_beside_translations(tmp_path: Path) -> None:
-    from jdistill.feeds.parallel import read_text_and_pairs
-
     texts = sentences(60)
     (tmp_path / "a.txt").write_text("\n".join(texts[:40]) + "\n")
     rows = [f"{text}\tx{i} y{i}" for i, text in enumerate(texts[40:])]
@@ -58,4 +56,4 @@ def test_so_it_is_beside_translations(tmp_path: Path) -> None:
     cfg.text_role = ""
     corpus = read_text_and_pairs(cfg, Teacher("t", 4, "0" * 32, lambda asked: None, texts=None), ())
     made = sum(of.variants for of in corpus.sources)
-    assert made > 20 and len(corpus.indexed()) == len(put_together(corpus.train, corpus.held_out)) - made
+    assert made > 20 and len(corpus.indexed()) == len(corpus.train) + len(corpus.held_out) - made

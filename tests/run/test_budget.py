@@ -99,9 +99,7 @@ def test_the_largest_that_is_fast_enough_is_chosen(place: Path, deep: Path, monk
     slow, fast = menu_candidates(cfg, start, "onnx")
     texts = timing_texts(cfg, open_teacher(str(deep), 0, "float32"))
     took = {it.keys["layers"]: timed_ms(start, it.config, "onnx", texts) for it in (slow, fast)}
-    assert (
-        took[SLOW.layers] > 4 * took[FAST.layers]
-    )  # so that the mean has room for noise: a factor of two on each side
+    assert took[SLOW.layers] > 5 * took[FAST.layers]
     between = math.sqrt(took[SLOW.layers] * took[FAST.layers])
     assert choose_student(config(place, **keys | {"budget.ms": between}))[0]["layers"] == FAST.layers
     assert choose_student(config(place, **keys | {"budget.ms": 1e5}))[0]["layers"] == SLOW.layers
