@@ -86,6 +86,30 @@ def test_what_a_cut_always_keeps(kind: str) -> None:
         assert merges.way(longest) <= model["vocab"].keys()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_a_text_uses_fewer_pieces_than_asked_the_first_others_are_kept(kind: str) -> None:
+    whole, pieces = learnt(kind)
+    used = cut(kind, TEXTS[:20])[1].keys()
+    assert len(used) < len(pieces) - 30
+    more = cut(kind, TEXTS[:20], len(used) + 30)[1].keys()
+    assert len(more) == len(used) + 30 and more > used
+    if kind == "word pieces":  # which need no others on their way
+        others = sorted(set(pieces.piece_of) - used)
+        assert more - used == set(others[:30])
+    assert cut(kind, TEXTS[:20], len(pieces) + 5)[1].keys() == set(pieces.all_ids.values())
+
+
+def test_spare_rows_are_kept_last_of_all() -> None:
+    vocabulary = ["[PAD]", "[unused0]", "[UNK]", "[unused11]", "a", "##a", "ab", "unused1", "zebra"]
+    whole = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(vocabulary)}, unk_token="[UNK]"))
+    pieces = TokenPieces.of(json.loads(whole.to_str()), "made up")
+    counts = np.array([0, 0, 0, 0, 1, 1, 0, 0, 1])
+    kept = {size: chosen_pieces(pieces, counts, {0} | pieces.always, size) for size in (5, 6, 9)}
+    assert [vocabulary[i] for i in sorted(kept[5])] == ["[PAD]", "[UNK]", "a", "##a", "zebra"]
+    assert [vocabulary[i] for i in sorted(kept[6] - kept[5])] == ["ab"]
+    assert [vocabulary[i] for i in sorted(kept[9] - kept[6])] == ["unused1"]
+
+
 def test_without_its_least_likely_piece_a_unigram_would_read_on_otherwise() -> None:
     """An unknown character weighs what the least likely piece weighs, and more: where that piece went, it would weigh too little."""
     scores = {"<unk>": 0.0, "a": -12.0, "b": -12.5, "bü": -13.0, "ab": -1.0, "zz": -40.0}

@@ -16,6 +16,7 @@ from jdistill.encoder.vocabulary.merges import Merges
 
 KINDS = ("BPE", "WordPiece", "Unigram")  # of models that read a text by smaller pieces where a piece is gone
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+SPARE = re.compile(r"\[unused\d+\]|<unused\d+>")  # rows that a vocabulary keeps for its users; no text is read by them
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,8 @@ def chosen_pieces(pieces: TokenPieces, counts: np.ndarray, needed: set[int], siz
       pieces: of the whole vocabulary.
       counts: int64 [V], how often the text has each id.
       needed: ids that are kept whatever the text has (TokenPieces.needed_by).
-      size: ids at most, those of the pieces that are used most; 0: of all that are used.
+      size: ids at most, those of the pieces that are used most, then of the others those that come first, as more common ones do in most
+        vocabularies: a student is asked with words that its text does not have; 0: of all that are used.
 
     Raises: UserError for a size that is less than what is needed.
     """
@@ -140,7 +142,9 @@ def chosen_pieces(pieces: TokenPieces, counts: np.ndarray, needed: set[int], siz
         )
     kept = set(needed)
     used = np.flatnonzero(counts)
-    for number in used[np.lexsort((used, -counts[used]))].tolist():
+    first = used[np.lexsort((used, -counts[used]))].tolist()
+    others = (i for i in sorted(set(pieces.piece_of) - set(first)) if not SPARE.fullmatch(pieces.piece_of[i]))
+    for number in [*first, *(others if size else ())]:
         more = pieces.needed_for(number) - kept
         if not size or len(kept) + len(more) <= size:
             kept |= more
