@@ -145,7 +145,7 @@ def chosen_pieces(pieces: TokenPieces, counts: np.ndarray, needed: set[int], siz
     first = used[np.lexsort((used, -counts[used]))].tolist()
     others = (i for i in sorted(set(pieces.piece_of) - set(first)) if not SPARE.fullmatch(pieces.piece_of[i]))
     for number in [*first, *(others if size else ())]:
-        if len(kept) == size:
+        if size and len(kept) >= size:
             break
         more = pieces.needed_for(number) - kept
         if not size or len(kept) + len(more) <= size:
