@@ -79,6 +79,9 @@ def get_config() -> ConfigDict:
     # The run.
     c.log_every = 20  # steps between lines of metrics.jsonl
     c.checkpoint_every = 500  # steps between checkpoints, 1 or more, each with a dev score
+    c.checkpoint = (
+        "best"  # that is exported: of the best dev score, or the last, whose rate the schedule has brought to nothing
+    )
     c.patience = 0  # stop after so many checkpoints without a better dev score; 0: never
     c.keep_last = 2  # checkpoints, 1 or more; the best is kept too
     c.onnx = True  # add the ONNX graph to the export

@@ -37,6 +37,7 @@ def command(folder: Path, workdir: str, **keys: object) -> list[str]:
         "latency_texts": 0,
         "index_texts": 50,
         "learning_rate": 1e-3,
+        "checkpoint": "best",
     }
     return commands.command("configs/simtde.py", folder / workdir, settings | keys)
 

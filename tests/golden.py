@@ -54,6 +54,7 @@ LATER = (
     "pairs",
     "index_by",
     "text_pairs",
+    "checkpoint",
 )  # keys that change no number, and came after the numbers were written
 LONG = {key: STEPS for key in ("max_steps", "checkpoint_every")}
 

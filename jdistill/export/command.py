@@ -92,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
             push_folder(push, flags.out)
         return 0
     plain = with_built_in_pooler(student) if flags.plain else student
-    measured = "" if flags.step is None else "its best checkpoint"
+    measured = "" if flags.step is None else "the checkpoint that it exports"
     if plain is not student:
         measured = f"pooler {student.pooling}"
     texts = read_texts(flags.calibrate, key="calibrate").texts[:CALIBRATION_TEXTS] if flags.calibrate else []
@@ -118,7 +118,11 @@ def main(argv: list[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """The flags of the command."""
     parser = argparse.ArgumentParser(prog="python -m jdistill.export", description=__doc__)
-    parser.add_argument("--workdir", required=True, help="of the run whose best checkpoint is exported")
+    parser.add_argument(
+        "--workdir",
+        required=True,
+        help="of the run whose student is exported, at the checkpoint that its config names",
+    )
     parser.add_argument("--out", type=local_only, required=True, help="the folder to write")
     parser.add_argument(
         "--format",

@@ -7,15 +7,16 @@ from typing import Any
 
 from jdistill.core import files
 from jdistill.core.errors import UserError
+from jdistill.core.json_files import read_settings
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.students.adapted import adapted_weights
 from jdistill.train.average import averaged
-from jdistill.train.checkpoint import Checkpoints
+from jdistill.train.checkpoint import BEST, LAST, Checkpoints
 
 
 def load_student(workdir: Path, stage: str = "", step: int | None = None) -> Encoder:
-    """The student of a stage (empty: the one that began last) at a checkpoint (None: the one with the best dev score).
+    """The student of a stage (empty: the one that began last) at a checkpoint (None: the one that the run exports, by its config's `checkpoint`).
 
     From its Orbax checkpoints and the encode contract beside them; the teacher is not needed, but for a student that is adapters on
     the teacher's own weights.
@@ -37,8 +38,11 @@ def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tup
     checkpoints = Checkpoints(folder / "checkpoints", keep_last=1_000_000)
     if step is not None and step not in checkpoints.steps():
         raise UserError(f"{folder} keeps no checkpoint of step {step}; it has {checkpoints.steps()}")
-    # The best, and where it is damaged, which is told, the next best; without dev scores the newest.
-    _, state, _ = checkpoints.restore(None, (checkpoints.best_first() or None) if step is None else [step])
+    # The best, and where it is damaged, which is told, the next best; without dev scores, or where the run wants the last, the newest.
+    config = read_settings(workdir / "config.json", optional=True)
+    wanted = config.text("checkpoint", BEST, (BEST, LAST))  # runs from before there was the key took the best
+    best = [] if wanted == LAST else checkpoints.best_first()
+    _, state, _ = checkpoints.restore(None, (best or None) if step is None else [step])
     checkpoints.close()
     params = averaged(state["params"], state["opt_state"])
     weights = params["student"] if "student" in params else adapted_weights(workdir, folder / "student", params)

@@ -56,6 +56,7 @@ BEFORE = {
     "pairs": "",
     "index_by": "student",
     "text_pairs": "",
+    "checkpoint": "best",
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 

@@ -20,7 +20,7 @@ from jdistill.core.progress import log
 from jdistill.core.types import Tree
 from jdistill.train.ahead import BatchesAhead
 from jdistill.train.calls import Call, Programs, calls
-from jdistill.train.checkpoint import Checkpoints, abstract
+from jdistill.train.checkpoint import LAST, Checkpoints, abstract
 from jdistill.train.compiling import compiling, expected_calls
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
@@ -77,7 +77,7 @@ def train(
         training.end()
         if sharding.any_process(bool(caught)):  # in the last step or its scoring: what comes next must not begin
             raise Interrupted(caught, training.done)
-    params = training.best_params()
+    params = training.chosen_params()
     return params, training.about["seconds"], training.done
 
 
@@ -223,10 +223,12 @@ class _Training:
             log.info("stopped at step %d: no better dev score since step %s", self.done, self.checkpoints.best_step())
         self.checkpoints.wait()
 
-    def best_params(self) -> Tree:
-        """The parameters with the best dev score, or without scores the last, on the host. Closes the checkpoints."""
+    def chosen_params(self) -> Tree:
+        """The parameters with the best dev score, or without scores or by cfg.checkpoint the last, on the host. Closes the checkpoints."""
         best, taken = self.checkpoints.best_first(), self.done
-        if best and best[0] != self.done:
+        if best and best[0] != self.done and self.cfg.checkpoint == LAST:
+            log.info("the last step's parameters are exported; the best dev score is that of step %d", best[0])
+        elif best and best[0] != self.done:
             log.info("the best dev score is that of step %d, which is exported", best[0])
             taken, arrays, _ = self.checkpoints.restore(abstract(self.state)._asdict(), best)
             self.state = TrainState(**arrays)

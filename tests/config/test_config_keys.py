@@ -73,7 +73,7 @@ WRONG = [
     ("adam_b1", 1.5), ("adam_b2", 1.0), ("adam_eps", 0.0), ("max_texts", -5), ("held_out", -5), ("batch_size", 0),
     ("checkpoint_every", 0), ("log_every", 0), ("length_multiple", 0), ("length_buckets", 0), ("chunk_size", -3),
     ("block_size", -1), ("seed", -1), ("max_length", 1), ("max_length", -1), ("student.dropout", 2.0), ("dtype", "float8"),
-    ("keep_last", 0), ("patience", -1), ("weight_decay", -0.1), ("schedule", "cosin"), ("pooling", "meen"),
+    ("keep_last", 0), ("checkpoint", "newest"), ("patience", -1), ("weight_decay", -0.1), ("schedule", "cosin"), ("pooling", "meen"),
     ("teacher_pooling", "meen"), ("teacher_dtype", "float16"), ("latency_texts", -1), ("index_texts", -1), ("index", ""),
     ("trust_remote_code", "True"),
     ("text", "a\0b"), ("method", "simtdee"), ("student.layers", -1), ("student.embedding_size", -2),

@@ -96,13 +96,15 @@ def test_the_text_of_a_card_shows_the_same_figures(folder: Path, tmp_path: Path)
     assert "33.3 % of them are positives" in text and "## Agreement with the teacher on held-out text" in text
 
 
-@pytest.mark.parametrize(("results", "measured"), [({}, ""), (RESULTS, "its best checkpoint")])
+@pytest.mark.parametrize(("results", "measured"), [({}, ""), (RESULTS, "the checkpoint that it exports")])
 def test_a_card_claims_no_figures_that_are_not_its_own(
     results: dict[str, Any], measured: str, folder: Path, tmp_path: Path
 ) -> None:
     card = card_of(folder, tmp_path / "run", "owner/teacher", results, measured)
     assert card.data.eval_results is None and "model-index" not in card.data.to_dict()
-    assert "STS12" not in card.text and ("the run measured its best checkpoint" in card.text) == bool(measured)
+    assert "STS12" not in card.text and ("the run measured the checkpoint that it exports" in card.text) == bool(
+        measured
+    )
 
 
 def test_a_model_of_the_hub_is_told_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
