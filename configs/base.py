@@ -41,9 +41,7 @@ def get_config() -> ConfigDict:
     c.senteval = ""  # a SentEval folder; empty: skip
     c.dev_retrieval = ""  # as beir, to develop on: nDCG@10 in index_by's index chooses checkpoints too; empty: skip
     c.beir = ""  # a folder of BEIR-layout collections, or a datasets id such as C-MTEB/T2Retrieval; empty: skip
-    # Scored sentence pairs that choose the best checkpoint, while distilling by the mean of their Spearman and that of
-    # agreement with the teacher on held-out text; empty: agreement alone.
-    c.dev_pairs = ""
+    c.dev_pairs = ""  # scored sentence pairs that choose checkpoints, beside held-out agreement with the teacher
     c.evaluate_teacher = True  # score the teacher on the same sets, for the retention columns
     c.latency_texts = 200  # held-out texts, one at a time, for the latency table; 0: skip
 
@@ -79,9 +77,7 @@ def get_config() -> ConfigDict:
     # The run.
     c.log_every = 20  # steps between lines of metrics.jsonl
     c.checkpoint_every = 500  # steps between checkpoints, 1 or more, each with a dev score
-    c.checkpoint = (
-        "best"  # that is exported: of the best dev score, or the last, whose rate the schedule has brought to nothing
-    )
+    c.checkpoint = "best"  # that is exported: best, by dev score, or last, where the rate has fallen to nothing
     c.patience = 0  # stop after so many checkpoints without a better dev score; 0: never
     c.keep_last = 2  # checkpoints, 1 or more; the best is kept too
     c.onnx = True  # add the ONNX graph to the export

@@ -34,7 +34,7 @@ from jdistill.models.attention import ATTENTION_PROGRAMS
 from jdistill.models.pooling import POOLERS
 from jdistill.models.precision import AUTO, COMPUTE_TYPES
 from jdistill.retrieval.index import INDEX_OWNERS
-from jdistill.train.checkpoint import BEST, LAST
+from jdistill.train.checkpoint import BEST_CHECKPOINT, LAST_CHECKPOINT
 from jdistill.train.optimizer import OPTIMIZERS, SCHEDULES
 
 # Of every config, in the order of configs/base.py, which explains them.
@@ -97,7 +97,7 @@ OF_ALL: dict[str, Rule] = {
     # The run.
     "log_every": whole_number(1),
     "checkpoint_every": whole_number(1),
-    "checkpoint": one_of((BEST, LAST)),
+    "checkpoint": one_of((BEST_CHECKPOINT, LAST_CHECKPOINT)),
     "patience": whole_number(0),
     "keep_last": whole_number(1),
     "onnx": flag(),

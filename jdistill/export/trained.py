@@ -12,7 +12,7 @@ from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.students.adapted import adapted_weights
 from jdistill.train.average import averaged
-from jdistill.train.checkpoint import BEST, LAST, Checkpoints
+from jdistill.train.checkpoint import BEST_CHECKPOINT, LAST_CHECKPOINT, Checkpoints
 
 
 def load_student(workdir: Path, stage: str = "", step: int | None = None) -> Encoder:
@@ -40,8 +40,10 @@ def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tup
         raise UserError(f"{folder} keeps no checkpoint of step {step}; it has {checkpoints.steps()}")
     # The best, and where it is damaged, which is told, the next best; without dev scores, or where the run wants the last, the newest.
     config = read_settings(workdir / "config.json", optional=True)
-    wanted = config.text("checkpoint", BEST, (BEST, LAST))  # runs from before there was the key took the best
-    best = [] if wanted == LAST else checkpoints.best_first()
+    wanted = config.text(
+        "checkpoint", BEST_CHECKPOINT, (BEST_CHECKPOINT, LAST_CHECKPOINT)
+    )  # runs from before there was the key took the best
+    best = [] if wanted == LAST_CHECKPOINT else checkpoints.best_first()
     _, state, _ = checkpoints.restore(None, (best or None) if step is None else [step])
     checkpoints.close()
     params = averaged(state["params"], state["opt_state"])

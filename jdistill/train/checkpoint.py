@@ -24,7 +24,7 @@ from jdistill.core.files import look_into, write_json
 from jdistill.core.progress import log
 from jdistill.core.types import Tree
 
-BEST, LAST = "best", "last"  # which checkpoint a run exports, by its config's `checkpoint`
+BEST_CHECKPOINT, LAST_CHECKPOINT = "best", "last"  # which checkpoint a run exports, by its config's `checkpoint`
 DIGEST_KEY, SEAL_KEY = "digest", "seal"  # in `about`: of the arrays, and of the rest of about
 
 

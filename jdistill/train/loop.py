@@ -20,7 +20,7 @@ from jdistill.core.progress import log
 from jdistill.core.types import Tree
 from jdistill.train.ahead import BatchesAhead
 from jdistill.train.calls import Call, Programs, calls
-from jdistill.train.checkpoint import LAST, Checkpoints, abstract
+from jdistill.train.checkpoint import LAST_CHECKPOINT, Checkpoints, abstract
 from jdistill.train.compiling import compiling, expected_calls
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
@@ -226,7 +226,7 @@ class _Training:
     def chosen_params(self) -> Tree:
         """The parameters with the best dev score, or without scores or by cfg.checkpoint the last, on the host. Closes the checkpoints."""
         best, taken = self.checkpoints.best_first(), self.done
-        if best and best[0] != self.done and self.cfg.checkpoint == LAST:
+        if best and best[0] != self.done and self.cfg.checkpoint == LAST_CHECKPOINT:
             log.info("the last step's parameters are exported; the best dev score is that of step %d", best[0])
         elif best and best[0] != self.done:
             log.info("the best dev score is that of step %d, which is exported", best[0])
