@@ -50,7 +50,12 @@ def unit(x_BxD: Array) -> Array:
     x_BxD = x_BxD.astype(jnp.float32)
     # By the largest element first, so that no square leaves float32; the direction, and hence the gradient, is the same.
     x_BxD = x_BxD / jnp.maximum(jax.lax.stop_gradient(jnp.abs(x_BxD).max(-1, keepdims=True)), 1e-12)
-    return x_BxD * jax.lax.rsqrt(jnp.maximum(jnp.square(x_BxD).sum(-1, keepdims=True), 1e-24))
+    return x_BxD * jax.lax.rsqrt(floored(jnp.square(x_BxD).sum(-1, keepdims=True), 1e-24))
+
+
+def floored(x: Array, floor: float) -> Array:
+    """x where it is above the floor, else the floor: jnp.maximum with a gradient to rely on (docs/performance.md)."""
+    return jnp.where(x > floor, x, floor)
 
 
 def kl_divergence(student_BxD: Array, teacher_BxD: Array) -> Array:

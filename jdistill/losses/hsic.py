@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jdistill.core.types import Array
-from jdistill.losses.embedding import HIGHEST, over_row_blocks, unit
+from jdistill.losses.embedding import HIGHEST, floored, over_row_blocks, unit
 
 KERNELS = ("rbf", "imq", "linear")
 ESTIMATORS = ("biased", "n_minus_1", "unbiased")
@@ -60,7 +60,7 @@ def squared_distances(a_bxD: Array, b_nxD: Array) -> Array:
     Returns: float32 [b, n], never below 0.
     """
     product_bxn = jnp.dot(a_bxD, b_nxD.T, precision=HIGHEST)
-    return jnp.maximum(jnp.square(a_bxD).sum(-1)[:, None] + jnp.square(b_nxD).sum(-1) - 2.0 * product_bxn, 0.0)
+    return floored(jnp.square(a_bxD).sum(-1)[:, None] + jnp.square(b_nxD).sum(-1) - 2.0 * product_bxn, 0.0)
 
 
 def gram_rows(a_bxD: Array, b_nxD: Array, same_bxn: Array, kernel: str, gamma: Array | float) -> Array:

@@ -59,6 +59,22 @@ def test_unit_has_a_finite_gradient_at_zero_and_survives_huge_and_bfloat16_rows(
     assert embedding.unit(jnp.ones((1, 4), jnp.bfloat16)).dtype == jnp.float32
 
 
+def test_the_gradient_of_unit_against_its_formula_in_one_program_with_what_reads_it() -> None:
+    rng = np.random.default_rng(0)
+    x, wanted = (rng.standard_normal((16, 384)).astype(np.float32) for _ in range(2))
+    gradient = jax.jit(jax.grad(lambda x: jnp.square(embedding.unit(x) - wanted).sum()))(x)
+    length = np.linalg.norm(x.astype(np.float64), axis=-1, keepdims=True)
+    u = x / length
+    by_formula = 2.0 * ((u - wanted) - u * ((u - wanted) * u).sum(-1, keepdims=True)) / length
+    # Sums of 384 products below 10, in float32.
+    np.testing.assert_allclose(gradient, by_formula, atol=384 * 10 * 2.0**-24)
+
+
+def test_a_floor_lets_the_gradient_through_above_it_alone() -> None:
+    value, gradient = jax.vmap(jax.value_and_grad(lambda x: embedding.floored(x, 1.0)))(jnp.array([0.5, 1.0, 1.5]))
+    assert value.tolist() == [1.0, 1.0, 1.5] and gradient.tolist() == [0.0, 0.0, 1.0]
+
+
 @pytest.mark.parametrize("cosine", [True, False])
 @pytest.mark.parametrize("block", [0, 1, 2, 4])
 def test_info_nce_against_loops(cosine, block):
