@@ -55,7 +55,7 @@ def get_config() -> ConfigDict:
     c.block_size = 0  # rows of a Gram or logit matrix at once; 0: all
     c.schedule = "cosine"  # cosine, linear or constant, after the warm-up
     c.warmup = 0.05  # share of the steps, 0 to 1, over which the learning rate rises from 0
-    c.weight_decay = 0.01  # AdamW; biases and norms do not decay
+    c.weight_decay = 0.01  # of AdamW, and of Muon's matrices; biases and norms do not decay
     c.adam_b1, c.adam_b2 = 0.9, 0.999  # of AdamW's means of the gradient and of its square
     c.adam_eps = 1e-8  # beside the root of the latter
     c.clip_norm = 1.0  # of the whole gradient; 0: no clipping
@@ -77,7 +77,7 @@ def get_config() -> ConfigDict:
     # The run.
     c.log_every = 20  # steps between lines of metrics.jsonl
     c.checkpoint_every = 500  # steps between checkpoints, 1 or more, each with a dev score
-    c.checkpoint = "best"  # that is exported: best, by dev score, or last, where the rate has fallen to nothing
+    c.checkpoint = "best"  # that is exported: best, by dev score; last, whose rate is nothing; auto: best by dev_retrieval, else last
     c.patience = 0  # stop after so many checkpoints without a better dev score; 0: never
     c.keep_last = 2  # checkpoints, 1 or more; the best is kept too
     c.onnx = True  # add the ONNX graph to the export

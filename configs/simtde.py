@@ -70,7 +70,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.batch_size = 64
     c.learning_rate = 5e-4
     c.length_buckets = 12
-    c.checkpoint = "last"  # nearest to the teacher: a dev set tells late ones apart by chance (docs/results/simtde.md)
+    c.checkpoint = "auto"  # the last is nearest to the teacher: scored pairs tell late ones apart by chance (docs/results/simtde.md)
 
     c.student = ConfigDict()
     c.student.embedding_size = 128  # compact width E; 0: the hidden size, no projection

@@ -26,10 +26,10 @@ FILES = (
 )  # fmt: skip
 PARENTS = {
     "quickstart": "simtde",
-    "search": "simtde",
-    "budget": "simtde",
+    "search": "simtde:thin",
+    "budget": "simtde:thin",
     "ibkd_retrieval": "ibkd",
-}  # whose config they change; the others that of base
+}  # whose config they change, with a variant of it; the others that of base
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def explained(source: str) -> Iterator[Explained]:
     lines = source.splitlines()
     functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
     heading = ""
-    for node in _assignments("get_config", functions):
+    for node in _assignments(functions["get_config"].body, functions):
         keys = tuple(key for target in node.targets for key in _keys(target))
         first = node.lineno
         while first - 1 in comments and comments[first - 1][1]:
@@ -68,14 +68,16 @@ def explained(source: str) -> Iterator[Explained]:
             yield Explained(keys, " ".join([*([] if opens or not above else [above]), *beside]), heading)
 
 
-def _assignments(name: str, functions: dict[str, ast.FunctionDef]) -> Iterator[ast.Assign]:
-    """Of a function, with those of each function that a line of its own calls, as `set_student(c)`."""
-    for node in functions[name].body:
+def _assignments(body: Iterable[ast.stmt], functions: dict[str, ast.FunctionDef]) -> Iterator[ast.Assign]:
+    """Of a function's lines and those under an `if` of its, with those of each function that a line calls, as `set_student(c)`."""
+    for node in body:
         match node:
             case ast.Assign():
                 yield node
+            case ast.If(body=inner):
+                yield from _assignments(inner, functions)
             case ast.Expr(value=ast.Call(func=ast.Name(id=called))) if called in functions:
-                yield from _assignments(called, functions)
+                yield from _assignments(functions[called].body, functions)
 
 
 def _keys(target: ast.expr) -> list[str]:
@@ -111,21 +113,22 @@ def config_page() -> str:
                 parts += [*([f"**{_title(heading)}**"] if heading else []), key_table(keys, values, meanings(name))]
             continue
         parent = PARENTS.get(name, "base")
-        others = flat(importlib.import_module(f"configs.{parent}").get_config().to_dict())
+        file, _, variant = parent.partition(":")
+        parents = importlib.import_module(f"configs.{file}")
+        others = flat((parents.get_config(variant) if variant else parents.get_config()).to_dict())
         order = {key: place for place, key in enumerate(own)}
-        changed = [
-            key for key, value in values.items() if _set_by(key, own) and (key not in others or others[key] != value)
-        ]
+        changed = [key for key, value in values.items() if own.get(key) or key not in others or others[key] != value]
         if said := [f"`{key}.*`: {own[key]}." for key in own if key not in values and own[key]]:
             parts += ["Blocks of keys: " + " ".join(said)]
-        parts += [f"What it sets; every other key is as in `configs/{parent}.py`."]
-        parts += [key_table(sorted(changed, key=lambda key: order[_set_by(key, own)]), values, meanings(name))]
+        parts += [f"What it sets; every other key is as in `configs/{file}.py{':' if variant else ''}{variant}`."]
+        changed.sort(key=lambda key: order.get(_set_by(key, own), len(order)))
+        parts += [key_table(changed, values, meanings(name))]
     return as_page(parts)
 
 
 def meanings(name: str) -> dict[str, str]:
     """Key -> its explanation in a config file, or else in the file that it changes."""
-    inherited = meanings(PARENTS.get(name, "base")) if name != "base" else {}
+    inherited = meanings(PARENTS.get(name, "base").partition(":")[0]) if name != "base" else {}
     return inherited | {key: row.comment for row in explained(_source(name)) for key in row.keys if row.comment}
 
 

@@ -26,6 +26,7 @@ from jdistill.core.locks import only_one
 from jdistill.core.progress import log
 from jdistill.core.run_folder import is_config
 from jdistill.models.precision import AUTO, settled_dtype
+from jdistill.train.checkpoint import BEST_CHECKPOINT, LAST_CHECKPOINT
 
 # Keys that change neither the student's weights nor on which text they were trained. OF_RESULTS: of them those that a finished run's figures,
 # index or graph were made by.
@@ -156,6 +157,10 @@ def _settle_open_keys(cfg: ConfigDict, began: dict[str, Any]) -> dict[str, Any]:
     older = {key: BEFORE[name] for key in lacking if (name := key.rpartition(".")[2]) in BEFORE}
     cfg.update_from_flattened_dict(older)
     settle_dtypes(cfg, began)
+    if cfg.checkpoint == AUTO:
+        # A collection of one's own tells late checkpoints apart; some hundreds of scored pairs do not (docs/results/simtde.md).
+        mine = BEST_CHECKPOINT if cfg.dev_retrieval else LAST_CHECKPOINT
+        cfg.checkpoint = began.get("checkpoint", mine)
     settled = flat(cfg.to_dict())
     return {key: settled.get(key) if value == AUTO else value for key, value in (began | older).items()}
 

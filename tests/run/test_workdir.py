@@ -56,3 +56,21 @@ def test_a_run_of_dtype_auto_goes_on_in_the_type_that_it_began_in(
     (tmp_path / "other").mkdir()
     settle_config(other := config(), tmp_path / "other")
     assert json.loads((tmp_path / "other" / "config.json").read_text())["dtype"] == other.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(("collection", "chosen"), [("mine", "best"), ("", "last")])
+def test_checkpoint_auto_is_the_best_where_a_collection_tells(tmp_path: Path, collection: str, chosen: str) -> None:
+    settle_config(cfg := config(checkpoint="auto", dev_retrieval=collection), tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["checkpoint"] == cfg.checkpoint == chosen
+
+
+def test_a_run_that_began_with_a_checkpoint_of_its_own_goes_on_with_it(tmp_path: Path) -> None:
+    settle_config(config(checkpoint="best"), tmp_path)
+    (tmp_path / "distil").mkdir()
+    settle_config(again := config(checkpoint="auto"), tmp_path)
+    assert again.checkpoint == "best"
+    before = json.loads(config().to_json())
+    del before["checkpoint"]  # as of runs before there was the key
+    (tmp_path / "config.json").write_text(json.dumps(before))
+    settle_config(oldest := config(checkpoint="auto"), tmp_path)
+    assert oldest.checkpoint == "best"
