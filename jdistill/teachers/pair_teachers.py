@@ -1,7 +1,9 @@
-"""Who scores pairs of a query and a passage for a student to imitate: a classifier of pairs, a judge, a cross-encoder; asked once."""
+"""Who scores pairs of a query and a passage for a student to imitate: a classifier of pairs, a judge, a cross-encoder, an encoder's
+cosine; asked once."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +18,7 @@ from jdistill.data.sets.pairs import POSITIVE_LABELS
 from jdistill.encoder import loading
 from jdistill.encoder.classifier import load_classifier
 from jdistill.encoder.cross_encoder import load_cross_encoder
+from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.interaction import read_interaction
 from jdistill.encoder.formats.peft import with_adapter
 from jdistill.models.interaction import INTERACTIONS
@@ -28,6 +31,7 @@ from jdistill.teachers.pair_keys import pair_keys, pairs_of_keys
 PAIRS_AT_ONCE = 512  # that are asked for together; what a killed scoring loses at most
 # What a folder of a cross-encoder calls itself in config.json.
 CROSS_ENCODER = "ForSequenceClassification"
+COSINE = "cosine:"  # before an encoder, whose cosine of query and passage is the score
 
 # queries, passages (N each), the cache folder -> scores float32 [N], higher where they belong together
 PairScores = Callable[[Sequence[str], Sequence[str], Path], np.ndarray]
@@ -53,8 +57,8 @@ def open_pair_teacher(source: str, key: str = "score_by", adapter: str = "") -> 
 
     Args:
       source: a folder of a classifier of pairs as jdistill exports it; a cross-encoder, ...ForSequenceClassification by its config.json, or
-        `st:SOURCE` for whatever sentence-transformers' CrossEncoder loads (torch extra); a decoder, which is asked as D2LLM's judge of
-        questions is.
+        `st:SOURCE` for whatever sentence-transformers' CrossEncoder loads (torch extra); `cosine:SOURCE`, an encoder of texts; a decoder,
+        which is asked as D2LLM's judge of questions is.
       key: what error messages call it.
       adapter: a LoRA folder that tuned the decoder; "": none.
 
@@ -62,6 +66,8 @@ def open_pair_teacher(source: str, key: str = "score_by", adapter: str = "") -> 
     """
     if source.startswith("st:"):
         return _cross_encoder(source, source.removeprefix("st:"), key)
+    if source.startswith(COSINE):
+        return _cosine(source, key)
     folder = loading.folder_of(source, key)
     if (folder / "head.json").is_file():
         return _classifier(source, key)
@@ -109,12 +115,32 @@ def _cross_encoder(source: str, place: str, key: str) -> PairTeacher:
     return PairTeacher(source, partial(_once, source, model.fingerprint(), score))
 
 
+def _cosine(source: str, key: str) -> PairTeacher:
+    model = loading.load(source.removeprefix(COSINE), key=key)
+    of_query, of_passage = model.in_role("query"), model.in_role("document")
+
+    def score(queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+        sides = ((of_query, queries), (of_passage, passages))
+        return np.einsum("nd,nd->n", *(_vectors(encoder, texts) for encoder, texts in sides))
+
+    both = "".join(encoder.fingerprint(normalize=True) for encoder in (of_query, of_passage))
+    return PairTeacher(
+        source, partial(_once, source, hashlib.blake2b(both.encode(), digest_size=16).hexdigest(), score)
+    )
+
+
+def _vectors(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
+    """Unit vectors of texts of which many come again, float32 [N, dim]."""
+    distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    return encoder.encode(list(distinct), normalize=True)[[distinct[text] for text in texts]]
+
+
 def _judge(source: str, key: str, adapter: str) -> PairTeacher:
     model = loading.load(source, key=key)
     if not model.config.causal:
         raise UserError(
             f"--{key}={source} is a {model.config.model_type} that reads one text: what scores pairs is a classifier of pairs (head.json), a "
-            f"cross-encoder ({CROSS_ENCODER}, or st:SOURCE) or a decoder"
+            f"cross-encoder ({CROSS_ENCODER}, or st:SOURCE) or a decoder; {COSINE}{source} takes the cosine of its vectors"
         )
     judge = judge_of(with_adapter(model, adapter), key, template=ASYMMETRIC)
 

@@ -127,6 +127,23 @@ def test_the_cache_asked_twice_computes_once(tmp_path: Path, monkeypatch: pytest
     assert asked == [9, 1] and turned[0] != first[0]
 
 
+def test_an_encoder_scores_by_the_cosine_of_its_vectors_each_by_its_prompt(tmp_path: Path) -> None:
+    encoder = replace(make_encoder(), prompts={"query": "ask: ", "document": "read: "})
+    save_encoder(encoder, tmp_path / "encoder")
+    scores = open_pair_teacher(f"cosine:{tmp_path / 'encoder'}").scores(QUERIES, PASSAGES, tmp_path / "cache")
+    queries, passages = (
+        encoder.encode(texts, prompt=prompt).astype(np.float64)
+        for texts, prompt in ((QUERIES, "query"), (PASSAGES, "document"))
+    )
+    by_hand = [q @ p / np.linalg.norm(q) / np.linalg.norm(p) for q, p in zip(queries, passages, strict=True)]
+    assert_close(scores, by_hand, terms=encoder.dim)
+    assert len(set(scores.tolist())) == len(scores)
+    # Another prompt is another score, which the cache does not mix up.
+    save_encoder(replace(encoder, prompts={"document": "read: "}), tmp_path / "other")
+    other = open_pair_teacher(f"cosine:{tmp_path / 'other'}").scores(QUERIES, PASSAGES, tmp_path / "cache")
+    assert np.abs(other - scores).max() > 1e-3
+
+
 def fixed(name: str, scores: list[float]) -> PairTeacher:
     return PairTeacher(name, lambda queries, passages, folder: np.array(scores, np.float32))
 
