@@ -66,7 +66,7 @@ def budget_results(
         "student": shape_in_words(cfg.student),
         "runtime": budget.runtime,
         "precision": budget.precision,
-        "promised": next((of.retention for of in MENU if of.student_keys(whole) == shape), None),
+        "promised": next((of.promise(whole) for of in MENU if of.student_keys(whole) == shape), None),
         "asked": asked,
         "got": got,
         "kept": kept and budget.dim in (0, model.dim),

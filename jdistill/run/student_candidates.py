@@ -23,7 +23,7 @@ from jdistill.export.form_speed import opened_form
 from jdistill.export.targets import TARGETS
 from jdistill.feeds.corpus import kept_texts_of, named_sources
 from jdistill.models.registry import ModelConfig, count_parameters, parameter_shapes
-from jdistill.students.menu import MENU, Shape, shape_in_words
+from jdistill.students.menu import MENU, shape_in_words
 from jdistill.students.shape import check_student
 from jdistill.students.vocabulary import OF_TEXT, vocabulary_asked
 from jdistill.teachers.embeddings import Teacher
@@ -41,7 +41,7 @@ class Candidate:
       config: its sizes, with its start's whole vocabulary.
       num_params: of it, with the vocabulary that it will have.
       mb: megabytes of its weights in the budget's form.
-      retention: as Shape has it.
+      retention: what the menu promises, Shape.promise.
     """
 
     keys: dict[str, int]
@@ -67,7 +67,7 @@ def menu_candidates(cfg: ConfigDict, start: Encoder, form: str) -> list[Candidat
         except UserError as error:
             refused = error
             continue
-        by_config.setdefault(config, _candidate(cfg, shape, keys, config, form))
+        by_config.setdefault(config, _candidate(cfg, shape.promise(start.config), keys, config, form))
     if not by_config:
         raise refused or UserError("the menu of budgets is empty")
     menu = list(by_config.values())
@@ -75,12 +75,14 @@ def menu_candidates(cfg: ConfigDict, start: Encoder, form: str) -> list[Candidat
     return sorted(menu, key=lambda it: (it.retention if measured else 0.0, it.num_params), reverse=True)
 
 
-def _candidate(cfg: ConfigDict, shape: Shape, keys: dict[str, int], config: ModelConfig, form: str) -> Candidate:
+def _candidate(
+    cfg: ConfigDict, promise: float | None, keys: dict[str, int], config: ModelConfig, form: str
+) -> Candidate:
     asked, cut = vocabulary_asked(cfg), config
     if asked and asked != OF_TEXT:  # what the text uses is known when it has been read: at most the whole
         changes: dict[str, Any] = {"vocab_size": min(config.vocab_size, int(asked))}
         cut = replace(config, **changes)
-    return Candidate(keys, config, count_parameters(cut), expected_bytes(form, cut) / 1e6, shape.retention)
+    return Candidate(keys, config, count_parameters(cut), expected_bytes(form, cut) / 1e6, promise)
 
 
 def timing_texts(cfg: ConfigDict, teacher: Teacher) -> list[str]:

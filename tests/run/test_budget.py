@@ -86,6 +86,10 @@ def test_where_all_qualities_are_measured_the_best_is_taken_and_promised(
     monkeypatch.setattr(student_candidates, "MENU", (*menu, Shape(3, 1 / 3)))  # of which nothing is known
     keys, said = choose_student(config(place))
     assert keys == shape(4, 11, 0) and "promises 90.0 %" in said
+    of_another = (Shape(4, 1 / 3, 0, 90.0, LAYERS + 1), Shape(2, 1 / 3, 0, 93.25, LAYERS))  # measured on a deeper start
+    monkeypatch.setattr(student_candidates, "MENU", of_another)
+    keys, said = choose_student(config(place))
+    assert keys == shape(4, 11, 0) and "nothing is promised" in said
 
 
 # Times
