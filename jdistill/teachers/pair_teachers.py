@@ -3,9 +3,8 @@ cosine; asked once."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import read_settings
+from jdistill.core.mapped import slices_of
 from jdistill.data.sets.pairs import POSITIVE_LABELS
 from jdistill.encoder import loading
 from jdistill.encoder.classifier import load_classifier
@@ -117,22 +117,27 @@ def _cross_encoder(source: str, place: str, key: str) -> PairTeacher:
 
 def _cosine(source: str, key: str) -> PairTeacher:
     model = loading.load(source.removeprefix(COSINE), key=key)
-    of_query, of_passage = model.in_role("query"), model.in_role("document")
+    sides = [replace(model.in_role(role), normalize=True) for role in ("query", "document")]
 
-    def score(queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        sides = ((of_query, queries), (of_passage, passages))
-        return np.einsum("nd,nd->n", *(_vectors(encoder, texts) for encoder, texts in sides))
+    def scores(queries: Sequence[str], passages: Sequence[str], folder: Path) -> np.ndarray:
+        asked = zip(sides, (queries, passages), strict=True)
+        vectors = [_vectors(source, encoder, texts, folder) for encoder, texts in asked]
+        cosines = np.zeros(len(queries), np.float32)
+        for block in slices_of(len(queries), PAIRS_AT_ONCE):
+            cosines[block] = np.einsum("nd,nd->n", *(of_side(block) for of_side in vectors))
+        return cosines
 
-    both = "".join(encoder.fingerprint(normalize=True) for encoder in (of_query, of_passage))
-    return PairTeacher(
-        source, partial(_once, source, hashlib.blake2b(both.encode(), digest_size=16).hexdigest(), score)
-    )
+    return PairTeacher(source, scores)
 
 
-def _vectors(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
-    """Unit vectors of texts of which many come again, float32 [N, dim]."""
-    distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-    return encoder.encode(list(distinct), normalize=True)[[distinct[text] for text in texts]]
+def _vectors(source: str, encoder: Encoder, texts: Sequence[str], folder: Path) -> Callable[[slice], np.ndarray]:
+    """What gives the vectors of some of the texts, float32 [n, dim]. They are kept by text, and a text that comes again is asked once."""
+    row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    rows = np.array([row_of[text] for text in texts], np.int64)
+    place = folder / "teacher" / encoder.fingerprint()
+    cache = AnswerCache(place, encoder.dim, about={"teacher": source}, writer=sharding.process_index())
+    answered = ask(cache, list(row_of), in_one_piece(encoder.encode), "vectors of pairs", alone=True)
+    return lambda block: answered.read(rows[block])
 
 
 def _judge(source: str, key: str, adapter: str) -> PairTeacher:

@@ -14,11 +14,13 @@ from parity import assert_close
 
 from jdistill.core.errors import UserError
 from jdistill.encoder.classifier import Classifier, save_head
+from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import peft
 from jdistill.encoder.formats.interaction import add_interaction
 from jdistill.models import lora
 from jdistill.models.classifier_head import random_head
 from jdistill.models.interaction import random_iem
+from jdistill.teachers import pair_teachers
 from jdistill.teachers.judge import ASYMMETRIC, load_judge
 from jdistill.teachers.pair_teachers import (
     PairTeacher,
@@ -127,7 +129,9 @@ def test_the_cache_asked_twice_computes_once(tmp_path: Path, monkeypatch: pytest
     assert asked == [9, 1] and turned[0] != first[0]
 
 
-def test_an_encoder_scores_by_the_cosine_of_its_vectors_each_by_its_prompt(tmp_path: Path) -> None:
+def test_an_encoder_scores_by_the_cosine_of_its_vectors_each_by_its_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     encoder = replace(make_encoder(), prompts={"query": "ask: ", "document": "read: "})
     save_encoder(encoder, tmp_path / "encoder")
     scores = open_pair_teacher(f"cosine:{tmp_path / 'encoder'}").scores(QUERIES, PASSAGES, tmp_path / "cache")
@@ -138,6 +142,17 @@ def test_an_encoder_scores_by_the_cosine_of_its_vectors_each_by_its_prompt(tmp_p
     by_hand = [q @ p / np.linalg.norm(q) / np.linalg.norm(p) for q, p in zip(queries, passages, strict=True)]
     assert_close(scores, by_hand, terms=encoder.dim)
     assert len(set(scores.tolist())) == len(scores)
+    # A text is read once, whichever pairs it stands in; and in parts as in one.
+    read: list[str] = []
+    encode = Encoder.encode
+    monkeypatch.setattr(Encoder, "encode", lambda self, texts: read.extend(texts) or encode(self, texts))
+    monkeypatch.setattr(pair_teachers, "PAIRS_AT_ONCE", 4)
+    new = "never read"
+    again = open_pair_teacher(f"cosine:{tmp_path / 'encoder'}").scores(
+        [new, *QUERIES, new], [PASSAGES[0], *PASSAGES, new], tmp_path / "cache"
+    )
+    assert read == [new, new]  # as a query and as a passage
+    np.testing.assert_array_equal(again[1:-1], scores)
     # Another prompt is another score, which the cache does not mix up.
     save_encoder(replace(encoder, prompts={"document": "read: "}), tmp_path / "other")
     other = open_pair_teacher(f"cosine:{tmp_path / 'other'}").scores(QUERIES, PASSAGES, tmp_path / "cache")
