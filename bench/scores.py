@@ -34,6 +34,7 @@ from jdistill.encoder.cross_encoder import load_cross_encoder
 from jdistill.evals.lexical import evaluate_bm25
 from jdistill.evals.retrieval import evaluate_retrieval
 from jdistill.retrieval.bm25 import bm25_search
+from jdistill.teachers.pair_teachers import COSINE
 
 LOSSES = ("margin_mse", "kl")  # values of config.loss.scores
 RERANKER = "reranker"  # of --score_by: that which is trained here
@@ -139,10 +140,13 @@ def ranking_accuracy(held_out: list[dict[str, Any]], folder: Path) -> dict[str, 
 
 def tune(flags: argparse.Namespace, row: str, loss: str, triplets: Path, seed: int) -> float:
     """nDCG@10 of the student after stage 2 by a loss; "": InfoNCE alone. A run that is complete is read."""
+    # Cosines are scores of the student's own kind, and divided as its own are; a reranker's logits stand as they are.
+    scale = flags.temperature if row.endswith(COSINE.rstrip(":")) else 1.0
     run = flags.workdir / f"{row.replace(' ', '-')}-{seed}"
     keys = {
         "teacher": "", "start": flags.student, "text": "", "triplets": triplets, "held_out": 0, "seed": seed,
         "cache_dir": flags.workdir / "cache", "beir": flags.collection, "max_length": flags.max_length, "loss.scores": loss,
+        "loss.temperature": flags.temperature, "loss.scores_temperature": scale,
         "loss.in_batch": flags.in_batch if loss else 1.0, "finetune.batch_size": flags.batch_size, "finetune.max_steps": flags.steps,
         "finetune.checkpoint_every": flags.steps, "latency_texts": 0, "index_texts": 0, "onnx": False, "evaluate_teacher": False,
         "dtype": "float32",
@@ -192,6 +196,7 @@ def make_flags() -> argparse.Namespace:
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--reranker_rate", type=float, default=5e-5)
+    parser.add_argument("--temperature", type=float, default=0.1, help="of the student's similarities")
     parser.add_argument("--in_batch", type=float, default=1.0, help="loss.in_batch beside the loss of scores")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--workdir", type=Path, default=Path("runs/scores"))
