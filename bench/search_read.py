@@ -42,12 +42,14 @@ def read(collection: Collection, name: str, student: str, flags: argparse.Namesp
     Args:
       name: of the student, in the workdir.
     """
+    # Its teacher is asked for vectors alone: it reads by another vocabulary than the student.
     folder = flags.workdir / collection.name
     text = folder / "documents.jsonl"
     write_documents(collection, text)
     settings: dict[str, Any] = AS_IT_IS | {
         "teacher": flags.teacher, "start": student, "text": f"{text}{',' if flags.more else ''}{flags.more}", "text_column": "text",
-        "held_out": 0, "epochs": flags.epochs, "learning_rate": flags.learning_rate, "checkpoint_every": 1_000_000, "onnx": False,
+        "loss.token": "none", "held_out": 0, "epochs": flags.epochs, "learning_rate": flags.learning_rate,
+        "checkpoint_every": 1_000_000, "onnx": False,
     }  # fmt: skip
     run_search(folder / name, settings)
     return jdistill.load(str(folder / name / "export"))

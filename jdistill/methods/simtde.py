@@ -167,8 +167,8 @@ def _check_switches(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_w
         )
     if not is_teacher and (loss.token != "none" or loss.hidden):
         raise UserError(
-            "a teacher given as vectors: or st: has no token embeddings or hidden states to distil; "
-            "set --config.loss.token=none and --config.loss.hidden=0"
+            "a teacher given as vectors: or st:, or beside another --config.start, has no token embeddings or hidden states that the student "
+            "could be matched to; set --config.loss.token=none and --config.loss.hidden=0"
         )
 
 

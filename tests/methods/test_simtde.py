@@ -156,5 +156,5 @@ def test_a_teacher_of_another_width_is_refused() -> None:
     teacher = small_teacher()
     with pytest.raises(UserError, match="vectors are 48 wide, but the student's layers.* are 32"):
         simtde.build(config(**{"loss.token": "none"}), start(teacher, random_tokens(50), width=48, is_teacher=False))
-    with pytest.raises(UserError, match="has no token embeddings"):
+    with pytest.raises(UserError, match="beside another --config.start, has no token embeddings"):
         simtde.build(config(), start(teacher, random_tokens(50), is_teacher=False))
