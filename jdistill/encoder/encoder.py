@@ -149,12 +149,15 @@ class Encoder:
 
         Raises: UserError as tokenize does.
         """
-        ids, passed_over = self.tokenize(texts, prompt), 0
-        if not self.include_prompt and (prefix := self.prompt_text(prompt)):
-            passed_over = prompt_tokens(self.tokenizer, prefix, self.max_length)
         return self.encode_ids(
-            ids, batch_size=batch_size, normalize=normalize, show_progress=show_progress, passed_over=passed_over
-        )
+            self.tokenize(texts, prompt), batch_size=batch_size, normalize=normalize, show_progress=show_progress,
+            passed_over=self.not_counted(prompt),
+        )  # fmt: skip
+
+    def not_counted(self, prompt: str | None) -> int:
+        """How many tokens at the beginning of a text with this prompt the pooler leaves out."""
+        prefix = "" if self.include_prompt else self.prompt_text(prompt)
+        return prompt_tokens(self.tokenizer, prefix, self.max_length) if prefix else 0
 
     def encode_ids(
         self,

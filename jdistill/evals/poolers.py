@@ -15,6 +15,7 @@ from jdistill.core.progress import log, progress
 from jdistill.data.batching.padding import batches_by_length
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.text_encoder import TextEncoder
+from jdistill.encoder.vectors import after
 from jdistill.models.pooling import DISTILFACE, POOLERS, pool, resolve_pooler
 from jdistill.models.registry import ModelConfig, hidden_states
 
@@ -59,17 +60,19 @@ class EveryPooler:
     def encode(self, texts: Sequence[str], name: str, prompt: str | None) -> np.ndarray:
         """The vectors of texts by a pooler, float32 [N, D], in the order given."""
         if (list(texts), prompt) != self._of:
-            self._vectors = self._encode(self.model.tokenize(texts, prompt))
+            self._vectors = self._encode(self.model.tokenize(texts, prompt), self.model.not_counted(prompt))
             self._of = (list(texts), prompt)
         return self._vectors[name]
 
-    def _encode(self, ids: list[list[int]]) -> dict[str, np.ndarray]:
+    def _encode(self, ids: list[list[int]], passed_over: int) -> dict[str, np.ndarray]:
         config = self.model.config
         out = {name: np.empty((len(ids), POOLERS[name].width(config.hidden_size)), np.float32) for name in self.names}
         params = jax.device_put(self.model.params)
         with progress("encoding", len(ids), "texts") as meter:
             for rows, tokens, mask in batches_by_length(ids, config.pad_token_id, self.model.max_length, POOLERS_BATCH):
-                by_pooler = _embed(params, tokens, mask, config=config, names=self.names, dtype=self.model.dtype)
+                by_pooler = _embed(
+                    params, tokens, mask, passed_over, config=config, names=self.names, dtype=self.model.dtype
+                )
                 for name, vectors in by_pooler.items():
                     out[name][rows] = np.asarray(vectors)[: len(rows)]
                 meter.advance(len(rows))
@@ -78,9 +81,17 @@ class EveryPooler:
 
 @partial(jax.jit, static_argnames=("config", "names", "dtype"))
 def _embed(
-    params: Any, ids_BxL: jax.Array, mask_BxL: jax.Array, *, config: ModelConfig, names: tuple[str, ...], dtype: str
+    params: Any,
+    ids_BxL: jax.Array,
+    mask_BxL: jax.Array,
+    passed_over: int | jax.Array,
+    *,
+    config: ModelConfig,
+    names: tuple[str, ...],
+    dtype: str,
 ) -> dict[str, jax.Array]:
     states = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype))
+    states, mask_BxL = after(passed_over, states, mask_BxL)
     return {name: pool(name, states, mask_BxL) for name in names}
 
 

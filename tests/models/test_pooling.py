@@ -232,6 +232,11 @@ def test_one_pass_gives_every_pooler() -> None:
     for name in ("cls", "avg_first_last", "max_last4", "concat_last4"):
         found = views[name].encode(texts)
         assert_close(found, replace(model, pooling=name).encode(texts), *sums)
+    unread = replace(model, prompts={"query": "search for these words: "}, include_prompt=False)
+    for name, view in EveryPooler(unread, ("cls", "max_last4")).views().items():
+        asked = view.encode(texts[:9], prompt="query")
+        assert_close(asked, replace(unread, pooling=name).encode(texts[:9], prompt="query"), *sums, what=name)
+        assert np.abs(asked - view.encode(texts[:9])).max() > 0.01
     for name in ("pma", "final"):
         with pytest.raises(UserError, match=f"'{name}' cannot be put on a model"):
             pooler_names(f"cls,{name}", 4)
