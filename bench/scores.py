@@ -5,9 +5,10 @@
 
 Mines hard negatives for the textbooks' pairs and QNLI's answered questions, trains MiniLM as a cross-encoder on them and on drawn
 passages (bench/scores_reranker.py), writes its scores beside the triplets, and those of each other scorer of --score_by, and tunes the
-student by InfoNCE alone, by MarginMSE and by KL. Each has the rate whose seed 0 is best on the pairs held out; the
-collection is read at that rate alone, by each seed. Each step is kept in the workdir, and the same command goes on. Needs the torch extra
-where there is a reranker.
+student by InfoNCE alone, by MarginMSE and by KL. Each has the rate whose first seed is best on the pairs held out; the
+collection is read at that rate alone, by each seed. max_length is of the reranker's pairs and of the passages that the student is tuned
+on, student_length of what it exports. Each step is kept in the workdir, and the same command goes on. Needs the torch extra where there
+is a reranker.
 """
 
 from __future__ import annotations
@@ -121,8 +122,9 @@ def read_way(flags: argparse.Namespace, scorer: str, loss: str) -> list[dict[str
     rate = max(flags.rates, key=lambda rate: dev_ndcg(first[rate]))
     rows = []
     for seed in flags.seeds:
-        run = tune(flags, scorer, loss, rate, seed)
-        figures = {"dev": dev_ndcg(run), "ndcg@10": collection_ndcg(flags, run.name, str(run / "export"))}
+        run = first[rate] if seed == flags.seeds[0] else tune(flags, scorer, loss, rate, seed)
+        of_collection = kept_ndcg(flags, run.name, str(run / "export"), flags.collection)
+        figures = {"dev": dev_ndcg(run), "ndcg@10": of_collection}
         rows.append({"seed": seed, "rate": rate} | figures)
     return rows
 
@@ -131,11 +133,11 @@ def dev_ndcg(run: Path) -> float:
     return mean_ndcg(json.loads((run / "results.json").read_text())["retrieval"])
 
 
-def collection_ndcg(flags: argparse.Namespace, name: str, source: str) -> float:
-    """nDCG@10 of an encoder on the collection; kept in the workdir by its name."""
-    path = flags.workdir / f"{name}-collection.json"
+def kept_ndcg(flags: argparse.Namespace, name: str, source: str, folder: Path) -> float:
+    """nDCG@10 of an encoder on the collections of a folder; kept in the workdir by both names."""
+    path = flags.workdir / f"{name}-on-{folder.name}.json"
     if not path.is_file():
-        write_json(path, {"ndcg@10": mean_ndcg(evaluate_retrieval(jdistill.load(source), flags.collection))})
+        write_json(path, {"ndcg@10": mean_ndcg(evaluate_retrieval(jdistill.load(source), folder))})
     return float(json.loads(path.read_text())["ndcg@10"])
 
 
@@ -146,17 +148,13 @@ def mean_ndcg(figures: dict[str, dict[str, float]]) -> float:
 
 def baselines(flags: argparse.Namespace, dev: Path) -> list[dict[str, Any]]:
     """nDCG@10 of the student before, of the teacher, and of BM25, on the pairs held out and on the collection."""
-    sources = {"student": flags.student, "teacher": flags.teacher}
-    rows = [
-        {
-            "row": name,
-            "dev": mean_ndcg(evaluate_retrieval(jdistill.load(source), dev)),
-            "ndcg@10": collection_ndcg(flags, name, source),
-        }
-        for name, source in sources.items()
+    folders = {"dev": dev, "ndcg@10": flags.collection}
+    rows: list[dict[str, Any]] = [
+        {"row": name} | {key: kept_ndcg(flags, name, source, folder) for key, folder in folders.items()}
+        for name, source in (("student", flags.student), ("teacher", flags.teacher))
     ]
-    by_words = {key: mean_ndcg(evaluate_bm25(str(path))) for key, path in (("dev", dev), ("ndcg@10", flags.collection))}
-    return [*rows, {"row": "bm25", **by_words}]
+    of_bm25 = {key: mean_ndcg(evaluate_bm25(str(folder))) for key, folder in folders.items()}
+    return [*rows, {"row": "bm25", **of_bm25}]
 
 
 def make_flags() -> argparse.Namespace:

@@ -46,13 +46,13 @@ def test_the_rate_is_chosen_on_what_is_held_out_and_the_collection_read_at_it_al
         write_json(run / "results.json", {"retrieval": {"dev": {"ndcg@10": dev[rate, seed]}}})
         return run
 
-    def collection(_: argparse.Namespace, name: str, source: str) -> float:
+    def kept(_: argparse.Namespace, name: str, source: str, folder: Path) -> float:
         read.append(name)
         return 0.25
 
     monkeypatch.setattr(scores, "tune", tuned)
-    monkeypatch.setattr(scores, "collection_ndcg", collection)
-    flags = argparse.Namespace(rates=[1e-5, 3e-5, 1e-4], seeds=[0, 1])
+    monkeypatch.setattr(scores, "kept_ndcg", kept)
+    flags = argparse.Namespace(rates=[1e-5, 3e-5, 1e-4], seeds=[0, 1], collection=tmp_path)
     assert scores.read_way(flags, "reranker", "kl") == [
         {"seed": 0, "rate": 3e-5, "dev": 0.5, "ndcg@10": 0.25},
         {"seed": 1, "rate": 3e-5, "dev": 0.1, "ndcg@10": 0.25},

@@ -41,14 +41,18 @@ def embed_batch(
     Returns: float32 [B, dim].
     """
     states = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype))
-    if passed_over is not None:
-        states, mask_BxL = after(passed_over, states, mask_BxL)
+    states, mask_BxL = after(passed_over, states, mask_BxL)
     x_BxD = apply_dense(pool(pooling, states, mask_BxL, pooler), dense, activations)
     return embedding.unit(x_BxD) if normalize else x_BxD
 
 
-def after(passed_over: jax.Array | int, states: Any, mask_BxL: jax.Array) -> tuple[Any, jax.Array]:
-    """States, each [B, L, D], and mask without the first tokens of each text, which a pooler does not count: they stand as padding now."""
+def after(passed_over: jax.Array | int | None, states: Any, mask_BxL: jax.Array) -> tuple[Any, jax.Array]:
+    """States, each [B, L, D], and mask without the first tokens of each text, which a pooler does not count: they stand as padding now.
+
+    passed_over: how many; None: all are counted.
+    """
+    if passed_over is None:
+        return states, mask_BxL
     counted_BxL = mask_BxL & (jnp.arange(mask_BxL.shape[1]) >= passed_over)
     # To the end: a text begins with the first token that is counted.
     rolled: tuple[Any, jax.Array] = jax.tree.map(lambda x: jnp.roll(x, -passed_over, axis=1), (states, counted_BxL))

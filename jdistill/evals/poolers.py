@@ -60,11 +60,11 @@ class EveryPooler:
     def encode(self, texts: Sequence[str], name: str, prompt: str | None) -> np.ndarray:
         """The vectors of texts by a pooler, float32 [N, D], in the order given."""
         if (list(texts), prompt) != self._of:
-            self._vectors = self._encode(self.model.tokenize(texts, prompt), self.model.not_counted(prompt))
+            self._vectors = self._encode(self.model.tokenize(texts, prompt), self.model.not_counted(prompt) or None)
             self._of = (list(texts), prompt)
         return self._vectors[name]
 
-    def _encode(self, ids: list[list[int]], passed_over: int) -> dict[str, np.ndarray]:
+    def _encode(self, ids: list[list[int]], passed_over: int | None) -> dict[str, np.ndarray]:
         config = self.model.config
         out = {name: np.empty((len(ids), POOLERS[name].width(config.hidden_size)), np.float32) for name in self.names}
         params = jax.device_put(self.model.params)
@@ -84,7 +84,7 @@ def _embed(
     params: Any,
     ids_BxL: jax.Array,
     mask_BxL: jax.Array,
-    passed_over: int | jax.Array,
+    passed_over: jax.Array | int | None,
     *,
     config: ModelConfig,
     names: tuple[str, ...],
