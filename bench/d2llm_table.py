@@ -7,6 +7,7 @@ The judge is tuned once, in the run student-0, or is the one of --judge; the oth
 is a variant of configs/d2llm.py, or a key of cfg.loss with a value, as alpha=0.5; sym, asym (one file alone, scored on the other too),
 cos-sym, cos-asym (the same by cosine; cosine is the paper's cos-mixed), single (one branch), half (of the layers). bi_encoder's adapters
 have the rank with which they alone have as many parameters as the student trains. Runs are folders of WORKDIR that resume.
+labels is the control without a judge, of the terms of calibrated; beside it give the student those, after --.
 Prints accuracy, average precision, prior, precision and recall for each file, each row's average precision above the prior as a share
 of its judge's, and MRR@10 and recall@10 of the held-out questions, by cosine and by the interaction module. Adds to
 bench/results/d2llm_table.json and d2llm_table-questions.json.
@@ -47,7 +48,18 @@ ONE_FILE = {
     "cos-asym": "symmetric",
 }  # row -> what is left out
 MEASURES = ("accuracy", "ap", "prior", "precision", "recall")
-ROWS = ("student", "bi_encoder", "contrastive", "no_ri_ph", "no_ri_hi", "no_fi", "mean", "lasttoken", "cosine")
+ROWS = (
+    "student",
+    "labels",
+    "bi_encoder",
+    "contrastive",
+    "no_ri_ph",
+    "no_ri_hi",
+    "no_fi",
+    "mean",
+    "lasttoken",
+    "cosine",
+)
 
 
 def run(flags: argparse.Namespace, row: str, seed: int) -> Path:

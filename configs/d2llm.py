@@ -18,6 +18,7 @@ Variants, --config configs/d2llm.py:NAME, are the ablations of Table 3:
     mean, lasttoken   these poolers in the place of PMA
     cosine        in the place of the interaction module
     calibrated    ours: logits that are to mean the same whatever the query, so that one threshold serves all
+    labels        the control: calibrated's student, data and steps, trained on the labels (CI and cross entropy), no judge
     bi_encoder    the baseline of the paper's kind: last token, cosine, contrastive alone; adapters of rank 32, about as many
                   parameters in SmolLM2-135M (bench/d2llm_table.py takes the rank that fits the model)
 """
@@ -33,6 +34,7 @@ PLAIN: dict[str, object] = {
     "loss.gamma": 0.0,
     "tune.epochs": 0.0,
 }
+CALIBRATED: dict[str, object] = {"loss.delta": 3.0, "loss.random_negatives": "asymmetric"}
 VARIANTS: dict[str, dict[str, object]] = {
     "": {},
     "contrastive": {"loss.imitate": False},
@@ -41,7 +43,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "no_fi": {"loss.gamma": 0.0},
     "mean": {"pooling": "mean"},
     "lasttoken": {"pooling": "lasttoken"},
-    "calibrated": {"loss.delta": 3.0, "loss.random_negatives": "asymmetric"},
+    "calibrated": CALIBRATED,
+    "labels": CALIBRATED | PLAIN,
     "cosine": {"interaction": "cosine", "loss.temperature": 0.05},
     "bi_encoder": PLAIN
     | {

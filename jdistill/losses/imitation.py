@@ -100,18 +100,19 @@ def rank_imitation(student_nxC: Array, teacher_nxC: Array, mask_nxC: Array) -> A
     return _mean_over_queries(jnp.where(alive, 1.0 - (a * b).sum(1) / length, 0.0), mask_nxC.any(1))
 
 
-def score_imitation(student_nxC: Array, teacher_nxC: Array, mask_nxC: Array) -> Array:
+def score_imitation(student_nxC: Array, scores_nxC: Array, mask_nxC: Array) -> Array:
     """SI: cross entropy of sigmoid(z^S) with the teacher's s^T, mean over a query's candidates, then over queries.
 
     Ours, and not the paper's, whose terms compare candidates of one query: this one says what a logit means whatever the query.
 
     Args:
-      student_nxC, teacher_nxC: logits.
+      student_nxC: the student's logits z.
+      scores_nxC: the teacher's s, from 0 to 1; of labels, 0 and 1, it is the plain binary cross entropy.
       mask_nxC: bool, true for the candidates that count.
 
     Returns: scalar, float32.
     """
-    z, s = student_nxC.astype(jnp.float32), jax.nn.sigmoid(teacher_nxC.astype(jnp.float32))
+    z, s = student_nxC.astype(jnp.float32), scores_nxC.astype(jnp.float32)
     each = jnp.where(mask_nxC, jax.nn.softplus(z) - s * z, 0.0)  # -s log sigmoid(z) - (1 - s) log sigmoid(-z)
     return _mean_over_queries(each.sum(1) / _at_least_one(mask_nxC), mask_nxC.any(1))
 

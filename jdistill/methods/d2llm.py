@@ -212,7 +212,7 @@ def loss_terms(
     # CI's D-: the hard negatives and, in the tasks that have them, those that nobody chose.
     random = jnp.where(batch["symmetric"][0], *TASKS[loss.random_negatives])
     s_teacher = jax.nn.sigmoid(z_teacher)
-    if not loss.imitate:  # Table 3: plain contrastive, the labels in the place of the teacher's scores
+    if not loss.imitate:  # Table 3: plain contrastive, the labels in the place of the teacher's scores, in SI too
         s_teacher = positive.astype(jnp.float32)
     z_others, other_mask = others["z"], others["mask"] & random
     ci = contrastive_imitation(
@@ -228,5 +228,5 @@ def loss_terms(
     if loss.gamma and features_nxCxF is not None:  # eq. 9, 10
         terms["fi"] = feature_imitation(features_nxCxF[:, :near_J], batch["r"], near)
     if loss.delta:  # ours
-        terms["si"] = score_imitation(z_nxC[:, :near_J] / temperature, z_teacher[:, :near_J], near)
+        terms["si"] = score_imitation(z_nxC[:, :near_J] / temperature, s_teacher[:, :near_J], near)
     return terms

@@ -151,7 +151,7 @@ def test_each_loss_equals_loops(seed: int) -> None:
     near = d["positive"] | d["hard"]
     student, teacher = (jnp.asarray(d[name], jnp.float32) for name in ("student", "teacher"))
     assert float(rank_imitation(student, teacher, near)) == pytest.approx(naive_rank(d), rel=1e-5)
-    assert float(score_imitation(student, teacher, near)) == pytest.approx(naive_scores(d), rel=1e-5)
+    assert float(score_imitation(student, jax.nn.sigmoid(teacher), near)) == pytest.approx(naive_scores(d), rel=1e-5)
     for weight in ("ndcg", "difference"):
         found = float(hard_over_easy(student, teacher, d["hard"], d["easy"], weight))
         assert found == pytest.approx(naive_hard_over_easy(d, weight), rel=1e-5, abs=1e-7)
@@ -172,7 +172,7 @@ def test_gradients_against_finite_differences(which: str) -> None:
         if which == "rank":
             return rank_imitation(x, teacher, near)
         if which == "scores":
-            return score_imitation(x, teacher, near)
+            return score_imitation(x, jax.nn.sigmoid(teacher), near)
         if which == "features":
             return feature_imitation(x, cosines(jnp.asarray(y_t)), near)
         return hard_over_easy(x, teacher, d["hard"], d["easy"], which)
@@ -228,10 +228,10 @@ def test_empty_sides_and_constant_rows_are_finite_with_no_gradient() -> None:
     assert float(rank_imitation(student, teacher, one)) == 0.0
     assert float(feature_imitation(student[..., None], cosines(teacher[..., None]), no)) == 0.0
     scores = jax.jit(jax.value_and_grad(imitation.score_imitation))
-    value, gradient = scores(student, teacher, no)
+    value, gradient = scores(student, jax.nn.sigmoid(teacher), no)
     assert float(value) == 0.0 and not np.asarray(gradient).any()
     far = jnp.asarray([[400.0, -400.0]])  # whose sigmoid is 1 and 0 in float32
-    value, gradient = scores(far, -far, jnp.ones((1, 2), bool))
+    value, gradient = scores(far, jax.nn.sigmoid(-far), jnp.ones((1, 2), bool))
     assert float(value) == pytest.approx(400.0) and np.isfinite(np.asarray(gradient)).all()
 
 

@@ -93,7 +93,7 @@ def test_the_loss_by_hand(symmetric: bool, block: int, changes: dict[str, Any]) 
         "fi": imitation.feature_imitation(jnp.asarray(features), jnp.asarray(batch["r"]), near),
     }
     if delta := changes.get("loss.delta"):
-        expected["si"] = imitation.score_imitation(jnp.asarray(z[:, : P + K]) / tau, batch["z"][:, : P + K], near)
+        expected["si"] = imitation.score_imitation(jnp.asarray(z[:, : P + K]) / tau, s[:, : P + K], near)
     assert set(metrics) == {*expected, "loss"}
     for name, value in expected.items():
         assert float(metrics[name]) == pytest.approx(float(value), rel=2e-4), name
@@ -165,12 +165,27 @@ def test_texts_that_share_a_row_are_pooled_as_alone(name: str) -> None:
             assert_close(found[row, text], alone[0], 12, 2, largest=4.0)
 
 
-@pytest.mark.parametrize("variant", ["contrastive", "mean", "lasttoken", "cosine", "bi_encoder", "no_fi"])
+@pytest.mark.parametrize("variant", ["contrastive", "labels", "mean", "lasttoken", "cosine", "bi_encoder", "no_fi"])
 def test_every_variant_has_a_finite_loss(variant: str) -> None:
     method, batch = setting(variant)
     gradient, metrics = gradient_of(method, batch)
     assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves((gradient, metrics)))
     assert ("iem" in method.params) == (variant not in ("cosine", "bi_encoder"))
+
+
+def test_the_control_learns_from_labels_whatever_the_judge_says() -> None:
+    method, batch = setting("labels")
+    _, metrics = gradient_of(method, batch)
+    assert set(metrics) == {"ci", "si", "loss"}
+    z, _ = loss_of(method)(method.params, batch)[:2]
+    judged = batch | {"z": -5 * batch["z"] + 1, "r": -batch["r"]}
+    assert float(loss_of(method)(method.params, judged)[0]) == float(z)
+    other = {**batch, "real": batch["real"].copy()}
+    other["real"][:, 1 : 1 + P] = (
+        False  # without a positive there is nothing to put above the rest, and all labels are 0
+    )
+    assert float(loss_of(method)(method.params, other)[1]["ci"]) == 0.0 < float(metrics["ci"])
+    assert float(loss_of(method)(method.params, other)[1]["si"]) != float(metrics["si"])
 
 
 def test_with_one_kind_of_pairs_both_questions_have_the_branch_that_was_trained() -> None:
