@@ -1,9 +1,10 @@
 """IBKD's figure 3: the STS average against beta, after stage 1 and after stage 2, as a picture and a table.
 
     python bench/ibkd_beta.py --text sentences.txt.gz --triplets snli_triplets.jsonl --senteval SENTEVAL \\
-        --workdir runs/ibkd-beta [--row ibkd-linear] [--betas 0 0.1 1 10] [--seeds 0 1]
+        --workdir runs/ibkd-beta [--row ibkd-linear] [--betas 0 0.1 1 10] [--seeds 0 1] [--of 1]
 
-Both stages take the same beta; 0 is CKD. Runs as bench/ibkd_table.py, whose folders ROW@BETA it shares. Adds to bench/results/ibkd_beta.json.
+Both stages take the same beta, or that of stage 1 or 2 alone moves (--of) and the other keeps the paper's; 0 in both is CKD. Runs as
+bench/ibkd_table.py, whose folders ROW@BETA it shares. Adds to bench/results/ibkd_beta.json.
 """
 
 from __future__ import annotations
@@ -21,7 +22,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from record import command_line, keep_rows
 
+from configs import ibkd
+
 STAGES = {"distil": "after stage 1", "finetune": "after stage 2"}
+
+
+def betas_of(beta: float, of: str) -> str:
+    """A row's betas as bench/ibkd_table.py reads them."""
+    cfg = ibkd.get_config()
+    first = beta if of in ("both", "1") else cfg.loss.beta
+    second = beta if of in ("both", "2") else cfg.finetune.loss.beta
+    return f"{first:g}" if first == second else f"{first:g},{second:g}"
 
 
 def main() -> None:
@@ -29,20 +40,24 @@ def main() -> None:
     parser.add_argument("--betas", type=float, nargs="+", default=[0.0, 0.1, 0.5, 1.0, 2.0, 10.0])
     kernels = [row for row in ROWS if row.startswith("ibkd")]
     parser.add_argument("--row", choices=kernels, default="ibkd", help="of bench/ibkd_table.py: the kernel")
+    parser.add_argument("--of", choices=("both", "1", "2"), default="both", help="the stage whose beta moves")
     flags = parse(parser)
+    if not flags.senteval:
+        parser.error("--senteval is needed: the figure is of its average")
     flags.geometry = False  # the picture is of STS
     averages: dict[str, list[float]] = {stage: [] for stage in STAGES}
     print(f"| beta | {' | '.join(STAGES.values())} |\n|{' --- |' * 3}")
     for beta in flags.betas:
-        found = [figures(flags, run(flags, f"{flags.row}@{beta:g}", seed)) for seed in flags.seeds]
+        name = f"{flags.row}@{betas_of(beta, flags.of)}"
+        found = [figures(flags, run(flags, name, seed)) for seed in flags.seeds]
         for stage in STAGES:
             averages[stage].append(statistics.mean(of_seed[stage]["Avg"] for of_seed in found))
         rows = [
-            {"row": flags.row, "beta": beta, "seed": seed}
+            {"row": flags.row, "beta": beta, "of": flags.of, "seed": seed}
             | {label: of_seed[stage]["Avg"] for stage, label in STAGES.items()}
             for seed, of_seed in zip(flags.seeds, found, strict=True)
         ]
-        keep_rows("ibkd_beta", command_line(), rows, ("row", "beta", "seed"), **table_settings(flags))
+        keep_rows("ibkd_beta", command_line(), rows, ("row", "beta", "of", "seed"), **table_settings(flags))
         print(f"| {beta} | {' | '.join(f'{averages[stage][-1]:.2f}' for stage in STAGES)} |", flush=True)
     figure = Figure(figsize=(5, 3.4), dpi=200, layout="constrained")
     axes = figure.subplots()
@@ -52,8 +67,9 @@ def main() -> None:
     axes.set(xlabel="beta", ylabel="STS average")
     axes.grid(alpha=0.25)
     axes.legend()
-    FigureCanvasAgg(figure).print_png(str(flags.workdir / "beta.png"))
-    print(f"{flags.workdir / 'beta.png'}")
+    picture = flags.workdir / f"beta-{flags.of}.png"
+    FigureCanvasAgg(figure).print_png(str(picture))
+    print(picture)
 
 
 if __name__ == "__main__":

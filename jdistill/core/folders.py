@@ -78,11 +78,19 @@ def _refuse_foreign(out: Path, kind: str, key: str, legacy: Sequence[str] = ()) 
 def check_out_file(out: Path, key: str, overwrite: bool, made_by: str = "") -> None:
     """Refuses a file that a command may not write, before it does any work.
 
-    made_by: the command; a JSON file whose "made_by" says so is ours, and is replaced. Raises UserError with what is there.
+    made_by: the command; a JSON file whose "made_by" says so is ours, and is replaced. A file of a run, an export or another
+      folder that we sealed is refused in any case: without it that folder is damaged.
+
+    Raises: UserError with what is there.
     """
     if out.is_dir() or not out.name:
         raise UserError(f"{key}={out} is a folder; name a file")
     _check_parent(out, key)
+    here = Path(os.path.realpath(out.parent)) / out.name
+    for folder in here.parents:
+        kind, sealed = files.sealed_as(folder)
+        if here.relative_to(folder).as_posix() in sealed:
+            raise UserError(f"{key}={out} belongs to the {kind} in {folder}, which vouches for it; choose another name")
     if overwrite or not (out.exists() or out.is_symlink()):
         return
     if not out.is_file():
@@ -102,10 +110,14 @@ def write_out(out: Path, content: Any) -> None:
 def own_folder(out: Path, kind: str, key: str, overwrite: bool) -> None:
     """Makes a folder that a command writes several files into, and marks it as its own; one that holds anything else is refused.
 
+    overwrite: whether the user allows that; a run, an export or another folder that we sealed is refused in any case.
+
     Raises: UserError with what is there.
     """
     if out.exists() and not out.is_dir():
         raise UserError(f"{key}={out} is a file; name a folder")
+    if (other := files.sealed_as(out)[0]) and other != kind:
+        raise UserError(f"{key}={out} holds the {other} that jdistill made there; choose another folder")
     if out.is_dir() and not overwrite and files.read_seal(out, kind) is None:
         _refuse_foreign(out, kind, key)
     out.mkdir(parents=True, exist_ok=True)

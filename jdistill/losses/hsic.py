@@ -31,6 +31,7 @@ class Hsic(NamedTuple):
     off_diagonal_s: Array
     rank_x: Array  # effective rank, (tr K)² / ||K||²
     rank_s: Array
+    cka: Array  # HSIC(X, S) / sqrt(HSIC(X, X) HSIC(S, S)), biased: 0 independent, 1 the same up to scale (Kornblith et al. 2019)
 
 
 def median_distance(x_nxD: Array, mask_n: Array | None = None, rows: int = 256) -> Array:
@@ -125,7 +126,8 @@ def hsic(
         value = _unbiased(row, total, n)
     else:
         value = _centred_trace(row, total, w_n, n) / (n**2 if estimator == "biased" else (n - 1.0) ** 2)
-    diagnostics = (_off_diagonal(total, "x", n), _off_diagonal(total, "s", n), _rank(total, "x"), _rank(total, "s"))
+    ranks, means = [_rank(total, side) for side in "xs"], [_off_diagonal(total, side, n) for side in "xs"]
+    diagnostics = (*means, *ranks, _cka(row, total, w_n, n))
     return Hsic(value, *map(jax.lax.stop_gradient, diagnostics))
 
 
@@ -195,10 +197,18 @@ def _unbiased(row: dict[str, Array], total: dict[str, Array], n: Array) -> Array
     return (trace + both - 2.0 / (n - 2.0) * (off_x_n * off_s_n).sum()) / (n * (n - 3.0))
 
 
-def _centred_trace(row: dict[str, Array], total: dict[str, Array], w_n: Array, n: Array) -> Array:
-    """tr(K_X H K_S H) of IBKD eq. 6, with row means taken off, which cancels less than the expanded sums do."""
-    mean_x_n, mean_s_n = (row[side] / n - w_n * total[side] / n**2 for side in ("x", "s"))
-    return total["xs"] - total["x"] * total["s"] / n**2 - 2.0 * n * (mean_x_n * mean_s_n).sum()
+def _centred_trace(row: dict[str, Array], total: dict[str, Array], w_n: Array, n: Array, sides: str = "xs") -> Array:
+    """tr(K_X H K_S H) of IBKD eq. 6, with row means taken off, which cancels less than the expanded sums do; or of K_X, K_S twice."""
+    a, b = sides[0], sides[1]
+    mean_a_n, mean_b_n = (row[side] / n - w_n * total[side] / n**2 for side in (a, b))
+    return total[sides] - total[a] * total[b] / n**2 - 2.0 * n * (mean_a_n * mean_b_n).sum()
+
+
+def _cka(row: dict[str, Array], total: dict[str, Array], w_n: Array, n: Array) -> Array:
+    """Centred kernel alignment; 0 where a Gram matrix has nearly equal entries, of which centring leaves rounding alone."""
+    both, of_x, of_s = (_centred_trace(row, total, w_n, n, sides) for sides in ("xs", "xx", "ss"))
+    alive = (of_x > 1e-5 * total["xx"]) & (of_s > 1e-5 * total["ss"])
+    return jnp.where(alive, both / jnp.sqrt(jnp.where(alive, of_x * of_s, 1.0)), 0.0)
 
 
 def _off_diagonal(total: dict[str, Array], side: str, n: Array) -> Array:

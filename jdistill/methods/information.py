@@ -46,4 +46,5 @@ def term(cfg: ConfigDict, x_nxD: Array, s_nxD: Array, mask_n: Array | None = Non
         "gram_sentence_mean": result.off_diagonal_s,
         "gram_input_rank": result.rank_x,
         "gram_sentence_rank": result.rank_s,
+        "cka": result.cka,
     }

@@ -226,3 +226,22 @@ def test_a_write_that_fails_leaves_the_file_before_and_nothing_else(tmp_path: Pa
     with pytest.raises(OSError, match="No space"):
         files.write_json(tmp_path / "a.json", {"new": 1})
     assert tree(tmp_path) == {"a.json": '{\n  "old": 1\n}\n'}
+
+
+def test_what_a_finished_folder_vouches_for_is_never_written_over(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "mine"
+    (run / "export").mkdir(parents=True)
+    for name in ("results.json", "export/config.json", "notes.json"):
+        (run / name).write_text("{}")
+    files.seal(run / "export", "export", ["config.json"])
+    files.seal(run, "run", ["results.json"])
+    (tmp_path / "link").symlink_to(run)
+    for out in (run / "results.json", run / "export/config.json", tmp_path / "link/results.json"):
+        with pytest.raises(UserError, match="belongs to the (run|export) in .*choose another name"):
+            check_out_file(out, "--out", True, "jdistill.evaluate")
+    check_out_file(run / "notes.json", "--out", True)  # a user's own file
+    check_out_file(run / "new.json", "--out", False)
+    for folder, kind in ((run, "run"), (run / "export", "export")):
+        with pytest.raises(UserError, match=f"holds the {kind} that jdistill made there"):
+            own_folder(folder, "comparison", "--out", True)
+        assert files.sealed_as(folder)[0] == kind

@@ -128,6 +128,22 @@ def test_masked_rows_do_not_count():
     assert np.abs(np.asarray(grad)[~mask]).max() < 1e-7
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_alignment_against_the_definition(kernel):
+    x, s = data(16)
+    H = np.eye(16) - 1 / 16
+    k, m = (H @ naive_gram(side, kernel, GAMMA) @ H for side in (x, s))
+    expected = (k * m).sum() / np.sqrt((k * k).sum() * (m * m).sum())
+    found = hsic(x, s, kernel=kernel, gamma=GAMMA).cka
+    sums = np.sqrt(
+        np.prod([(naive_gram(side, kernel, GAMMA) ** 2).sum() / (of * of).sum() for side, of in ((x, k), (s, m))])
+    )
+    assert_close(found, expected, 16 * 16, largest=max(1.0, sums))
+    assert 0.5 < expected < 1.0
+    assert_close(hsic(x, x, kernel=kernel, gamma=GAMMA).cka, 1.0, 16 * 16, largest=max(1.0, sums))
+    assert float(hsic(np.ones_like(x), s, kernel=kernel, gamma=GAMMA).cka) == 0.0  # equal rows align with nothing
+
+
 def test_diagnostics_tell_a_dead_gram_matrix():
     x, s = data(32, seed=5)
     apart, together = hsic(100 * x, s), hsic(1e-4 * x, s)
