@@ -101,6 +101,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.tune = ConfigDict()  # the judge, Appendix D; what it changes
     c.tune.epochs = 1.0  # 0: not tuned
     c.tune.max_steps = 0
+    c.tune.prompts = "labelled"  # it learns from: labelled, all labelled pairs; drawn, Appendix D's: positives and as many hard negatives
     c.tune.batch_size = 16
     c.tune.learning_rate = 1e-4
     c.tune.lora = ConfigDict()
@@ -124,7 +125,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.learning_rate = 1e-4
     c.warmup = 0.05
     c.epochs = 4.0
-    c.patience = 5  # checkpoints
+    c.patience = (
+        0  # checkpoints; 0: to the end, since dev sets of this size move by more from one to the next than they gain
+    )
     c.checkpoint_every = 100
     c.remat = False  # layers computed anew in the backward pass
 

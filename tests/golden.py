@@ -55,6 +55,7 @@ LATER = (
     "index_by",
     "text_pairs",
     "checkpoint",
+    "tune.prompts",
 )  # keys that change no number, and came after the numbers were written
 LONG = {key: STEPS for key in ("max_steps", "checkpoint_every")}
 

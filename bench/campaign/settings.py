@@ -31,6 +31,7 @@ OF_D2LLM = {
     "held_out_queries": 6, "dev_queries": 4, "hard_negatives": 3, "easy_negatives": 2, "positives": 1, "tune.batch_size": 8,
     "tune.max_steps": 4, "max_steps": 4, "tune.checkpoint_every": 2, "judge.query_tokens": 20, "judge.passage_tokens": 20,
     "lora.rank": 2, "tune.lora.rank": 2, "iem_size": 8, "query_length": 20, "document_length": 20, "teacher_dtype": "float32",
+    "tune.prompts": "drawn", "patience": 5,  # as when the golden numbers were written
 }  # fmt: skip
 
 

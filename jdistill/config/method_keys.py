@@ -22,6 +22,7 @@ from jdistill.config.rules import (
     whole_number,
     zero_or_whole,
 )
+from jdistill.feeds.judge_tuning import PROMPTS
 from jdistill.losses.hsic import ESTIMATORS, KERNELS
 from jdistill.losses.imitation import FORMS, WEIGHTS
 from jdistill.losses.listed import SCORE_LOSSES
@@ -130,6 +131,7 @@ OF_METHODS: dict[str, Rule] = {
     "mining.first": whole_number(0),
     "mining.last": whole_number(1),
     "mining.relative_margin": between(0, 1),
+    "tune.prompts": one_of(PROMPTS),
     "tune.lora.rank": whole_number(1),  # a judge without adapters would have nothing to tune
     "interaction": one_of(INTERACTIONS),
     "iem_size": whole_number(1),

@@ -18,13 +18,15 @@ from jdistill.data.sets.pairs import Pairs
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import peft
 from jdistill.feeds.feed import Feed
-from jdistill.feeds.judged import JudgedPairs
+from jdistill.feeds.judged import JudgedPairs, JudgedSet
 from jdistill.feeds.judged_feed import JudgedFeed, judged_pairs_of
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import make_batches
 from jdistill.models.precision import settled_dtype
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
+
+PROMPTS = ("labelled", "drawn")
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,28 @@ class TuningFeed(JudgedFeed):
         return replace(self, judged_pairs=self.judged_pairs.with_model(method.trained(params)))
 
 
+def drawn_pairs(judged_set: JudgedSet) -> tuple[list[str], list[str], list[float]]:
+    """(queries, passages, labels) of Appendix D: each query's positives, and as many of its hard negatives."""
+    (P, K, _), of_set = judged_set.candidates.counts, judged_set.candidates
+    queries, passages, labels = [], [], []
+    for i, row in enumerate(of_set.columns):
+        right = row[:P][row[:P] >= 0]
+        wrong = row[P : P + K][row[P : P + K] >= 0][: len(right)]
+        queries += [of_set.queries[i]] * (len(right) + len(wrong))
+        passages += [of_set.passages[j] for j in (*right, *wrong)]
+        labels += [1.0] * len(right) + [0.0] * len(wrong)
+    return queries, passages, labels
+
+
+def labelled_pairs(judged_set: JudgedSet, every: bool) -> tuple[list[str], list[str], list[float]]:
+    """The same of all labelled pairs, those of queries without a positive too; every: else of the candidates' queries alone."""
+    asked = set(judged_set.candidates.queries)
+    train = judged_set.train.where([every or query in asked for query in judged_set.train.queries])
+    return train.queries, train.passages, [float(label) for label in train.labels]
+
+
 def prompt_batches(cfg: ConfigDict, judged_pairs: JudgedPairs) -> tuple[TokenTable, Data]:
-    """Prompts of a judge with their labels: each query's positives, and as many of its hard negatives.
+    """Prompts of a judge with their labels, as cfg.tune.prompts names them.
 
     Args:
       judged_pairs: the files, each with its candidates.
@@ -74,14 +96,10 @@ def prompt_batches(cfg: ConfigDict, judged_pairs: JudgedPairs) -> tuple[TokenTab
     ids: list[list[int]] = []
     labels: list[float] = []
     for judged_set in judged_pairs.sets:
-        P, K, _ = judged_set.candidates.counts
-        queries, passages = [], []
-        for i, row in enumerate(judged_set.candidates.columns):
-            right = row[:P][row[:P] >= 0]
-            wrong = row[P : P + K][row[P : P + K] >= 0][: len(right)]
-            queries += [judged_set.candidates.queries[i]] * (len(right) + len(wrong))
-            passages += [judged_set.candidates.passages[j] for j in (*right, *wrong)]
-            labels += [1.0] * len(right) + [0.0] * len(wrong)
+        every = not cfg.max_queries
+        drawn = cfg.tune.prompts == "drawn"
+        queries, passages, of_set = drawn_pairs(judged_set) if drawn else labelled_pairs(judged_set, every)
+        labels += of_set
         ids += judged_pairs.judges[judged_set.branch].prompts(queries, passages)
     model, label = next(iter(judged_pairs.judges.values())).model, np.array(labels, np.float32)
     tokens = TokenTable(

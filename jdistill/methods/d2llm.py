@@ -20,7 +20,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.candidates import ScoredCandidates
-from jdistill.feeds.judge_tuning import JudgeTuning
+from jdistill.feeds.judge_tuning import PROMPTS, JudgeTuning
 from jdistill.feeds.stage import Stage, Start
 from jdistill.losses.embedding import over_row_blocks
 from jdistill.losses.imitation import (
@@ -65,6 +65,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         ("interaction", cfg.interaction, INTERACTIONS),
         ("pooling", cfg.pooling, POOLINGS),
         ("heads_start", cfg.heads_start, STARTS),
+        ("tune.prompts", cfg.tune.prompts, PROMPTS),
         ("loss.form", cfg.loss.form, FORMS),
         ("loss.hard_over_easy", cfg.loss.hard_over_easy, WEIGHTS),
         ("loss.random_negatives", cfg.loss.random_negatives, tuple(TASKS)),
@@ -83,7 +84,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
             f"--config.judge.adapter={cfg.judge.adapter} is a tuned judge: --config.tune.epochs=0 takes it as it is"
         )
     changed = cfg.copy_and_resolve_references()
-    changed.update(cfg.tune)
+    changed.update({key: value for key, value in cfg.tune.items() if key in changed})
     return Stage("tune", JudgeTuning(), changed, build_judge, trains="judge"), distil
 
 

@@ -38,7 +38,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
         *_keys("", "interaction iem_size heads_start remat"),
         *_keys("judge", "symmetric asymmetric yes no adapter query_tokens passage_tokens"),
         *_keys("mining", "encoder first last relative_margin"),
-        *_keys("tune", "epochs max_steps"),
+        *_keys("tune", "epochs max_steps prompts"),
         *TRANSFORMER_KEYS,
         *_keys("lora", "paths rank alpha"),
         *_keys("loss", "form imitate temperature alpha beta gamma delta random_negatives hard_over_easy"),

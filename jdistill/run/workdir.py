@@ -58,6 +58,7 @@ BEFORE = {
     "index_by": "student",
     "text_pairs": "",
     "checkpoint": "best",
+    "prompts": "drawn",
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 
