@@ -10,7 +10,7 @@ have the rank with which they alone have as many parameters as the student train
 labels is the control without a judge, of the terms of calibrated; beside it give the student those, after --.
 Prints accuracy, average precision, prior, precision and recall for each file, each row's average precision above the prior as a share
 of its judge's, and MRR@10 and recall@10 of the held-out questions, by cosine and by the interaction module. Adds to
-bench/results/d2llm_table.json and d2llm_table-questions.json.
+bench/results/d2llm_table.json, d2llm_table-questions.json and, of the dev pairs and questions, by which rows are chosen, -dev.json.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from record import command_line, joined, keep_rows, shown
 
 import jdistill
 from jdistill.core.compile_cache import keep_compiled_programs
+from jdistill.core.files import flat
 from jdistill.core.progress import setup_logging
 from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.feeds.judged import JudgedPairs, read_judged
@@ -202,6 +203,8 @@ def main() -> None:
         folders = [run(flags, row, seed) for seed in flags.seeds]
         results = [json.loads((folder / "results.json").read_text()) for folder in folders]
         done[row], questions[row] = ([of[key] for of in results] for key in ("pairs", "questions"))
+        of_dev = [{"row": row, "seed": seed} | flat(of["dev"]) for seed, of in zip(flags.seeds, results, strict=True)]
+        keep_rows("d2llm_table-dev", command_line(), of_dev, ("row", "seed"), **settings_of(flags))
     whole = run(flags, "student", 0)
     first = json.loads((whole / "results.json").read_text())["pairs"]
     cfg = ConfigDict(json.loads((whole / "config.json").read_text()))
@@ -233,7 +236,9 @@ def main() -> None:
         "judge, tuned": [{name: of["teacher"] for name, of in first.items()}],
     }
     keep_pairs(flags, of_students | once)
-    questions["language model as bi-encoder"] = [evaluate_questions(judged, bi_encoder, cfg.rescore)]  # takes longest
+    questions["language model as bi-encoder"] = [
+        evaluate_questions(judged, bi_encoder, cfg.rescore)["test"]
+    ]  # takes longest
     keep_questions(flags, questions)
     print("\n".join(retrieval_lines(questions)))
 

@@ -21,7 +21,7 @@ from jdistill.evals.suite import evaluate
 from jdistill.export.interaction import save_interaction
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.judged import JudgedPairs, read_judged
-from jdistill.feeds.judged_results import evaluate_judged, evaluate_questions
+from jdistill.feeds.judged_results import average_precisions, evaluate_judged, evaluate_questions
 from jdistill.feeds.shared import Shared
 from jdistill.models.interaction import BRANCHES, interaction_of
 from jdistill.models.registry import architecture_of
@@ -78,7 +78,10 @@ class JudgedFeed(Feed):
     def results(self, cfg: ConfigDict, student: Encoder, params: Tree) -> dict[str, Any]:
         scorer = self.pair_scorer(cfg, student, params)
         figures: dict[str, Any] = {"pairs": evaluate_judged(cfg, self.judged_pairs, scorer)}
-        figures["questions"] = evaluate_questions(self.judged_pairs, scorer, cfg.rescore)
+        questions = evaluate_questions(self.judged_pairs, scorer, cfg.rescore)
+        figures["questions"] = questions["test"]
+        # What a choice between runs may look at.
+        figures["dev"] = {"ap": average_precisions(self.judged_pairs, scorer), "questions": questions["dev"]}
         if cfg.beir:
             options = Options(scorer, None, cfg.index, cfg.index_effort, cfg.rescore, bm25=False)
             figures["retrieval_rescored"] = evaluate(student, beir=cfg.beir, options=options)["retrieval"]

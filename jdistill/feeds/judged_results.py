@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from jdistill.data.sets.collection import Collection
 from jdistill.data.sets.pairs import Pairs, sample_pairs
 from jdistill.encoder.pair_scorer import PairScorer
-from jdistill.evals.pair_labels import pair_scores
+from jdistill.evals.pair_labels import average_precision, pair_scores
 from jdistill.evals.retrieval import document_vectors, measures, search
 from jdistill.feeds.judged import JudgedPairs, JudgedSet
 from jdistill.models.interaction import BRANCHES
@@ -40,13 +40,24 @@ def evaluate_judged(
     return figures
 
 
-def held_out_collection(judged_set: JudgedSet) -> Collection:
-    """The test questions that have a passage, and the distinct passages of all pairs of the file, those of training too."""
+def average_precisions(judged_pairs: JudgedPairs, student: PairScorer) -> dict[str, float]:
+    """File -> average precision of the student on its dev pairs, in percent; of files that have such."""
+    return {
+        judged_set.name: average_precision(
+            student.score(judged_set.dev.queries, judged_set.dev.passages, judged_set.branch == BRANCHES[0]),
+            judged_set.dev.labels,
+        )
+        for judged_set in judged_pairs.sets
+        if len(judged_set.dev)
+    }
+
+
+def held_out_collection(judged_set: JudgedSet, of: str = "test") -> Collection:
+    """The test or dev questions that have a passage, and the distinct passages of all pairs of the file, those of training too."""
     id_of = {text: str(i) for i, text in enumerate(judged_set.passages)}
     relevant: dict[str, dict[str, int]] = {}
-    for query, passage, right in zip(
-        judged_set.test.queries, judged_set.test.passages, judged_set.test.labels, strict=True
-    ):
+    pairs: Pairs = judged_set.dev if of == "dev" else judged_set.test
+    for query, passage, right in zip(pairs.queries, pairs.passages, pairs.labels, strict=True):
         if right:
             relevant.setdefault(query, {})[id_of[passage]] = 1
     queries = {f"q{i}": query for i, query in enumerate(relevant)}
@@ -60,18 +71,27 @@ def held_out_collection(judged_set: JudgedSet) -> Collection:
 
 def evaluate_questions(
     judged_pairs: JudgedPairs, scorer: PairScorer, rescore: int
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Asymmetric file -> "cosine" -> ndcg@10, mrr@10, recall@10 …, 0 to 1 (evals.retrieval), and, of a model with an interaction
-    module, "rescored", by which it ranks `rescore` passages of each question anew (0: all of them)."""
-    figures: dict[str, dict[str, dict[str, float]]] = {}
+) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """ "test" and "dev" -> asymmetric file -> "cosine" -> ndcg@10, mrr@10, recall@10 …, 0 to 1 (evals.retrieval), and, of a model with an
+    interaction module, "rescored", by which it ranks `rescore` passages of each question anew (0: all of them)."""
+    figures: dict[str, dict[str, dict[str, dict[str, float]]]] = {"test": {}, "dev": {}}
     for judged_set in (judged_set for judged_set in judged_pairs.sets if judged_set.branch == BRANCHES[1]):
-        collection, model = held_out_collection(judged_set), scorer.encoder
-        if not collection.queries:
+        collections = {of: held_out_collection(judged_set, of) for of in figures}
+        if not any(collection.queries for collection in collections.values()):
             continue
-        vectors = document_vectors(model, collection)
-        rankings = {"cosine": search(model, collection, model, vectors=vectors).ranking}
-        if scorer.params is not None:
-            by_module = search(model, collection, model, scorer=scorer, rescore=rescore, vectors=vectors)
-            rankings["rescored"] = by_module.ranking
-        figures[judged_set.name] = {how: measures(ranking, collection.relevant) for how, ranking in rankings.items()}
+        vectors = document_vectors(scorer.encoder, collections["test"])  # of either
+        for of, collection in collections.items():
+            if collection.queries:
+                figures[of][judged_set.name] = _by_cosine_and_module(collection, scorer, vectors, rescore)
     return figures
+
+
+def _by_cosine_and_module(
+    collection: Collection, scorer: PairScorer, vectors: np.ndarray, rescore: int
+) -> dict[str, dict[str, float]]:
+    model = scorer.encoder
+    rankings = {"cosine": search(model, collection, model, vectors=vectors).ranking}
+    if scorer.params is not None:
+        by_module = search(model, collection, model, scorer=scorer, rescore=rescore, vectors=vectors)
+        rankings["rescored"] = by_module.ranking
+    return {how: measures(ranking, collection.relevant) for how, ranking in rankings.items()}

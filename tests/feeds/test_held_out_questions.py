@@ -11,7 +11,7 @@ from jdistill.data.sets.candidates import Candidates
 from jdistill.data.sets.pairs import Pairs
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.feeds.judged import JudgedPairs, JudgedSet
-from jdistill.feeds.judged_results import evaluate_questions, held_out_collection
+from jdistill.feeds.judged_results import average_precisions, evaluate_questions, held_out_collection
 from jdistill.models.interaction import BRANCHES, random_iem
 
 
@@ -32,9 +32,15 @@ def test_held_out_questions_look_among_all_passages() -> None:
     assert set(collection.documents.values()) == {texts[2], texts[3], texts[4], "far", texts[7], "its own"}
     assert [[collection.documents[d] for d in of] for of in collection.relevant.values()] == [[texts[2]], ["far"]]
     judged = JudgedPairs((one, replace(one, name="same", branch=BRANCHES[0])), {})
-    found = evaluate_questions(judged, PairScorer(make_encoder(), None, "cosine"), 0)
+    found = evaluate_questions(judged, PairScorer(make_encoder(), None, "cosine"), 0)["test"]
     assert found.keys() == {"asked"} and found["asked"].keys() == {"cosine"}
     assert found["asked"]["cosine"]["mrr@10"] >= 0.5 and found["asked"]["cosine"]["recall@10"] == 1  # of six passages
     params = random_iem(32, np.random.default_rng(0), 8)
-    rescored = evaluate_questions(judged, PairScorer(make_encoder(), params), 3)["asked"]["rescored"]
+    rescored = evaluate_questions(judged, PairScorer(make_encoder(), params), 3)["test"]["asked"]["rescored"]
     assert rescored["recall@10"] >= 0.5
+    dev = held_out_collection(one, "dev")  # among the same passages
+    assert list(dev.queries.values()) == [texts[6]] and dev.documents == collection.documents
+    of_dev = evaluate_questions(judged, PairScorer(make_encoder(), None, "cosine"), 0)["dev"]
+    assert of_dev.keys() == {"asked"} and 0 < of_dev["asked"]["cosine"]["mrr@10"] <= 1
+    scorer = PairScorer(make_encoder(), None, "cosine")
+    assert average_precisions(judged, scorer) == {"asked": 100.0, "same": 100.0}  # of one pair each, which is right

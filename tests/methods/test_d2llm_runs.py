@@ -51,6 +51,10 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
         "cosine",
         "rescored",
     }
+    assert results["dev"]["ap"].keys() == {"same", "answers"} and all(
+        0 < ap <= 100 for ap in results["dev"]["ap"].values()
+    )
+    assert results["dev"]["questions"]["answers"].keys() == {"cosine", "rescored"}
     found = answer(tmp_path / "run", "the river", 5)
     assert len(found) == 5 and sorted(found, reverse=True) == found
     about = json.loads((tmp_path / "run" / "tune" / "adapter" / "adapter_config.json").read_text())
