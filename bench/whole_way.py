@@ -119,17 +119,21 @@ def main() -> None:
     parser.add_argument("--dev_pairs", default="", help="scored pairs on which both students are compared")
     parser.add_argument("--workdir", type=Path, default=Path("runs/whole-way"))
     parser.add_argument("--theirs", action="store_true", help=argparse.SUPPRESS)
-    parser.set_defaults(st_bf16=False)
+    parser.set_defaults(st_bf16=False, st_dropout=0.0)
     flags = parser.parse_args()
     flags.workdir = flags.workdir.absolute()
     if flags.theirs:
         train_theirs_from_text(flags)
         return
+    from configs.simtde import get_config
+    from jdistill.models.precision import settled_dtype  # not before: their process imports nothing of ours
+
     rows = whole_way_rows(flags)
     for row in rows:
         row["times as fast"] = round(rows[1]["seconds, median"] / row["seconds, median"], 2)
     about = {"text": shown(flags.text), "sentences": flags.sentences, "batch_size": flags.batch_size}
-    about |= {"st_learning_rate": flags.st_learning_rate, "rounds": flags.rounds}
+    about |= {"st_learning_rate": flags.st_learning_rate, "rounds": flags.rounds, "st_dtype": "float32"}
+    about["dtype"] = settled_dtype(get_config().dtype)
     keep_rows("whole_way", command_line(), rows, ("side", "seed"), **about)
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
+from jdistill.core.errors import UserError
 from jdistill.core.files import write_json
 from jdistill.evals.lexical import evaluate_bm25
 
 sys.path += [str(ROOT / "bench")]  # behind tests: bench has a parity.py too
 import scores
+import scores_pairs
 
 HELD_OUT = [
     {"query": "who bakes bread", "positive": "the baker bakes bread", "negatives": ["a ship sails", "rain falls"]},
@@ -27,11 +29,42 @@ HELD_OUT = [
 
 
 def test_pairs_held_out_are_a_collection(tmp_path: Path) -> None:
-    folder = scores.write_dev(argparse.Namespace(workdir=tmp_path), HELD_OUT)
+    pairs = [{key: row[key] for key in ("query", "positive")} for row in HELD_OUT]
+    pairs.append({"query": "what sails the sea", "positive": "boats sail the sea"})  # a second right passage
+    scores_pairs.write_rows(tmp_path / "held_out.jsonl", pairs)
+    folder = scores_pairs.write_dev(tmp_path, HELD_OUT)
     texts = [json.loads(line)["text"] for line in (folder / "corpus.jsonl").read_text().splitlines()]
-    assert sorted(texts) == ["a ship sails", "rain falls", "the baker bakes bread", "the sea is salt"]
-    # Of the second query's words the sea has two, in the ship's place: rank 2, a gain of 1 / log2(3).
-    assert scores.mean_ndcg(evaluate_bm25(str(folder))) == pytest.approx((1 + 0.6309) / 2, abs=1e-3)
+    expected = ["a ship sails", "boats sail the sea", "rain falls", "the baker bakes bread", "the sea is salt"]
+    assert sorted(texts) == expected
+    judged = (folder / "qrels" / "test.tsv").read_text().splitlines()[1:]
+    assert [texts[int(line.split()[1][1:])] for line in judged] == [row["positive"] for row in pairs]
+    assert 0.5 < scores.mean_ndcg(evaluate_bm25(str(folder))) <= 1
+
+
+def test_what_is_held_out_is_no_bodys_passage_and_the_reranker_learns_from_other_queries() -> None:
+    positives = {f"q{i}": [f"p{i}", f"p{(i + 1) % 60}"] for i in range(60)}  # each passage is two queries'
+    parts = scores_pairs.split_queries(positives, 5, 20, 15)
+    assert [len(parts[name]) for name in ("held_out", "train", "reranker")] == [5, 20, 15]
+    apart = {passage for query in parts["held_out"] for passage in positives[query]}
+    for name in ("train", "reranker"):
+        assert not apart & {passage for query in parts[name] for passage in positives[query]}
+    assert not set(parts["train"]) & set(parts["reranker"])
+    assert scores_pairs.split_queries(positives, 5, 20, 15) == parts
+
+
+def test_every_labelled_passage_of_a_query_is_right_and_another_setting_needs_another_folder(tmp_path: Path) -> None:
+    textbooks, questions = tmp_path / "pairs.jsonl", tmp_path / "qnli.jsonl"
+    scores_pairs.write_rows(textbooks, [{"query": "a", "positive": text} for text in ("one", "two", "one")])
+    rows = [("a", "three", "entailment"), ("b", "four", "not_entailment"), ("c", "two", "entailment")]
+    scores_pairs.write_rows(questions, [dict(zip(("question", "sentence", "label"), row, strict=True)) for row in rows])
+    flags = argparse.Namespace(**dict.fromkeys(scores_pairs.DECIDES, 1))
+    flags.workdir, flags.pairs, flags.questions = tmp_path, textbooks, questions
+    assert scores_pairs.pairs_of(flags) == {"a": ["one", "two", "three"], "c": ["two"]}
+    scores_pairs.check_settings(flags)
+    scores_pairs.check_settings(flags)
+    flags.triplets = 2
+    with pytest.raises(UserError, match="--triplets 1 there, 2 now. Choose another --workdir"):
+        scores_pairs.check_settings(flags)
 
 
 def test_the_rate_is_chosen_on_what_is_held_out_and_the_collection_read_at_it_alone(

@@ -66,7 +66,7 @@ def train_trainer(setting: Setting, batch_size: int, dtype: str) -> Row:
     _, texts = _text(setting)
     vectors = np.random.default_rng(0).standard_normal((len(texts), encoder.dim), np.float32)
     flags = Namespace(
-        teacher=str(save(encoder, setting.folder / "teacher")), batch_size=batch_size, seed=0, st_bf16=dtype == "bfloat16",
+        teacher=str(save(encoder, setting.folder / "teacher")), batch_size=batch_size, seed=0, st_bf16=dtype == "bfloat16", st_dropout=0.0,
     )  # fmt: skip
     _, seconds = train_theirs(flags, texts, vectors, 1e-4, setting.folder / "sentence-transformers")
     return {"sentences_per_s": len(texts) / seconds, "seconds": seconds, "sentences": len(texts)}

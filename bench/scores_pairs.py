@@ -1,0 +1,106 @@
+"""The rows of bench/scores.py: who learns from which, so that no loss is shown what it is judged by, nor taught that a right passage is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jdistill.core.errors import UserError
+from jdistill.core.files import look_into, write_json
+
+Row = dict[str, Any]
+# What decides the files of the workdir that are kept; the others may differ from call to call.
+DECIDES = (
+    "pairs", "questions", "held_out", "triplets", "reranker_triplets", "by", "negatives", "student", "teacher", "max_length",
+    "student_length", "reranker_start", "reranker_rate", "reranker_steps", "reranker_queries", "reranker_seed", "reranker_bf16",
+    "steps", "batch_size", "temperature", "in_batch", "extra",
+)  # fmt: skip
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a .jsonl or .jsonl.gz."""
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        return [json.loads(line) for line in file]
+
+
+def write_rows(path: Path, rows: list[Row]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def check_settings(flags: argparse.Namespace) -> None:
+    """Keeps the flags that decide what stands in the workdir. Raises UserError for a workdir of other ones."""
+    mine = {name: json.loads(json.dumps(getattr(flags, name), default=str)) for name in DECIDES}
+    path = flags.workdir / "settings.json"
+    theirs = look_into(path) if path.is_file() else None
+    if theirs is None:
+        write_json(path, mine)
+    elif differ := [name for name in DECIDES if theirs.get(name) != mine[name]]:
+        of = "; ".join(f"--{name} {theirs.get(name)!r} there, {mine[name]!r} now" for name in differ)
+        raise UserError(f"{flags.workdir} was begun with other settings: {of}. Choose another --workdir")
+
+
+def pairs_of(flags: argparse.Namespace) -> dict[str, list[str]]:
+    """Query -> all its positives: the textbooks' and QNLI's answered questions, in their order."""
+    positives: dict[str, dict[str, None]] = {}
+    for row in read_rows(flags.pairs):
+        positives.setdefault(row["query"], {})[row["positive"]] = None
+    for row in read_rows(flags.questions):
+        if row["label"] == "entailment":
+            positives.setdefault(row["question"], {})[row["sentence"]] = None
+    return {query: list(passages) for query, passages in positives.items()}
+
+
+def split_queries(
+    positives: dict[str, list[str]], held_out: int, triplets: int, reranker_triplets: int
+) -> dict[str, list[str]]:
+    """The queries held out, of the student's triplets and of the reranker's, drawn by seed 0.
+
+    No passage of a query held out is a positive of another part, and the reranker, which scores the student's triplets, has learnt from
+    none of their queries.
+    """
+    queries = list(positives)
+    drawn = [queries[i] for i in np.random.default_rng(0).permutation(len(queries))]
+    apart, rest = drawn[:held_out], drawn[held_out:]
+    kept_apart = {passage for query in apart for passage in positives[query]}
+    rest = [query for query in rest if not kept_apart.intersection(positives[query])]
+    return {"held_out": apart, "train": rest[:triplets], "reranker": rest[triplets:][:reranker_triplets]}
+
+
+def write_pairs(flags: argparse.Namespace) -> None:
+    """workdir/held_out.jsonl, train.jsonl and reranker.jsonl, a row for each query and positive; and the passages that their negatives
+    are mined among: all.jsonl for the first, without.jsonl, which lacks the first's positives, for the others."""
+    positives = pairs_of(flags)
+    parts = split_queries(positives, flags.held_out, flags.triplets, flags.reranker_triplets)
+    apart = {passage for query in parts["held_out"] for passage in positives[query]}
+    passages = list(dict.fromkeys(passage for of_query in positives.values() for passage in of_query))
+    write_rows(flags.workdir / "all.jsonl", [{"text": passage} for passage in passages])
+    write_rows(flags.workdir / "without.jsonl", [{"text": passage} for passage in passages if passage not in apart])
+    for name in ("held_out", "reranker", "train"):  # the last: where it stands all do
+        rows = [{"query": query, "positive": passage} for query in parts[name] for passage in positives[query]]
+        write_rows(flags.workdir / f"{name}.jsonl", rows)
+
+
+def write_dev(workdir: Path, triplets: list[Row]) -> Path:
+    """workdir/dev, a collection in BEIR layout: the queries held out, all their positives, and the negatives of their triplets.
+
+    Args:
+      triplets: rows of query, positive and negatives, one a query.
+    """
+    folder, positives = workdir / "dev", read_rows(workdir / "held_out.jsonl")
+    of_triplets = [text for row in triplets for text in row["negatives"]]
+    passages = dict.fromkeys([*(row["positive"] for row in positives), *of_triplets])
+    place = {text: i for i, text in enumerate(passages)}
+    queries = {row["query"]: i for i, row in enumerate(triplets)}
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    write_rows(folder / "corpus.jsonl", [{"_id": f"p{i}", "text": text} for text, i in place.items()])
+    write_rows(folder / "queries.jsonl", [{"_id": f"q{i}", "text": query} for query, i in queries.items()])
+    judged = [
+        f"q{queries[row['query']]}\tp{place[row['positive']]}\t1\n" for row in positives if row["query"] in queries
+    ]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    return folder
