@@ -6,10 +6,10 @@
     … --fractions 0.2 0.3 0.5 1.0 --rows scratch sra                              # table 3
 
 Each run is a folder of WORKDIR that resumes; what is complete is not run again. Of several --rates a row takes the one that is best on
-dev with the first seed, as the paper does. The fine-tuned teacher, whose logits the KD rows learn, is a run like the others, made once a
-fraction: dev, test and the share of labels are the same for every seed. Arguments after -- hold for students alone where the teacher has
-its own. Prints the tables; WORKDIR/rows.png is their picture, WORKDIR/curves.png figure 2. Adds to
-bench/results/bilstm_table.json.
+dev with the first seed, as the paper does. Rows from scratch have the distilled student's sizes. The fine-tuned teacher, whose logits the
+KD rows learn, is a run like the others, made once a fraction: dev, test and the share of labels are the same for every seed. Arguments
+after -- hold for students alone where the teacher has its own. Prints the tables; WORKDIR/rows.png is their picture, WORKDIR/curves.png
+figure 2. Adds to bench/results/bilstm_table.json.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -57,6 +58,8 @@ def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, se
         keys += ["--config.batch_size=32", "--config.learning_rate=5e-5", f"--config.epochs={flags.teacher_epochs}"]
     else:
         keys.append(f"--config.learning_rate={rate}")
+    if row not in ("teacher", "sra", "sra+kd", "sra+kd+ts"):
+        keys += [f"--config.scratch.{name}={value}" for name, value in sizes_of(flags.distilled).items()]
     if "kd" in parts:
         keys.append(f"--config.kd={run(flags, 'teacher', distilled, fraction, 0, rate)}")
     if "ts" in parts:
@@ -72,6 +75,21 @@ def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, se
     ]
     subprocess.run([*command, *flags.extra, *keys], check=True)
     return workdir
+
+
+def sizes_of(distilled: list[str]) -> dict[str, Any]:
+    """What a student from scratch has of the distilled ones beside it: their sizes, which must be one. Empty for exports without a run."""
+    found = []
+    for folder in map(Path, distilled):
+        config = (folder.parent if folder.name == "export" else folder) / "config.json"
+        if config.is_file():
+            student = json.loads(config.read_text())["student"]
+            found.append({name: student[name] for name in ("embedding_size", "lstm_size", "over_time")})
+    if any(sizes != found[0] for sizes in found):
+        raise SystemExit(
+            f"--distilled {' '.join(distilled)}: of several sizes, so that no scratch row stands beside all"
+        )
+    return found[0] if found else {}
 
 
 def figures(workdir: Path, task: str) -> dict:

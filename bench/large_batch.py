@@ -50,6 +50,7 @@ def main() -> None:
     mesh = sharding.global_mesh()
     for batch_size, chunk, block in SIZES:
         cfg = config_file.get_config()
+        cfg.dtype = "float32"
         cfg.batch_size, cfg.block_size, cfg.student.layers = batch_size, block, flags.layers
         method = ibkd.build(
             cfg, Start(start, True, start.dim, tokens, lambda rows: np.zeros((len(rows), start.dim)), None)

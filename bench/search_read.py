@@ -1,10 +1,11 @@
 """What a student of configs/search.py keeps of its teacher's search in a collection before and after it has read the collection.
 
     python bench/search_read.py --students runs/search-table/0/export … --collections RETRIEVAL [--questions qnli_dev.jsonl] \\
-        [--epochs 5] [--learning_rate 5e-4] [--more 'sentences.txt.gz*0.1'] [--workdir runs/search-read]
+        [--epochs 5] [--learning_rate 5e-4] [--more 'sentences.txt.gz*0.1'] [--control TEXT] [--workdir runs/search-read]
 
 The student goes on over the collection's documents alone, of which none is held out, as its teacher answers them; no query and no
-judgement is read. COLLECTIONS is a folder in BEIR layout; the questions' file becomes one as in search_table.py. Each is a run in
+judgement is read. --control: a student reads as many steps of other text (its recipe's own, say) in the same way, which tells what
+of the gain is the collection's. COLLECTIONS is a folder in BEIR layout; the questions' file becomes one as in search_table.py. Each is a run in
 WORKDIR/COLLECTION/STUDENT that resumes; what is complete is not run again. Test collections are for reading once. Writes
 bench/results/search_read.json.
 """
@@ -26,6 +27,7 @@ from jdistill.data.sets.collection import Collection
 from jdistill.data.sets.collections import read_collections
 from jdistill.evals.lexical import evaluate_bm25
 
+CONTROL = "no, as many steps on other text"
 # A student of configs/search.py as its own start: no part of it is made smaller again.
 AS_IT_IS = {"student.layers": 0, "student.embedding_size": -1, "student.intermediate_size": 0, "student.vocabulary": ""}
 
@@ -36,8 +38,8 @@ def write_documents(collection: Collection, path: Path) -> None:
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in collection.documents.values()))
 
 
-def read(collection: Collection, name: str, student: str, flags: argparse.Namespace) -> Encoder:
-    """The student after it has read the collection.
+def read(collection: Collection, name: str, student: str, flags: argparse.Namespace) -> dict[str, Encoder]:
+    """The student after it has read the collection ("yes"), and, with --control, after as many steps of that.
 
     Args:
       name: of the student, in the workdir.
@@ -47,12 +49,20 @@ def read(collection: Collection, name: str, student: str, flags: argparse.Namesp
     text = folder / "documents.jsonl"
     write_documents(collection, text)
     settings: dict[str, Any] = AS_IT_IS | {
-        "teacher": flags.teacher, "start": student, "text": f"{text}{',' if flags.more else ''}{flags.more}", "text_column": "text",
-        "loss.token": "none", "held_out": 0, "epochs": flags.epochs, "learning_rate": flags.learning_rate,
+        "teacher": flags.teacher, "start": student, "loss.token": "none", "held_out": 0, "learning_rate": flags.learning_rate,
         "checkpoint_every": 1_000_000, "onnx": False,
     }  # fmt: skip
-    run_search(folder / name, settings)
-    return jdistill.load(str(folder / name / "export"))
+    documents = {
+        "text": f"{text}{',' if flags.more else ''}{flags.more}",
+        "text_column": "text",
+        "epochs": flags.epochs,
+    }
+    results = run_search(folder / name, settings | documents)
+    folders = {"yes": folder / name}
+    if flags.control:
+        folders[CONTROL] = folder / f"{name}-control"
+        run_search(folders[CONTROL], settings | {"text": flags.control, "max_steps": results["training"]["steps"]})
+    return {what: jdistill.load(str(run / "export")) for what, run in folders.items()}
 
 
 def rows_of(source: str, teacher: Encoder, flags: argparse.Namespace) -> list[dict[str, Any]]:
@@ -64,7 +74,7 @@ def rows_of(source: str, teacher: Encoder, flags: argparse.Namespace) -> list[di
         about = {"teacher's nDCG@10": round(best, 2), "BM25's": round(100 * bm25[collection.name]["ndcg@10"], 2)}
         for number, student in enumerate(flags.students):
             after = read(collection, str(number), student, flags)
-            for has_read, model in (("no", jdistill.load(student)), ("yes", after)):
+            for has_read, model in ({"no": jdistill.load(student)} | after).items():
                 key = {"collection": collection.name, "student": shown(student), "has read it": has_read}
                 rows.append({**key, **about, **searches.kept(model, best)})
                 print(rows[-1], flush=True)
@@ -78,6 +88,7 @@ def main() -> None:
     parser.add_argument("--collections", required=True, help="in BEIR layout")
     parser.add_argument("--questions", type=Path, help="QNLI's dev set; none: left out")
     parser.add_argument("--more", default="", help="further text beside the documents, as config.text has it")
+    parser.add_argument("--control", default="", help="other text, as config.text has it; none: no such row")
     parser.add_argument("--epochs", type=float, default=5.0)
     parser.add_argument("--learning_rate", type=float, default=5e-4)
     parser.add_argument("--workdir", type=Path, default=Path("runs/search-read"))

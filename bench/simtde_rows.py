@@ -42,7 +42,7 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
         sys.executable, "-m", "jdistill.main", "--config", f"configs/simtde.py:{row}" if row else "configs/simtde.py",
         "--workdir", str(workdir), f"--config.teacher={flags.teacher}", f"--config.text={flags.text}",
         "--config.text_column=", f"--config.senteval={flags.senteval}", f"--config.dev_pairs={flags.dev_pairs}",
-        f"--config.max_texts={flags.sentences}", f"--config.seed={seed}", "--config.checkpoint_every=1000000",
+        f"--config.max_texts={flags.sentences}", f"--config.seed={seed}", "--config.checkpoint_every=1000",
         "--config.evaluate_teacher=False", "--config.index_texts=0", "--config.latency_texts=0", "--config.onnx=False",
         *flags.extra,
     ]  # fmt: skip
