@@ -27,10 +27,14 @@ def run_search(workdir: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
       settings: values of config keys, without "config.".
+
+    Raises: SystemExit where a signal has stopped the run, which then lies where the same command goes on.
     """
     command = [sys.executable, "-m", "jdistill.main", "--config", "configs/search.py", "--workdir", str(workdir)]
     keys = (f"--config.{key}={value}" for key, value in {**UNMEASURED, **settings}.items())
     subprocess.run([*command, *keys], cwd=ROOT, check=True)
+    if not (workdir / "results.json").is_file():
+        raise SystemExit(f"{workdir}: stopped; the same command goes on")
     results: dict[str, Any] = json.loads((workdir / "results.json").read_text())
     return results
 
