@@ -52,6 +52,7 @@ MEASURES = ("accuracy", "ap", "prior", "precision", "recall")
 ROWS = (
     "student",
     "labels",
+    "beside_cosine",
     "bi_encoder",
     "contrastive",
     "no_ri_ph",

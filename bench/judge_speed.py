@@ -1,4 +1,4 @@
-"""A judge's scores of pairs: batches by length beside one compiled call a pair, and beside generate in transformers.
+"""A judge's scores of pairs: batches by length beside one compiled call a pair, and beside generate in transformers, by pairs and batched.
 
     python bench/judge_speed.py --teacher MODEL.gguf --pairs snli_pairs.jsonl [--queries 4] [--candidates 13] [--rounds 3]
 
@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=4)
     parser.add_argument("--candidates", type=int, default=13, help="passages that each query is judged with")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--generate_batch", type=int, default=16, help="pairs a batched call of generate")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     flags = parser.parse_args()
     keep_compiled_programs()
@@ -55,7 +56,7 @@ def main() -> None:
         write_files(judge.model, Path(scratch))
         write_weights(judge.model, Path(scratch))
         theirs = AutoModelForCausalLM.from_pretrained(scratch, dtype=getattr(torch, flags.dtype)).eval()
-    prompts = [torch.tensor([ids]) for ids in judge.prompts(queries, passages)]
+    prompts = [torch.tensor(ids) for ids in judge.prompts(queries, passages)]
     found: dict[str, np.ndarray] = {}
 
     def batched() -> None:
@@ -64,19 +65,38 @@ def main() -> None:
     def one_by_one() -> None:
         found["one by one"] = np.array([judge.score([q], [p])[0][0] for q, p in zip(queries, passages, strict=True)])
 
-    def generate() -> None:
-        yes, no = judge.answer_tokens
-        scores = []
-        for ids in prompts:
-            with torch.no_grad():
-                out = theirs.generate(
-                    ids, attention_mask=torch.ones_like(ids), max_new_tokens=1, do_sample=False, output_scores=True,
-                    return_dict_in_generate=True, pad_token_id=0,
-                )  # fmt: skip
-            scores.append(float(out.scores[0][0, yes] - out.scores[0][0, no]))
-        found["generate"] = np.array(scores)
+    yes, no = judge.answer_tokens
 
-    ways = {"batched": batched, "one by one": one_by_one, "generate": generate}
+    def generated(rows: list[int]) -> np.ndarray:
+        """The logits of some prompts by one call of generate, padded on the left."""
+        longest = max(len(prompts[row]) for row in rows)
+        ids = torch.zeros((len(rows), longest), dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for place, row in enumerate(rows):
+            ids[place, longest - len(prompts[row]) :], mask[place, longest - len(prompts[row]) :] = prompts[row], 1
+        with torch.no_grad():
+            out = theirs.generate(
+                ids, attention_mask=mask, max_new_tokens=1, do_sample=False, output_scores=True, return_dict_in_generate=True,
+                pad_token_id=0,
+            )  # fmt: skip
+        return (out.scores[0][:, yes] - out.scores[0][:, no]).float().numpy()
+
+    def generate() -> None:
+        found["generate"] = np.concatenate([generated([row]) for row in range(len(prompts))])
+
+    def generate_batched() -> None:
+        by_length = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))  # so that little is padding
+        found["generate, batched"] = np.empty(len(prompts), np.float32)
+        for at in range(0, len(by_length), flags.generate_batch):
+            rows = by_length[at : at + flags.generate_batch]
+            found["generate, batched"][rows] = generated(rows)
+
+    ways = {
+        "batched": batched,
+        "one by one": one_by_one,
+        "generate": generate,
+        "generate, batched": generate_batched,
+    }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for round_ in range(flags.rounds + 1):
         for name, run in ways.items():
@@ -102,6 +122,7 @@ def main() -> None:
         "pairs": len(queries),
         "candidates": flags.candidates,
         "dtype": flags.dtype,
+        "generate_batch": flags.generate_batch,
     }
     keep_rows("judge_speed", command_line(), rows, ("by",), **about)
 

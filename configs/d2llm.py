@@ -18,6 +18,8 @@ Variants, --config configs/d2llm.py:NAME, are the ablations of Table 3:
     mean, lasttoken   these poolers in the place of PMA
     cosine        in the place of the interaction module
     calibrated    ours: logits that are to mean the same whatever the query, so that one threshold serves all
+    beside_cosine ours: calibrated, with logits that start as the vectors' cosine and a module that adds to it, the vectors' own
+                  InfoNCE, and the judge's order of a query's list
     labels        the control: calibrated's student, data and steps, trained on the labels (CI and cross entropy), no judge
     bi_encoder    the baseline of the paper's kind: last token, cosine, contrastive alone; adapters of rank 32, about as many
                   parameters in SmolLM2-135M (bench/d2llm_table.py takes the rank that fits the model)
@@ -45,6 +47,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "lasttoken": {"pooling": "lasttoken"},
     "calibrated": CALIBRATED,
     "labels": CALIBRATED | PLAIN,
+    "beside_cosine": CALIBRATED | {"iem_cosine": 20.0, "loss.vectors": 1.0, "loss.listed": 1.0},
     "cosine": {"interaction": "cosine", "loss.temperature": 0.05},
     "bi_encoder": PLAIN
     | {
@@ -117,6 +120,8 @@ def get_config(variant: str = "") -> ConfigDict:
     c.loss.temperature = 1.0  # what logits are divided by in CI
     c.loss.alpha, c.loss.beta, c.loss.gamma = 1.0, 0.3, 0.1  # of RI_PH, RI_HI and FI
     c.loss.delta = 0.0  # of SI, our term: logits of positives and hard negatives imitate the judge's probabilities
+    c.loss.vectors = 0.0  # of InfoNCE on the vectors' cosines, our term
+    c.loss.listed = 0.0  # of KL to the judge over a query's positives and hard negatives, our term
     # Tasks whose CI has easy negatives and other queries' passages in D-: both, symmetric, asymmetric or none.
     c.loss.random_negatives = "both"
     c.loss.hard_over_easy = "ndcg"  # weights of RI_HI: ndcg or difference
@@ -151,6 +156,7 @@ def set_student(c: ConfigDict) -> None:
     c.pooling = "pma"  # or mean, lasttoken
     c.interaction = "dual"  # the module with a branch for each task; single, or cosine without a module
     c.iem_size = 512  # width of the module
+    c.iem_cosine = 0.0  # the vectors' cosine, times a number that starts so and is trained, is added to its logits; 0: the module alone
     c.heads_start = (
         "similarity"  # the pooler starts as a mean, the module as a similarity of its two vectors; or random
     )

@@ -56,6 +56,9 @@ LATER = (
     "text_pairs",
     "checkpoint",
     "tune.prompts",
+    "iem_cosine",
+    "loss.vectors",
+    "loss.listed",
 )  # keys that change no number, and came after the numbers were written
 LONG = {key: STEPS for key in ("max_steps", "checkpoint_every")}
 

@@ -66,6 +66,8 @@ OF_METHODS: dict[str, Rule] = {
     "loss.beta": at_least(0),
     "loss.gamma": at_least(0),
     "loss.delta": at_least(0),
+    "loss.vectors": at_least(0),
+    "loss.listed": at_least(0),
     "loss.temperature": above(0),
     "loss.token": one_of(TOKEN_LOSSES),
     "loss.sentence": one_of(SENTENCE_LOSSES),
@@ -135,6 +137,7 @@ OF_METHODS: dict[str, Rule] = {
     "tune.lora.rank": whole_number(1),  # a judge without adapters would have nothing to tune
     "interaction": one_of(INTERACTIONS),
     "iem_size": whole_number(1),
+    "iem_cosine": at_least(0),
     "heads_start": one_of(STARTS),
     "lora.paths": pattern(),
     "lora.rank": whole_number(0),

@@ -161,7 +161,7 @@ def changed_judge_keys(cfg: ConfigDict) -> list[str]:
 
 def imitates(cfg: ConfigDict) -> bool:
     """Whether a term of the student's loss reads what the judge says."""
-    return bool(cfg.loss.imitate or cfg.loss.alpha or cfg.loss.beta or cfg.loss.gamma)
+    return bool(cfg.loss.imitate or cfg.loss.alpha or cfg.loss.beta or cfg.loss.gamma or cfg.loss.listed)
 
 
 def pairs_to_judge(cfg: ConfigDict, judged_pairs: JudgedPairs) -> dict[str, tuple[list[str], list[str]]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,6 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.candidates import ScoredCandidates
 from jdistill.feeds.judge_tuning import PROMPTS, JudgeTuning
 from jdistill.feeds.stage import Stage, Start
-from jdistill.losses.embedding import over_row_blocks
 from jdistill.losses.imitation import (
     FORMS,
     WEIGHTS,
@@ -32,20 +30,21 @@ from jdistill.losses.imitation import (
     rank_imitation,
     score_imitation,
 )
+from jdistill.losses.listed import listwise_kl
+from jdistill.methods.d2llm_candidates import Kinds, kinds_of, score_others
 from jdistill.methods.d2llm_judge import build_judge
 from jdistill.models import lora
 from jdistill.models.interaction import (
     INTERACTIONS,
     interaction_of,
     one_branch,
-    score_matrix,
     score_pairs,
 )
 from jdistill.models.pooling import pool_each
 from jdistill.models.precision import settled_dtype
 from jdistill.models.registry import hidden_states
 from jdistill.models.segments import Segments
-from jdistill.students.pma import STARTS, start_modules
+from jdistill.students.pma import STARTS, beside_cosine, start_modules
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student
 from jdistill.train.method import Method, scalars
@@ -53,7 +52,11 @@ from jdistill.train.method import Method, scalars
 POOLINGS = ("pma", "mean", "lasttoken")
 # loss.random_negatives -> whether candidates that nobody chose are negatives in (symmetric, asymmetric) search.
 TASKS = {"both": (True, True), "symmetric": (True, False), "asymmetric": (False, True), "none": (False, False)}
-COEFFICIENTS = {"ri_ph": "alpha", "ri_hi": "beta", "fi": "gamma", "si": "delta"}  # term of eq. 11 -> key of cfg.loss
+# Term of eq. 11, or of ours, -> key of cfg.loss.
+COEFFICIENTS = {
+    "ri_ph": "alpha", "ri_hi": "beta", "fi": "gamma", "si": "delta", "vectors": "vectors", "listed": "listed",
+}  # fmt: skip
+VECTORS_TEMPERATURE = 0.05  # of the cosines in the vectors' own term
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
@@ -102,6 +105,7 @@ def build(cfg: ConfigDict, context: Start) -> Method:
     student = dataclasses.replace(base, pooling=cfg.pooling, normalize=False)
     iem_size = cfg.iem_size if cfg.interaction != "cosine" else 0
     pooler, head = start_modules(cfg.heads_start, student, iem_size, rng, context.tokens)
+    head = beside_cosine(head, cfg.iem_cosine) if head and cfg.iem_cosine else head
     student = dataclasses.replace(student, pooler=pooler)
     adapters = lora.start(base.params, cfg.lora.paths, cfg.lora.rank, np.random.default_rng([cfg.seed, 7]))
     params: Tree = {"adapters": adapters}
@@ -146,7 +150,7 @@ def represent(
 def objective(
     cfg: ConfigDict, params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
 ) -> tuple[Array, dict[str, Array]]:
-    """Eq. 11: L = CI + alpha RI_PH + beta RI_HI + gamma FI, and delta SI, which is ours.
+    """Eq. 11: L = CI + alpha RI_PH + beta RI_HI + gamma FI, and delta SI, which is ours, as the terms of vectors and lists are.
 
     Args:
       reps: vectors [n, T, D] as `represent` gives them.
@@ -161,42 +165,25 @@ def objective(
     z_nxC, features_nxCxF = score_pairs(head, repeated_nxCxD, passage_nxCxD)
     others = score_others(head, query_nxD, passage_nxCxD, texts_nxC, real_nxC, cfg.block_size)
     terms = loss_terms(cfg, frozen["temperature"], batch, kinds, z_nxC, features_nxCxF, others)
+    if cfg.loss.vectors:
+        cosines_nxC, _ = score_pairs(None, repeated_nxCxD, passage_nxCxD)
+        of_others = score_others(None, query_nxD, passage_nxCxD, texts_nxC, real_nxC, cfg.block_size)
+        terms["vectors"] = vectors_term(cfg, batch, kinds, cosines_nxC, of_others)
     weight = {"ci": 1.0} | {term: frozen[name] for term, name in COEFFICIENTS.items()}
     total = sum((weight[name] * value for name, value in terms.items()), jnp.float32(0.0))
     return total, terms | {"loss": total}
 
 
-class Kinds(NamedTuple):
-    """What each of a query's C candidates is: bool [n, C] each. One that is none of them is padding."""
-
-    positive: Array
-    hard: Array
-    easy: Array
-
-
-def kinds_of(cfg: ConfigDict, real_nxC: Array) -> Kinds:
-    """Candidates stand in this order: P positives, K hard negatives, I easy ones. real: false for those that a query lacks."""
-    kind_C = np.repeat([0, 1, 2], (cfg.positives, cfg.hard_negatives, cfg.easy_negatives))
-    return Kinds(*(real_nxC & (kind_C == which) for which in range(3)))
-
-
-def score_others(
-    head: Tree | None, query_nxD: Array, passage_nxCxD: Array, texts_nxC: Array, real_nxC: Array, block_size: int
-) -> dict[str, Array]:
-    """The passages of the batch's other queries, but for those that are this query's own: z and mask, [n, n C] each."""
-    C = passage_nxCxD.shape[1]
-    m_passages, m_real, m_texts = (
-        passage_nxCxD.reshape(len(query_nxD) * C, -1),
-        real_nxC.reshape(-1),
-        texts_nxC.reshape(-1),
+def vectors_term(
+    cfg: ConfigDict, batch: dict[str, Array], kinds: Kinds, cosines_nxC: Array, others: dict[str, Array]
+) -> Array:
+    """Ours: InfoNCE of the vectors' cosines, its positives by the labels, its negatives those of CI, so that an index of the vectors alone
+    finds what the module is to rank; a module leaves the vectors where its own terms want them."""
+    random = jnp.where(batch["symmetric"][0], *TASKS[cfg.loss.random_negatives])
+    positive, hard, easy = kinds
+    return contrastive_imitation(
+        cosines_nxC, positive, positive, hard, easy & random, others["z"], others["mask"] & random, VECTORS_TEMPERATURE
     )
-
-    def against_all(rows: dict[str, Array]) -> dict[str, Array]:
-        own = (rows["texts"][:, :, None] == m_texts[None, None, :]) & rows["real"][:, :, None]
-        return {"z": score_matrix(head, rows["query"], m_passages), "mask": m_real[None, :] & ~own.any(1)}
-
-    rows = {"query": query_nxD, "texts": texts_nxC, "real": real_nxC}
-    return over_row_blocks(against_all, rows, block_size)
 
 
 def loss_terms(
@@ -205,10 +192,11 @@ def loss_terms(
     batch: dict[str, Array],
     kinds: Kinds,
     z_nxC: Array,
-    features_nxCxF: Array | None,
+    features_nxCxF: Array,
     others: dict[str, Array],
 ) -> dict[str, Array]:
-    """The terms that cfg.loss asks for, scalars by name: ci (section 3.2.1), ri_ph, ri_hi, fi, si."""
+    """The terms that cfg.loss asks for, scalars by name: ci (section 3.2.1), ri_ph, ri_hi, fi, si, listed. Logits are z over the
+    temperature in all of them."""
     loss, (positive, hard, easy), z_teacher = cfg.loss, kinds, batch["z"]
     # CI's D-: the hard negatives and, in the tasks that have them, those that nobody chose.
     random = jnp.where(batch["symmetric"][0], *TASKS[loss.random_negatives])
@@ -225,9 +213,11 @@ def loss_terms(
     if loss.alpha:  # eq. 7
         terms["ri_ph"] = rank_imitation(z_nxC[:, :near_J], z_teacher[:, :near_J], near)
     if loss.beta:  # eq. 8
-        terms["ri_hi"] = hard_over_easy(z_nxC, z_teacher, hard, easy, loss.hard_over_easy)
-    if loss.gamma and features_nxCxF is not None:  # eq. 9, 10
+        terms["ri_hi"] = hard_over_easy(z_nxC / temperature, z_teacher, hard, easy, loss.hard_over_easy)
+    if loss.gamma:  # eq. 9, 10
         terms["fi"] = feature_imitation(features_nxCxF[:, :near_J], batch["r"], near)
     if loss.delta:  # ours
         terms["si"] = score_imitation(z_nxC[:, :near_J] / temperature, s_teacher[:, :near_J], near)
+    if loss.listed:  # ours
+        terms["listed"] = listwise_kl(z_nxC[:, :near_J] / temperature, z_teacher[:, :near_J], near)
     return terms

@@ -35,12 +35,14 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "d2llm": (
         *_keys("", "symmetric asymmetric train_split test_split held_out_queries dev_queries test_pairs rescore"),
         *_keys("", "threshold_pairs max_queries query_length document_length positives hard_negatives easy_negatives"),
-        *_keys("", "interaction iem_size heads_start remat"),
+        *_keys("", "interaction iem_size iem_cosine heads_start remat"),
         *_keys("judge", "symmetric asymmetric yes no adapter query_tokens passage_tokens"),
         *_keys("mining", "encoder first last relative_margin"),
         *_keys("tune", "epochs max_steps prompts"),
         *TRANSFORMER_KEYS,
         *_keys("lora", "paths rank alpha"),
-        *_keys("loss", "form imitate temperature alpha beta gamma delta random_negatives hard_over_easy"),
+        *_keys(
+            "loss", "form imitate temperature alpha beta gamma delta vectors listed random_negatives hard_over_easy"
+        ),
     ),
 }

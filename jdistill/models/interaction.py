@@ -17,7 +17,8 @@ INTERACTIONS = ("dual", "single", "cosine")  # a branch a task, one for both, no
 
 
 def random_iem(width: int, rng: np.random.Generator, hidden: int = HIDDEN) -> Tree:
-    """Parameters: first [2D, hidden]; a branch [hidden, hidden] for each of BRANCHES; score [hidden, 1]. float32."""
+    """Parameters: first [2D, hidden]; a branch [hidden, hidden] for each of BRANCHES; score [hidden, 1]. float32. Beside them there may be
+    cosine [], by which the cosine of the two vectors is scaled and added to the logit (students.pma.beside_cosine)."""
 
     def random_dense(rows: int, columns: int) -> dict[str, np.ndarray]:
         kernel = rng.normal(0, (2 / rows) ** 0.5, (rows, columns)).astype(np.float32)
@@ -37,11 +38,19 @@ def iem(params: Tree, query_nxD: Array, passage_nxD: Array, branch: str) -> tupl
 
     Returns: logits [n] and features [n, hidden], float32.
 
-    Source: D2LLM eq. 6.
+    Source: D2LLM eq. 6; cosines beside it are ours.
     """
     first = jax.nn.relu(dense(params["first"], jnp.concatenate([query_nxD, passage_nxD], axis=-1)))
     features = jax.nn.relu(dense(params[branch], first))
-    return dense(params["score"], features)[..., 0], features
+    z_n = dense(params["score"], features)[..., 0]
+    if "cosine" in params:
+        z_n = z_n + params["cosine"] * cosine_features(query_nxD, passage_nxD).sum(-1)
+    return z_n, features
+
+
+def cosine_features(query: Array, passage: Array) -> Array:
+    """The products of two unit vectors' numbers, [..., D], whose sum is their cosine."""
+    return unit(query) * unit(passage)
 
 
 def iem_matrix(params: Tree, query_nxD: Array, passage_mxD: Array, branch: str) -> Array:
@@ -50,7 +59,8 @@ def iem_matrix(params: Tree, query_nxD: Array, passage_mxD: Array, branch: str) 
     kernel, bias = params["first"]["kernel"], params["first"]["bias"]
     sides_nxmxh = (query_nxD @ kernel[:D])[:, None] + (passage_mxD @ kernel[D:] + bias)[None]
     features = jax.nn.relu(dense(params[branch], jax.nn.relu(sides_nxmxh)))
-    return dense(params["score"], features)[..., 0]
+    z_nxm = dense(params["score"], features)[..., 0]
+    return z_nxm + params["cosine"] * (unit(query_nxD) @ unit(passage_mxD).T) if "cosine" in params else z_nxm
 
 
 def interaction_of(cfg: ConfigDict) -> str:
@@ -70,19 +80,23 @@ def one_branch(params: Tree | None, symmetric: Array, interaction: str) -> Tree 
         return None
     first, second = (params[name] for name in BRANCHES)
     branch = first if interaction == "single" else jax.tree.map(lambda a, b: jnp.where(symmetric, a, b), first, second)
-    return {"first": params["first"], "score": params["score"], "branch": branch}
+    shared = {name: part for name, part in params.items() if name not in BRANCHES}
+    return shared | {"branch": branch}
 
 
-def score_pairs(head: Tree | None, query: Array, passage: Array) -> tuple[Array, Array | None]:
+def score_pairs(head: Tree | None, query: Array, passage: Array) -> tuple[Array, Array]:
     """The logits of pairs of vectors.
 
     Args:
       head: as one_branch gives it.
       query, passage: float32 [..., D].
 
-    Returns: logits [...] and features [..., F], float32; of no module the cosines, and None.
+    Returns: logits [...] and features [..., F], float32; of no module the cosines, and cosine_features.
     """
-    return ((unit(query) * unit(passage)).sum(-1), None) if head is None else iem(head, query, passage, "branch")
+    if head is not None:
+        return iem(head, query, passage, "branch")
+    features = cosine_features(query, passage)
+    return features.sum(-1), features
 
 
 def score_matrix(head: Tree | None, query_nxD: Array, passage_mxD: Array) -> Array:

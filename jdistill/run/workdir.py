@@ -59,6 +59,9 @@ BEFORE = {
     "text_pairs": "",
     "checkpoint": "best",
     "prompts": "drawn",
+    "iem_cosine": 0.0,
+    "vectors": 0.0,
+    "listed": 0.0,
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 

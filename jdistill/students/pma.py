@@ -44,6 +44,13 @@ def start_modules(
     return pooler, similarity_iem(centre, deviation, rng, iem_size) if iem_size else {}
 
 
+def beside_cosine(head: Tree, scale: float) -> Tree:
+    """The interaction module as it starts where cosines, times `scale`, are added to its logits: it adds nothing to them yet, and so ranks
+    no pair worse than they do. Its features stay what they were; its last layer is zero."""
+    zero = {name: np.zeros_like(part) for name, part in head["score"].items()}
+    return head | {"score": zero, "cosine": np.float32(scale)}
+
+
 def usable_deviation(vectors_NxD: np.ndarray) -> np.ndarray:
     """Each dimension's standard deviation, float32 [D], or LEAST_SPREAD of the usual one where it is less: what hardly moves in the sample
     is not to become the loudest. Ones where nothing moves."""

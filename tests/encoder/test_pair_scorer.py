@@ -28,6 +28,22 @@ def test_without_an_interaction_module_pairs_are_scored_by_cosine(tmp_path: Path
         PairScorer(make_decoder(), None, "cosine").score(["a", "b"], ["c"], True)
 
 
+@pytest.mark.parametrize("interaction", ["dual", "single"])
+def test_a_module_beside_cosines_in_torch_and_back(tmp_path: Path, interaction: str) -> None:
+    pytest.importorskip("sentence_transformers")
+    params = random_iem(32, np.random.default_rng(0), 8) | {"cosine": np.float32(7.0)}
+    scorer = PairScorer(make_decoder(), params, interaction)
+    save_encoder(scorer.encoder, tmp_path / "student")
+    assert save_interaction(scorer, tmp_path / "student") is not None  # which refuses logits that differ
+    again = load_pair_scorer(str(tmp_path / "student"))
+    assert again.interaction == interaction and float(again.params["cosine"]) == 7.0
+    pairs, vectors = (["the river", "a stone"], ["a river", "the sea"]), make_decoder().encode(["the river", "the sea"])
+    np.testing.assert_array_equal(again.score(*pairs, True), scorer.score(*pairs, True))
+    without = PairScorer(scorer.encoder, {name: part for name, part in params.items() if name != "cosine"}, interaction)
+    added = scorer.every(vectors, vectors, True) - without.every(vectors, vectors, True)
+    assert_close(added, 7 * vectors @ vectors.T, *SUMS, largest=7.0)
+
+
 def test_an_interaction_module_that_was_not_checked_has_no_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

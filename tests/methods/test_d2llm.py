@@ -17,6 +17,7 @@ from steps import gradient_of, hidden_states, loss_of
 from jdistill.core.errors import UserError
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.losses import imitation
+from jdistill.losses.listed import listwise_kl
 from jdistill.methods import METHODS
 from jdistill.methods.d2llm import POOLINGS
 from jdistill.models import lora
@@ -40,6 +41,9 @@ pair_of = jax.jit(iem, static_argnames="branch")
         (True, 0, {"loss.random_negatives": "symmetric"}),
         (False, 0, {"loss.random_negatives": "symmetric", "loss.delta": 0.5, "loss.temperature": 0.7}),
         (False, 0, {"loss.random_negatives": "none"}),
+        (True, 0, {"iem_cosine": 5.0, "loss.vectors": 0.7, "loss.listed": 0.4, "loss.temperature": 0.7}),
+        (False, 2, {"loss.vectors": 0.7, "loss.random_negatives": "symmetric"}),
+        (False, 0, {"interaction": "cosine", "loss.temperature": 0.05, "loss.listed": 1.0}),
     ],
 )
 def test_the_loss_by_hand(symmetric: bool, block: int, changes: dict[str, Any]) -> None:
@@ -63,20 +67,28 @@ def test_the_loss_by_hand(symmetric: bool, block: int, changes: dict[str, Any]) 
     assert_close(reps["vectors"], y, *SUMS)
     branch = "symmetric" if symmetric else "asymmetric"
 
+    def cosine(i: int, k: int, j: int) -> tuple[float, np.ndarray]:
+        a, b = (x / np.linalg.norm(x) for x in (y[i, 0], y[k, j]))
+        return float(a @ b), a * b
+
     def pair(i: int, k: int, j: int) -> tuple[float, np.ndarray]:
         """Query i with passage j of row k."""
+        if changes.get("interaction") == "cosine":
+            return cosine(i, k, j)
         z, f = pair_of(params["iem"], *(x[None].astype(np.float32) for x in (y[i, 0], y[k, j])), branch=branch)
         return float(z[0]), np.asarray(f[0])
 
     z = np.array([[pair(i, i, j)[0] for j in range(1, T)] for i in range(n)])
     features = np.array([[pair(i, i, j)[1] for j in range(1, 1 + P + K)] for i in range(n)])
-    others = np.zeros((n, n * (T - 1)))
+    cosines = np.array([[cosine(i, i, j)[0] for j in range(1, T)] for i in range(n)])
+    others, other_cosines = np.zeros((2, n, n * (T - 1)))
     allowed = np.zeros(others.shape, bool)
     for i in range(n):
         own = set(batch["texts"][i, 1:][batch["real"][i, 1:]].tolist())
         for k in range(n):
             for j in range(1, T):
                 others[i, k * (T - 1) + j - 1] = pair(i, k, j)[0]
+                other_cosines[i, k * (T - 1) + j - 1] = cosine(i, k, j)[0]
                 allowed[i, k * (T - 1) + j - 1] = batch["real"][k, j] and int(batch["texts"][k, j]) not in own
     kind, real = np.repeat([0, 1, 2], COUNTS), batch["real"][:, 1:]
     positive, hard, easy = (real & (kind == which) for which in range(3))
@@ -89,15 +101,20 @@ def test_the_loss_by_hand(symmetric: bool, block: int, changes: dict[str, Any]) 
             *map(jnp.asarray, (z, s, positive, hard, easy & random, others, allowed)), tau
         ),
         "ri_ph": imitation.rank_imitation(jnp.asarray(z[:, : P + K]), batch["z"][:, : P + K], near),
-        "ri_hi": imitation.hard_over_easy(*map(jnp.asarray, (z, batch["z"], hard, easy))),
+        "ri_hi": imitation.hard_over_easy(*map(jnp.asarray, (z / tau, batch["z"], hard, easy))),
         "fi": imitation.feature_imitation(jnp.asarray(features), jnp.asarray(batch["r"]), near),
     }
     if delta := changes.get("loss.delta"):
         expected["si"] = imitation.score_imitation(jnp.asarray(z[:, : P + K]) / tau, s[:, : P + K], near)
+    if vectors := changes.get("loss.vectors"):
+        of_labels = positive.astype(np.float32), positive, hard, easy & random, other_cosines, allowed
+        expected["vectors"] = imitation.contrastive_imitation(*map(jnp.asarray, (cosines, *of_labels)), 0.05)
+    if listed := changes.get("loss.listed"):
+        expected["listed"] = listwise_kl(jnp.asarray(z[:, : P + K]) / tau, batch["z"][:, : P + K], near)
     assert set(metrics) == {*expected, "loss"}
     for name, value in expected.items():
         assert float(metrics[name]) == pytest.approx(float(value), rel=2e-4), name
-    weight = {"ci": 1.0, "ri_ph": 1.0, "ri_hi": 0.3, "fi": 0.1, "si": delta}
+    weight = {"ci": 1.0, "ri_ph": 1.0, "ri_hi": 0.3, "fi": 0.1, "si": delta, "vectors": vectors, "listed": listed}
     assert float(total) == pytest.approx(sum(weight[name] * float(of) for name, of in expected.items()), rel=2e-4)
 
 
@@ -165,7 +182,10 @@ def test_texts_that_share_a_row_are_pooled_as_alone(name: str) -> None:
             assert_close(found[row, text], alone[0], 12, 2, largest=4.0)
 
 
-@pytest.mark.parametrize("variant", ["contrastive", "labels", "mean", "lasttoken", "cosine", "bi_encoder", "no_fi"])
+@pytest.mark.parametrize(
+    "variant",
+    ["contrastive", "labels", "beside_cosine", "mean", "lasttoken", "cosine", "bi_encoder", "no_fi"],
+)
 def test_every_variant_has_a_finite_loss(variant: str) -> None:
     method, batch = setting(variant)
     gradient, metrics = gradient_of(method, batch)

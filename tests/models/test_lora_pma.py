@@ -144,10 +144,11 @@ def test_pma_equals_torch_s_attention() -> None:
     np.testing.assert_array_equal(pma(params, states, nothing, heads), pma(params, other[:, :3], nothing[:, :3], heads))
 
 
-def test_iem_equals_torch_and_its_matrix_every_pair() -> None:
+@pytest.mark.parametrize("beside", [0.0, -3.0])
+def test_iem_equals_torch_and_its_matrix_every_pair(beside: float) -> None:
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
-    params = random_iem(6, rng, hidden=10)
+    params = random_iem(6, rng, hidden=10) | ({"cosine": np.float32(beside)} if beside else {})
     queries, passages = (rng.standard_normal((count, 6)).astype(np.float32) for count in (3, 4))
     for branch in BRANCHES:
         layers = []
@@ -165,7 +166,9 @@ def test_iem_equals_torch_and_its_matrix_every_pair() -> None:
             added = float(
                 (np.abs(features) @ np.abs(params["score"]["kernel"])).max()
             )  # of which a logit is what is left
-            assert_close(z, reference(pairs)[:, 0].detach().numpy(), 12, 2 * 3, largest=added)
+            cosines = passages @ query / np.linalg.norm(passages, axis=1) / np.linalg.norm(query)
+            expected, added = reference(pairs)[:, 0].detach().numpy() + beside * cosines, added + abs(beside)
+            assert_close(z, expected, 12, 2 * 3, largest=added)
             assert_close(every[i], z, 12, 2 * 3, largest=added)
             assert features.shape == (4, 10)
     assert not np.allclose(*(iem_matrix(params, queries, passages, branch) for branch in BRANCHES))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import make_decoder
+from parity import assert_close
 from simtde_setting import random_tokens
 
 from jdistill.encoder.encoder import Encoder
 from jdistill.models.interaction import BRANCHES, iem
 from jdistill.models.pma import pma
 from jdistill.students.pma import (
+    beside_cosine,
     mean_pma,
     similarity_iem,
     start_modules,
@@ -47,6 +51,17 @@ def test_the_module_starts_as_a_similarity(hidden: int) -> None:
         expected = 12.5 * (np.sqrt(1 + real) - np.sqrt(1 - real))
         assert np.abs(z - expected).mean() < 1.5  # it is the mean over 128 directions; sizes reach 17.7
         assert np.corrcoef(z, expected)[0, 1] > 0.98
+
+
+def test_beside_cosines_the_module_starts_by_adding_nothing_and_learns_at_once() -> None:
+    rng = np.random.default_rng(0)
+    params = beside_cosine(similarity_iem(np.zeros(D, np.float32), np.ones(D, np.float32), rng, 64), 20.0)
+    x, y = rng.standard_normal((2, 50, D)).astype(np.float32)
+    cosines = (x * y).sum(1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)
+    for branch in BRANCHES:
+        assert_close(iem(params, x, y, branch)[0], 20 * cosines, D, largest=20.0)
+    gradient = jax.grad(lambda p: jnp.square(iem(p, x, y, "symmetric")[0] - 1).sum())(params)
+    assert np.abs(gradient["score"]["kernel"]).max() > 0 and gradient["cosine"] != 0
 
 
 @pytest.mark.parametrize("pooling", ["pma", "mean", "lasttoken"])

@@ -32,6 +32,7 @@ def add_interaction(folder: Path, params: Mapping[str, Any], width: int, interac
         "embedding_dimension": width,
         "hidden": int(np.shape(params["score"]["kernel"])[0]),
         "interaction": interaction,
+        "beside_cosine": "cosine" in params,
     }
     write_json(folder / path / "config.json", settings)
     write_tensors(to_torch(params), folder / path / "model.safetensors")

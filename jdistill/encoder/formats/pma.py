@@ -83,8 +83,9 @@ def read_iem(folder: Path, kinds: Sequence[str]) -> tuple[dict[str, Any], str]:
     settings = read_settings(folder / "config.json")
     width, hidden = settings.integer("embedding_dimension", 1), settings.integer("hidden", 1)
     kind = settings.text("interaction", among=kinds)
-    shapes = {name: _dense(hidden, hidden) for name in BRANCHES}
+    shapes: dict[str, Any] = {name: _dense(hidden, hidden) for name in BRANCHES}
     shapes |= {"first": _dense(2 * width, hidden), "score": _dense(hidden, 1)}
+    shapes |= {"cosine": ()} if settings.flag("beside_cosine", False) else {}
     return fitted_tree(from_torch(load_tensors(folder / WEIGHTS_FILE)), shapes, folder / WEIGHTS_FILE), kind
 
 

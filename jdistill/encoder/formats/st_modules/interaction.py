@@ -13,16 +13,19 @@ from torch import nn
 
 class Interaction(Module):
     """symmetric: whether the two texts say the same; else whether the passage answers the query. interaction: dual has a branch for each
-    question, single the first one for both."""
+    question, single the first one for both. beside_cosine: the vectors' cosine, scaled, is added to the logits."""
 
-    config_keys = ["embedding_dimension", "hidden", "interaction"]
+    config_keys = ["embedding_dimension", "hidden", "interaction", "beside_cosine"]
 
-    def __init__(self, embedding_dimension: int, hidden: int, interaction: str) -> None:
+    def __init__(self, embedding_dimension: int, hidden: int, interaction: str, beside_cosine: bool = False) -> None:
         super().__init__()
         self.embedding_dimension, self.hidden, self.interaction = embedding_dimension, hidden, interaction
+        self.beside_cosine = beside_cosine
         self.first = nn.Linear(2 * embedding_dimension, hidden)
         self.symmetric, self.asymmetric = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden)
         self.output = nn.Linear(hidden, 1)
+        if beside_cosine:
+            self.cosine = nn.Parameter(torch.zeros(()))
 
     def forward(self, features: dict, **kwargs) -> dict:
         return features
@@ -31,7 +34,10 @@ class Interaction(Module):
         """Logits [...] of vectors [..., D]."""
         branch = self.symmetric if symmetric or self.interaction == "single" else self.asymmetric
         first = torch.relu(self.first(torch.cat([queries, passages], dim=-1)))
-        return self.output(torch.relu(branch(first))).squeeze(-1)
+        logits = self.output(torch.relu(branch(first))).squeeze(-1)
+        if self.beside_cosine:
+            logits = logits + self.cosine * nn.functional.cosine_similarity(queries, passages, dim=-1, eps=1e-12)
+        return logits
 
     @torch.no_grad()
     def score(self, model, queries: list, passages: list, symmetric: bool = True, **encode) -> torch.Tensor:
