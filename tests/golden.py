@@ -57,6 +57,7 @@ LATER = (
     "checkpoint",
     "tune.prompts",
     "iem_cosine",
+    "loss_scaling",
     "loss.vectors",
     "loss.listed",
 )  # keys that change no number, and came after the numbers were written

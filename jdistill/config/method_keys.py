@@ -85,6 +85,7 @@ OF_METHODS: dict[str, Rule] = {
     "loss.align": at_least(0),
     "loss.target": one_of(LOSS_TARGETS),
     "loss.hard": between(0, 1),
+    "loss_scaling": flag(),
     "loss.form": one_of(FORMS),
     "loss.imitate": flag(),
     "loss.random_negatives": one_of(TASKS),

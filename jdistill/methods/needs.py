@@ -25,7 +25,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "crd": (*TRANSFORMER_KEYS, *TRIPLET_KEYS, *_keys("loss", "buffer_per_text critic_dim")),
     "hpd": (*TRANSFORMER_KEYS, *TRIPLET_KEYS),
     "supervised": (*TRANSFORMER_KEYS, *TRIPLET_KEYS),
-    "distilface": (*TRANSFORMER_KEYS, *_keys("loss", "temperature distil align")),
+    "distilface": (*TRANSFORMER_KEYS, *_keys("loss", "temperature distil align"), "loss_scaling"),
     "bilstm_sra": (*_keys("student", "embedding_size lstm_size over_time glove dropout"), *_keys("loss", "target")),
     "classify": (
         *_keys("", "student task task_dir label_fraction split_seed kd head_size"),

@@ -60,6 +60,7 @@ BEFORE = {
     "checkpoint": "best",
     "prompts": "drawn",
     "iem_cosine": 0.0,
+    "loss_scaling": True,
     "vectors": 0.0,
     "listed": 0.0,
 }

@@ -58,7 +58,7 @@ def make_schedule(cfg: ConfigDict, steps: int) -> optax.Schedule:
 
 def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
     """AdamW or Muon; biases and LayerNorm parameters do not decay. With an average of the parameters where cfg.average says so, and with
-    loss scaling where cfg.dtype is float16.
+    loss scaling where cfg.dtype is float16 and no loss_scaling=False of the method's says otherwise.
 
     Args:
       cfg: optimizer, learning_rate, adam_b1, adam_b2, adam_eps, weight_decay, clip_norm (0: no clipping), average (0: none), dtype, and
@@ -74,7 +74,7 @@ def make_optimizer(cfg: ConfigDict, steps: int) -> optax.GradientTransformation:
     rule = optax.chain(rule, scale_by_peak(cfg.learning_rate))
     whole = optax.chain(clip_by_global_norm(cfg.clip_norm), rule) if cfg.clip_norm else rule
     whole = with_average(whole, cfg.average) if cfg.average else whole
-    return with_loss_scale(whole) if cfg.dtype == "float16" else whole
+    return with_loss_scale(whole) if cfg.dtype == "float16" and cfg.get("loss_scaling", True) else whole
 
 
 def adamw(cfg: ConfigDict, schedule: optax.Schedule) -> optax.GradientTransformation:

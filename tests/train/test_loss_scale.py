@@ -49,6 +49,16 @@ def trained(start: Start, batch: dict[str, np.ndarray], steps: int, **changes: o
     return method, jax.tree.map(np.asarray, state.params), found
 
 
+def test_scaling_can_be_left_out_for_comparison() -> None:
+    cfg = config_file.get_config("unscaled")
+    assert cfg.dtype == "float16"
+    params = {"kernel": np.ones(3, np.float32)}
+    assert loss_scale.scale_of(make_optimizer(cfg, 10).init(params)) is None
+    for changes, scaled in (({"loss_scaling": True}, True), ({"loss_scaling": True, "dtype": "bfloat16"}, False)):
+        cfg.update_from_flattened_dict(changes)
+        assert (loss_scale.scale_of(make_optimizer(cfg, 10).init(params)) is not None) == scaled
+
+
 def test_a_scaled_run_ends_with_the_loss_of_float32() -> None:
     tokens = random_tokens(300)
     ids, mask = tokens.padded(np.arange(32), 20, 0)
