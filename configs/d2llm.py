@@ -79,6 +79,10 @@ def get_config(variant: str = "") -> ConfigDict:
     c.rescore = 100  # of beir: documents proposed by the index that the interaction module ranks anew; 0: all
     c.threshold_pairs = 1000  # training pairs on which the threshold of accuracy is chosen; 0: all
     c.max_queries = 0  # train on the first so many of each file; 0: all
+    # Text sources of queries without labels, whose mined passages (of the pairs above) the judge alone scores; empty: none.
+    c.unlabelled_symmetric = ""
+    c.unlabelled_asymmetric = ""
+    c.unlabelled_queries = 0  # the first so many of each; 0: all
     c.query_length = 64  # tokens, as the student reads them
     c.document_length = 128
 

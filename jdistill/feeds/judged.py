@@ -31,6 +31,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.peft import with_adapter
 from jdistill.feeds.negatives import mined_negatives
 from jdistill.feeds.tokens import cache_folder
+from jdistill.feeds.unlabelled import with_unlabelled
 from jdistill.models.interaction import BRANCHES
 from jdistill.models.precision import settled_dtype
 from jdistill.teachers.judge import Judge, judge_of
@@ -125,6 +126,8 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
             raise UserError(
                 f"--{key}={source}: {len(mined_candidates.queries)} training queries do not fill one batch of batch_size={cfg.batch_size}"
             )
+        apart = [*dev.queries, *test.queries, *evaluation]
+        mined_candidates = with_unlabelled(cfg, branch, mined_candidates, apart)
         name = Path(source).stem
         name = f"{name}-{branch}" if name in [judged_set.name for judged_set in sets] else name
         sets.append(JudgedSet(name, branch, mined_candidates, train, dev, _first(test, cfg.test_pairs)))

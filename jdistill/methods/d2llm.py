@@ -20,7 +20,9 @@ from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.candidates import ScoredCandidates
 from jdistill.feeds.judge_tuning import PROMPTS, JudgeTuning
+from jdistill.feeds.judged import imitates
 from jdistill.feeds.stage import Stage, Start
+from jdistill.feeds.unlabelled import check_unlabelled
 from jdistill.losses.imitation import (
     FORMS,
     WEIGHTS,
@@ -79,6 +81,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     if cfg.interaction != "cosine" and cfg.iem_size < least:
         raise UserError(f"--config.iem_size={cfg.iem_size}: the interaction module needs a width of {least} or more")
     scalars(cfg.loss, "temperature")
+    check_unlabelled(cfg, imitates(cfg))
     distil = Stage("distil", ScoredCandidates(), cfg, build, fits=fits)
     if not cfg.tune.epochs and not cfg.tune.max_steps:
         return (distil,)

@@ -12,6 +12,7 @@ from d2llm_setting import LOGIT, SUMS, write_pairs
 from parity import assert_close
 
 from configs import d2llm
+from jdistill.core.errors import UserError
 from jdistill.data.sets.candidates import Queries
 from jdistill.data.sets.pairs import Pairs, sample_pairs
 from jdistill.encoder.encoder import Encoder
@@ -104,7 +105,12 @@ def test_a_plan_counts_all_that_the_judge_is_asked(given: tuple) -> None:
     plain.loss.update({"imitate": False, "alpha": 0.0, "beta": 0.0, "gamma": 0.0})
     assert pairs_to_judge(plain, judged)["asymmetric"][1][-len(answers.test) :] == answers.test.passages
     assert len(pairs_to_judge(plain, judged)["asymmetric"][0]) == 20 + len(answers.test)
-    for term in ("alpha", "beta", "gamma", "delta"):  # each alone reads what the judge says
+    for term in (
+        "alpha",
+        "beta",
+        "gamma",
+        "listed",
+    ):  # each alone reads what the judge says; without imitation SI reads labels
         one = plain.copy_and_resolve_references()
         one.loss[term] = 0.5
         assert pairs_to_judge(one, judged) == asked
@@ -120,6 +126,39 @@ def test_rows_take_few_places_and_every_width_holds_them(given: tuple, model: En
         assert int((batch["segments"] > 0).sum()) == int(data.batches.real_tokens[rows].sum())
         places, tokens = places + batch["ids"].size, tokens + int((batch["segments"] > 0).sum())
     assert data.batches.padding == pytest.approx(1 - tokens / places, abs=0.05) and tokens / places > 0.7
+
+
+def test_queries_without_labels_have_passages_that_the_judge_alone_scores(
+    given: tuple, model: Encoder, tmp_path: Path
+) -> None:
+    cfg, judged = given
+    (answers,) = (one for one in judged.sets if one.branch == "asymmetric")
+    new, wordless = ["where do river and ocean meet a market", "window of violin music, silver lemon"], "qqq zzz"
+    known = [answers.candidates.queries[0].upper(), answers.test.queries[0], answers.dev.queries[0]]
+    (tmp_path / "questions.txt").write_text("\n".join([*known, wordless, *new]) + "\n")
+    changed = cfg.copy_and_resolve_references()
+    changed.unlabelled_asymmetric = str(tmp_path / "questions.txt")
+    again = read_judged(changed, model)
+    (more,) = (one for one in again.sets if one.branch == "asymmetric")
+    before = len(answers.candidates.queries)
+    assert more.candidates.queries == [*answers.candidates.queries, *new]
+    np.testing.assert_array_equal(more.candidates.columns[:before], answers.candidates.columns)
+    behind = more.candidates.columns[before:]
+    assert (behind[:, :P] == -1).all() and (behind[:, P:] >= 0).all()
+    assert all(len(set(row[P:])) == K + I for row in behind)
+    _, data = candidate_batches(changed, again, model)
+    starts = len(data) - len(new) if again.sets[-1] is more else before
+    rows = np.array([starts, starts + 1])
+    batch = data.rows_of(0, data.batches.widths[-1], rows)
+    for i, query in enumerate(new):
+        passages = [more.candidates.passages[j] for j in behind[i, P:]]
+        z, _ = asked(judged.judges["asymmetric"], query, passages)
+        assert_close(batch["z"][i, P:], z, *SUMS, largest=LOGIT)
+    changed.unlabelled_queries = 2  # the wordless one, which has nothing to be judged with, and the first
+    assert read_judged(changed, model).sets[-1 if again.sets[-1] is more else 0].candidates.queries[before:] == new[:1]
+    (tmp_path / "questions.txt").write_text("\n".join(known) + "\n")
+    with pytest.raises(UserError, match="unlabelled_asymmetric=.*: no query is left"):
+        read_judged(changed, model)
 
 
 def test_prompts_of_all_labelled_pairs(given: tuple) -> None:
