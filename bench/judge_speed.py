@@ -16,6 +16,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -33,6 +34,22 @@ from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.data.sets.pairs import read_pairs
 from jdistill.encoder.formats.st_writer import write_files, write_weights
 from jdistill.teachers.judge import load_judge
+
+
+def generated(model: Any, prompts: list[torch.Tensor], answers: tuple[int, int]) -> np.ndarray:
+    """The logits of prompts by one call of generate, padded on the left: that of the first answer's token less the second's."""
+    longest = max(map(len, prompts))
+    ids = torch.zeros((len(prompts), longest), dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        ids[row, longest - len(prompt) :], mask[row, longest - len(prompt) :] = prompt, 1
+    with torch.no_grad():
+        out = model.generate(
+            ids, attention_mask=mask, max_new_tokens=1, do_sample=False, output_scores=True, return_dict_in_generate=True,
+            pad_token_id=0,
+        )  # fmt: skip
+    yes, no = answers
+    return (out.scores[0][:, yes] - out.scores[0][:, no]).float().numpy()
 
 
 def main() -> None:
@@ -65,31 +82,15 @@ def main() -> None:
     def one_by_one() -> None:
         found["one by one"] = np.array([judge.score([q], [p])[0][0] for q, p in zip(queries, passages, strict=True)])
 
-    yes, no = judge.answer_tokens
-
-    def generated(rows: list[int]) -> np.ndarray:
-        """The logits of some prompts by one call of generate, padded on the left."""
-        longest = max(len(prompts[row]) for row in rows)
-        ids = torch.zeros((len(rows), longest), dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for place, row in enumerate(rows):
-            ids[place, longest - len(prompts[row]) :], mask[place, longest - len(prompts[row]) :] = prompts[row], 1
-        with torch.no_grad():
-            out = theirs.generate(
-                ids, attention_mask=mask, max_new_tokens=1, do_sample=False, output_scores=True, return_dict_in_generate=True,
-                pad_token_id=0,
-            )  # fmt: skip
-        return (out.scores[0][:, yes] - out.scores[0][:, no]).float().numpy()
-
     def generate() -> None:
-        found["generate"] = np.concatenate([generated([row]) for row in range(len(prompts))])
+        found["generate"] = np.concatenate([generated(theirs, [ids], judge.answer_tokens) for ids in prompts])
 
     def generate_batched() -> None:
         by_length = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))  # so that little is padding
         found["generate, batched"] = np.empty(len(prompts), np.float32)
         for at in range(0, len(by_length), flags.generate_batch):
             rows = by_length[at : at + flags.generate_batch]
-            found["generate, batched"][rows] = generated(rows)
+            found["generate, batched"][rows] = generated(theirs, [prompts[row] for row in rows], judge.answer_tokens)
 
     ways = {
         "batched": batched,

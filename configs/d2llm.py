@@ -86,16 +86,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.query_length = 64  # tokens, as the student reads them
     c.document_length = 128
 
-    c.judge = ConfigDict()
-    # Templates; the passage last, since all before it is computed once for the pairs of a query.
-    c.judge.symmetric = "Does text 2 follow from text 1, so that both say the same? Answer yes or no.\nText 1: {query}\nText 2: {passage}"
-    c.judge.asymmetric = (
-        "Does the passage answer the question? Answer yes or no.\nQuestion: {query}\nPassage: {passage}"
-    )
-    c.judge.yes, c.judge.no = "yes", "no"  # the two answers
-    c.judge.adapter = ""  # a tuned judge, with tune.epochs=0: a LoRA folder of PEFT's, such as RUN/tune/adapter
-    c.judge.query_tokens = 64  # of a query in the judge's prompt; longer ones are cut
-    c.judge.passage_tokens = 192  # likewise of a passage
+    set_judge(c)
 
     c.positives = 2  # of a query, at most
     c.hard_negatives = 8  # labelled ones first, then mined
@@ -105,17 +96,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.mining.first, c.mining.last = 0, 100  # ranks that negatives are taken from
     c.mining.relative_margin = 0.95  # by the bi-encoder: at most this share of the positive's cosine; 0: none
 
-    c.tune = ConfigDict()  # the judge, Appendix D; what it changes
-    c.tune.epochs = 1.0  # 0: not tuned
-    c.tune.max_steps = 0
-    c.tune.prompts = "labelled"  # it learns from: labelled, all labelled pairs; drawn, Appendix D's: positives and as many hard negatives
-    c.tune.batch_size = 16
-    c.tune.learning_rate = 1e-4
-    c.tune.lora = ConfigDict()
-    c.tune.lora.rank = 32  # of its adapters, without which there would be nothing to tune
-    c.tune.lora.alpha = 64.0
-    c.tune.checkpoint_every = 100
-
+    set_tuning(c)
     set_student(c)
 
     c.loss = ConfigDict()
@@ -141,6 +122,34 @@ def get_config(variant: str = "") -> ConfigDict:
     c.remat = False  # layers computed anew in the backward pass
 
     return base.apply_variant(c, variant, VARIANTS, "configs/d2llm.py")
+
+
+def set_judge(c: ConfigDict) -> None:
+    """What the judge is asked."""
+    c.judge = ConfigDict()
+    # Templates; the passage last, since all before it is computed once for the pairs of a query.
+    c.judge.symmetric = "Does text 2 follow from text 1, so that both say the same? Answer yes or no.\nText 1: {query}\nText 2: {passage}"
+    c.judge.asymmetric = (
+        "Does the passage answer the question? Answer yes or no.\nQuestion: {query}\nPassage: {passage}"
+    )
+    c.judge.yes, c.judge.no = "yes", "no"  # the two answers
+    c.judge.adapter = ""  # a tuned judge, with tune.epochs=0: a LoRA folder of PEFT's, such as RUN/tune/adapter
+    c.judge.query_tokens = 64  # of a query in the judge's prompt; longer ones are cut
+    c.judge.passage_tokens = 192  # likewise of a passage
+
+
+def set_tuning(c: ConfigDict) -> None:
+    """The judge's tuning, and what it changes of the keys beside it."""
+    c.tune = ConfigDict()  # the judge, Appendix D; what it changes
+    c.tune.epochs = 1.0  # 0: not tuned
+    c.tune.max_steps = 0
+    c.tune.prompts = "labelled"  # it learns from: labelled, all labelled pairs; drawn, Appendix D's: positives and as many hard negatives
+    c.tune.batch_size = 16
+    c.tune.learning_rate = 1e-4
+    c.tune.lora = ConfigDict()
+    c.tune.lora.rank = 32  # of its adapters, without which there would be nothing to tune
+    c.tune.lora.alpha = 64.0
+    c.tune.checkpoint_every = 100
 
 
 def set_student(c: ConfigDict) -> None:

@@ -21,11 +21,11 @@ from jdistill.retrieval.mining import QUERIES_PER_BLOCK, Rules, pick
 def check_unlabelled(cfg: ConfigDict, imitates: bool) -> None:
     """Raises UserError for queries without labels of a kind of pairs that has no file, and where no term of the loss reads the judge."""
     for branch in (branch for branch in BRANCHES if cfg[f"unlabelled_{branch}"]):
-        given = f"--config.unlabelled_{branch}={cfg[f'unlabelled_{branch}']}"
+        argument = f"--config.unlabelled_{branch}={cfg[f'unlabelled_{branch}']}"
         if not cfg[branch]:
-            raise UserError(f"{given} needs --config.{branch}: the passages of its pairs are what it is judged with")
+            raise UserError(f"{argument} needs --config.{branch}: the passages of its pairs are what it is judged with")
         if not imitates:
-            raise UserError(f"{given}: no term of the loss imitates the judge, so that nothing is learnt from it")
+            raise UserError(f"{argument}: no term of the loss imitates the judge, so that nothing is learnt from it")
 
 
 def with_unlabelled(cfg: ConfigDict, branch: str, labelled: Candidates, apart: Sequence[str]) -> Candidates:
@@ -42,9 +42,9 @@ def with_unlabelled(cfg: ConfigDict, branch: str, labelled: Candidates, apart: S
     source = cfg[key]
     if not source:
         return labelled
-    known = {comparable(text) for text in (*apart, *labelled.queries)}
+    elsewhere = {comparable(text) for text in (*apart, *labelled.queries)}
     texts = read_texts(source, key=f"config.{key}").texts
-    queries = [text for text in texts if comparable(text) not in known]
+    queries = [text for text in texts if comparable(text) not in elsewhere]
     left_out = len(texts) - len(queries)
     queries = queries[: cfg.unlabelled_queries or None]
     best = {query: passages for query, passages in _best_passages(cfg, queries, labelled.passages).items() if passages}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_decoder, real_teacher_folder
-from d2llm_setting import LOGIT, SUMS, write_pairs
+from conftest import make_decoder
+from d2llm_setting import LOGIT, SUMS
+from judged_setting import I, K, P, asked, judged_files, judged_model
 from parity import assert_close
 
 from configs import d2llm
-from jdistill.core.errors import UserError
 from jdistill.data.sets.candidates import Queries
 from jdistill.data.sets.pairs import Pairs, sample_pairs
 from jdistill.encoder.encoder import Encoder
@@ -20,38 +20,20 @@ from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import pair_scores
 from jdistill.feeds.candidates import candidate_batches
 from jdistill.feeds.judge_tuning import prompt_batches
-from jdistill.feeds.judged import JudgedPairs, JudgedSet, changed_judge_keys, pairs_to_judge, read_judged
+from jdistill.feeds.judged import JudgedPairs, JudgedSet, changed_judge_keys, pairs_to_judge
 from jdistill.feeds.judged_results import evaluate_judged
 from jdistill.feeds.negatives import mined_negatives
 from jdistill.teachers.judge import Judge
 
-P, K, I = 1, 3, 2
-
 
 @pytest.fixture(scope="module")
 def model() -> Encoder:
-    real_teacher_folder()
-    return make_decoder(max_positions=256)
+    return judged_model()
 
 
 @pytest.fixture(scope="module")
 def given(model: Encoder, tmp_path_factory: pytest.TempPathFactory) -> tuple:
-    folder: Path = tmp_path_factory.mktemp("pairs")
-    write_pairs(folder / "same.jsonl", 32, split=True)
-    write_pairs(folder / "answers.jsonl", 32, split=False)
-    cfg = d2llm.get_config()
-    cfg.symmetric, cfg.asymmetric = str(folder / "same.jsonl"), str(folder / "answers.jsonl")
-    cfg.positives, cfg.hard_negatives, cfg.easy_negatives = P, K, I
-    cfg.held_out_queries, cfg.dev_queries, cfg.batch_size, cfg.threshold_pairs = 8, 4, 8, 20
-    cfg.judge.query_tokens = cfg.judge.passage_tokens = cfg.query_length = cfg.document_length = 20
-    cfg.teacher_dtype, cfg.cache_dir = "float32", str(folder / "cache")
-    return cfg, read_judged(cfg, model)
-
-
-def asked(judge: Judge, query: str, passages: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """(z, y), each pair in a call of its own."""
-    found = [judge.score([query], [passage]) for passage in passages]
-    return np.array([z[0] for z, _ in found]), np.array([y[0] for _, y in found])
+    return judged_files(tmp_path_factory.mktemp("pairs"), model)
 
 
 def test_a_batch_for_the_student_has_its_texts_and_what_the_judge_says(given: tuple, model: Encoder) -> None:
@@ -126,39 +108,6 @@ def test_rows_take_few_places_and_every_width_holds_them(given: tuple, model: En
         assert int((batch["segments"] > 0).sum()) == int(data.batches.real_tokens[rows].sum())
         places, tokens = places + batch["ids"].size, tokens + int((batch["segments"] > 0).sum())
     assert data.batches.padding == pytest.approx(1 - tokens / places, abs=0.05) and tokens / places > 0.7
-
-
-def test_queries_without_labels_have_passages_that_the_judge_alone_scores(
-    given: tuple, model: Encoder, tmp_path: Path
-) -> None:
-    cfg, judged = given
-    (answers,) = (one for one in judged.sets if one.branch == "asymmetric")
-    new, wordless = ["where do river and ocean meet a market", "window of violin music, silver lemon"], "qqq zzz"
-    known = [answers.candidates.queries[0].upper(), answers.test.queries[0], answers.dev.queries[0]]
-    (tmp_path / "questions.txt").write_text("\n".join([*known, wordless, *new]) + "\n")
-    changed = cfg.copy_and_resolve_references()
-    changed.unlabelled_asymmetric = str(tmp_path / "questions.txt")
-    again = read_judged(changed, model)
-    (more,) = (one for one in again.sets if one.branch == "asymmetric")
-    before = len(answers.candidates.queries)
-    assert more.candidates.queries == [*answers.candidates.queries, *new]
-    np.testing.assert_array_equal(more.candidates.columns[:before], answers.candidates.columns)
-    behind = more.candidates.columns[before:]
-    assert (behind[:, :P] == -1).all() and (behind[:, P:] >= 0).all()
-    assert all(len(set(row[P:])) == K + I for row in behind)
-    _, data = candidate_batches(changed, again, model)
-    starts = len(data) - len(new) if again.sets[-1] is more else before
-    rows = np.array([starts, starts + 1])
-    batch = data.rows_of(0, data.batches.widths[-1], rows)
-    for i, query in enumerate(new):
-        passages = [more.candidates.passages[j] for j in behind[i, P:]]
-        z, _ = asked(judged.judges["asymmetric"], query, passages)
-        assert_close(batch["z"][i, P:], z, *SUMS, largest=LOGIT)
-    changed.unlabelled_queries = 2  # the wordless one, which has nothing to be judged with, and the first
-    assert read_judged(changed, model).sets[-1 if again.sets[-1] is more else 0].candidates.queries[before:] == new[:1]
-    (tmp_path / "questions.txt").write_text("\n".join(known) + "\n")
-    with pytest.raises(UserError, match="unlabelled_asymmetric=.*: no query is left"):
-        read_judged(changed, model)
 
 
 def test_prompts_of_all_labelled_pairs(given: tuple) -> None:

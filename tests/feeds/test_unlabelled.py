@@ -1,0 +1,81 @@
+"""Queries without labels: what they are judged with, what is left out, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from d2llm_setting import LOGIT, SUMS, config
+from judged_setting import I, K, P, asked, judged_files, judged_model
+from parity import assert_close
+
+from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.candidates import candidate_batches
+from jdistill.feeds.judged import read_judged
+from jdistill.methods import METHODS
+
+
+@pytest.fixture(scope="module")
+def model() -> Encoder:
+    return judged_model()
+
+
+@pytest.fixture(scope="module")
+def given(model: Encoder, tmp_path_factory: pytest.TempPathFactory) -> tuple:
+    return judged_files(tmp_path_factory.mktemp("pairs"), model)
+
+
+def test_queries_without_labels_have_passages_that_the_judge_alone_scores(
+    given: tuple, model: Encoder, tmp_path: Path
+) -> None:
+    cfg, judged = given
+    (answers,) = (one for one in judged.sets if one.branch == "asymmetric")
+    new, wordless = ["where do river and ocean meet a market", "window of violin music, silver lemon"], "qqq zzz"
+    known = [answers.candidates.queries[0].upper(), answers.test.queries[0], answers.dev.queries[0]]
+    (tmp_path / "questions.txt").write_text("\n".join([*known, wordless, *new]) + "\n")
+    changed = cfg.copy_and_resolve_references()
+    changed.unlabelled_asymmetric = str(tmp_path / "questions.txt")
+    again = read_judged(changed, model)
+    (more,) = (one for one in again.sets if one.branch == "asymmetric")
+    before = len(answers.candidates.queries)
+    assert more.candidates.queries == [*answers.candidates.queries, *new]
+    np.testing.assert_array_equal(more.candidates.columns[:before], answers.candidates.columns)
+    behind = more.candidates.columns[before:]
+    assert (behind[:, :P] == -1).all() and (behind[:, P:] >= 0).all()
+    assert all(len(set(row[P:])) == K + I for row in behind)
+    _, data = candidate_batches(changed, again, model)
+    starts = len(data) - len(new) if again.sets[-1] is more else before
+    rows = np.array([starts, starts + 1])
+    batch = data.rows_of(0, data.batches.widths[-1], rows)
+    for i, query in enumerate(new):
+        passages = [more.candidates.passages[j] for j in behind[i, P:]]
+        z, _ = asked(judged.judges["asymmetric"], query, passages)
+        assert_close(batch["z"][i, P:], z, *SUMS, largest=LOGIT)
+    changed.unlabelled_queries = 2  # the wordless one, which has nothing to be judged with, and the first
+    assert read_judged(changed, model).sets[-1 if again.sets[-1] is more else 0].candidates.queries[before:] == new[:1]
+    (tmp_path / "questions.txt").write_text("\n".join(known) + "\n")
+    with pytest.raises(UserError, match="unlabelled_asymmetric=.*: no query is left"):
+        read_judged(changed, model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"unlabelled_symmetric": "q", "symmetric": ""}, "unlabelled_symmetric=q needs --config.symmetric"),
+        (
+            {
+                "unlabelled_asymmetric": "q",
+                "loss.imitate": False,
+                "loss.alpha": 0.0,
+                "loss.beta": 0.0,
+                "loss.gamma": 0.0,
+            },
+            "unlabelled_asymmetric=q: no term of the loss imitates the judge",
+        ),
+    ],
+)
+def test_queries_that_nothing_would_be_learnt_from_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        METHODS["d2llm"](config(**changes))
