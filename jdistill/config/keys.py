@@ -93,6 +93,7 @@ OF_ALL: dict[str, Rule] = {
     "prefetch": whole_number(0, 1000),
     "steps_per_call": whole_number(1, 1000),
     "length_buckets": whole_number(1),
+    "topics": whole_number(0),
     "length_multiple": whole_number(1),
     # The run.
     "log_every": whole_number(1),

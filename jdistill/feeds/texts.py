@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
+from jdistill.core.digest import digest
+from jdistill.core.errors import UserError
 from jdistill.data.batching.batches import TokenTable, check_rows
 from jdistill.data.batching.layout import Layout
 from jdistill.data.batching.packing import pack_texts
@@ -19,6 +21,7 @@ from jdistill.feeds.feed import Feed
 from jdistill.feeds.roles import corpus_tokens
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import make_batches, make_packed_batches, may_pack, number_of_groups
+from jdistill.feeds.topics import topics_of
 from jdistill.models.registry import architecture_of
 from jdistill.train.dataset import BatchOrder, Data
 
@@ -68,9 +71,14 @@ class TextFeed(Feed):
             of_teacher,
             student.config.pad_token_id,
             self.num_extra,
-            packed=cfg.packed and self.packs and architecture_of(student.config).packs and may_pack(cfg),
+            packed=cfg.packed
+            and not cfg.topics
+            and self.packs
+            and architecture_of(student.config).packs
+            and may_pack(cfg),
             ask_for=None if made_up else self.shared.embeddings.ask_for,
             in_their_place=self.shared.random_embeddings,
+            topics=topics_of(cfg, student, tokens) if cfg.topics else None,
         )
 
     def own_texts(self, cfg: ConfigDict, student: Encoder) -> Sequence[tuple[Encoder, Sequence[str]]]:
@@ -87,6 +95,7 @@ def text_batches(
     packed: bool = False,
     ask_for: Callable[[np.ndarray | None], None] | None = None,
     in_their_place: Vectors | None = None,
+    topics: np.ndarray | None = None,
 ) -> Data:
     """Batches of the corpus, each with its teacher embeddings.
 
@@ -96,6 +105,7 @@ def text_batches(
       packed: several texts stand in a row.
       ask_for: has the teacher answer some rows, int64 [n], or all, before they are read; None: they are answered.
       in_their_place: as embeddings, which nobody is asked for; None: there are no batches without asking.
+      topics: int [N], of each text: a batch holds one; None: whatever comes. Not with packed texts.
 
     Returns: Data of {"ids": int32 [n, L], "mask": bool [n, L], "teacher": float32 [n, D]}; with extra ones "others" float32
       [n, num_extra, D], and which texts those are: "row" int32 [n], "other_rows" int32 [n, num_extra]. Packed, the tokens are as
@@ -136,9 +146,16 @@ def text_batches(
     rows_of: Callable[..., dict[str, np.ndarray]] = packed_rows if packed else padded_rows
     make = make_packed_batches if packed else make_batches
     batches: BatchOrder = make(cfg, tokens.lengths, corpus.weights(cfg.seed))
+    if topics is not None:
+        if corpus.weights(cfg.seed) is not None:
+            raise UserError(
+                f"--config.topics={cfg.topics} does not go with weights of sources (*); leave one of them out"
+            )
+        batches = replace(make_batches(cfg, tokens.lengths), groups=topics)
     ahead = AnswersAhead(cfg, batches, ask_for, every_row=num_extra > 0) if ask_for else None
     made_up = unasked_rows if in_their_place else None
-    return Data(batches, asked_rows, corpus.fingerprint, "texts", made_up=made_up)
+    fingerprint = corpus.fingerprint if topics is None else digest(corpus.fingerprint, topics)
+    return Data(batches, asked_rows, fingerprint, "texts", made_up=made_up)
 
 
 def other_rows(rows: np.ndarray, step: int, seed: int, count: int, texts: int) -> np.ndarray:

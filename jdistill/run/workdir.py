@@ -59,6 +59,7 @@ BEFORE = {
     "text_pairs": "",
     "checkpoint": "best",
     "prompts": "drawn",
+    "topics": 0,
     "iem_cosine": 0.0,
     "unlabelled_symmetric": "",
     "unlabelled_asymmetric": "",
