@@ -20,8 +20,8 @@ from jdistill.models.registry import architecture_of
 RARE = (
     1e-3  # of all tokens: a token as frequent counts half as much as one that is hardly ever there (Arora et al. 2017)
 )
-ROUNDS = 10  # of k-means
-BLOCK = 50_000  # texts whose vectors are made at once
+K_MEANS_ROUNDS = 10  # of k-means
+TEXTS_AT_ONCE = 50_000  # texts whose vectors are made at once
 
 
 def topics_of(cfg: ConfigDict, student: Encoder, tokens: TokenTable) -> np.ndarray:
@@ -42,7 +42,7 @@ def topics_of(cfg: ConfigDict, student: Encoder, tokens: TokenTable) -> np.ndarr
             f"--config.topics={cfg.topics}: {len(tokens)} texts do not fill a batch of {cfg.batch_size} for each; lower it"
         )
     table = np.asarray(architecture_of(student.config).token_table(student.params), np.float32)
-    name = digest(repr((cfg.topics, ROUNDS, RARE)), table, tokens.ids, tokens.offsets)
+    name = digest(repr((cfg.topics, K_MEANS_ROUNDS, RARE)), table, tokens.ids, tokens.offsets)
     path = cache_folder(cfg) / "topics" / f"{name}.json"
     if sharding.is_first_process() and look_into(path) is None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,8 +66,8 @@ def text_vectors(table_VxE: np.ndarray, tokens: TokenTable) -> np.ndarray:
     counts = np.bincount(tokens.ids.astype(np.int64), minlength=len(table_VxE))
     weighted = table_VxE * (RARE / (RARE + counts / max(counts.sum(), 1)))[:, None].astype(np.float32)
     vectors = np.zeros((len(tokens), table_VxE.shape[1]), np.float32)
-    for start in range(0, len(tokens), BLOCK):
-        stop = min(start + BLOCK, len(tokens))
+    for start in range(0, len(tokens), TEXTS_AT_ONCE):
+        stop = min(start + TEXTS_AT_ONCE, len(tokens))
         offsets = np.asarray(tokens.offsets[start : stop + 1], np.int64)
         real = np.flatnonzero(np.diff(offsets))
         if len(real):
@@ -79,7 +79,9 @@ def text_vectors(table_VxE: np.ndarray, tokens: TokenTable) -> np.ndarray:
 
 def clusters(unit_NxE: np.ndarray, count: int) -> np.ndarray:
     """The cluster of each row by k-means on the sphere, int64 [N]; the seed is fixed, so that runs of several seeds share them."""
-    k_means = faiss.Kmeans(unit_NxE.shape[1], count, niter=ROUNDS, seed=1, spherical=True, min_points_per_centroid=1)
+    k_means = faiss.Kmeans(
+        unit_NxE.shape[1], count, niter=K_MEANS_ROUNDS, seed=1, spherical=True, min_points_per_centroid=1
+    )
     k_means.train(unit_NxE)
     _, nearest = k_means.index.search(unit_NxE, 1)
     return nearest[:, 0].astype(np.int64)
