@@ -21,7 +21,7 @@ RARE = (
     1e-3  # of all tokens: a token as frequent counts half as much as one that is hardly ever there (Arora et al. 2017)
 )
 K_MEANS_ROUNDS = 10  # of k-means
-TEXTS_AT_ONCE = 50_000  # texts whose vectors are made at once
+VECTORS_AT_ONCE = 50_000  # texts whose vectors are made at once
 
 
 def topics_of(cfg: ConfigDict, student: Encoder, tokens: TokenTable) -> np.ndarray:
@@ -66,8 +66,8 @@ def text_vectors(table_VxE: np.ndarray, tokens: TokenTable) -> np.ndarray:
     counts = np.bincount(tokens.ids.astype(np.int64), minlength=len(table_VxE))
     weighted = table_VxE * (RARE / (RARE + counts / max(counts.sum(), 1)))[:, None].astype(np.float32)
     vectors = np.zeros((len(tokens), table_VxE.shape[1]), np.float32)
-    for start in range(0, len(tokens), TEXTS_AT_ONCE):
-        stop = min(start + TEXTS_AT_ONCE, len(tokens))
+    for start in range(0, len(tokens), VECTORS_AT_ONCE):
+        stop = min(start + VECTORS_AT_ONCE, len(tokens))
         offsets = np.asarray(tokens.offsets[start : stop + 1], np.int64)
         real = np.flatnonzero(np.diff(offsets))
         if len(real):
