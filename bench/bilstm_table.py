@@ -58,8 +58,9 @@ def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, se
         keys += ["--config.batch_size=32", "--config.learning_rate=5e-5", f"--config.epochs={flags.teacher_epochs}"]
     else:
         keys.append(f"--config.learning_rate={rate}")
-    if row not in ("teacher", "sra", "sra+kd", "sra+kd+ts"):
-        keys += [f"--config.scratch.{name}={value}" for name, value in sizes_of(flags.distilled).items()]
+    sizes: list[str] = []
+    if row != "teacher" and "sra" not in parts:
+        sizes = [f"--config.scratch.{name}={value}" for name, value in sizes_of(flags.distilled).items()]
     if "kd" in parts:
         keys.append(f"--config.kd={run(flags, 'teacher', distilled, fraction, 0, rate)}")
     if "ts" in parts:
@@ -73,7 +74,7 @@ def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, se
         "--workdir",
         str(workdir),
     ]
-    subprocess.run([*command, *flags.extra, *keys], check=True)
+    subprocess.run([*command, *sizes, *flags.extra, *keys], check=True)
     return workdir
 
 

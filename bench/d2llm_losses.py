@@ -30,6 +30,7 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 from record import command_line, keep_rows, shown
+from untrained import config_of
 
 from configs import d2llm
 from jdistill.core.compile_cache import keep_compiled_programs
@@ -145,11 +146,10 @@ def changed(cfg: ConfigDict, row: str) -> ConfigDict:
     return cfg
 
 
-def config_of(folder: Path, epochs: float) -> ConfigDict:
-    """A run's config, with its tuned judge, as a config that tunes none; keys that have been added since have their defaults."""
-    cfg = d2llm.get_config()
-    with cfg.ignore_type():
-        cfg.update(json.loads((folder / "config.json").read_text()))
+def untuned_config(folder: Path, epochs: float) -> ConfigDict:
+    """A run's config, with its tuned judge, as a config that tunes none, of its labelled queries alone: what is held out has labels."""
+    cfg = config_of(folder, d2llm.get_config())
+    cfg.unlabelled_symmetric = cfg.unlabelled_asymmetric = ""
     if cfg.tune.epochs or cfg.tune.max_steps:
         cfg.judge.adapter, cfg.tune.epochs, cfg.tune.max_steps = str(folder / "tune" / "adapter"), 0.0, 0
     cfg.epochs = epochs
@@ -178,7 +178,7 @@ def main() -> None:
     setup_logging()
     if not 0 < flags.held_out < 1:
         parser.error(f"--held_out {flags.held_out} is no share between 0 and 1")
-    cfg = config_of(flags.run, flags.epochs)
+    cfg = untuned_config(flags.run, flags.epochs)
     if cfg.interaction == "cosine":
         parser.error(f"{flags.run} has no interaction module to train")
     stages = {row: stages_of(changed(cfg, row))[-1] for row in flags.rows}  # all rows' keys before the first trains

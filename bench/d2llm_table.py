@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,13 +27,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jax
 import numpy as np
+from d2llm_figures import keep_dev, keep_pairs, keep_questions, line, retrieval_lines
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
-from record import command_line, joined, keep_rows, shown
+from untrained import config_of
 
 import jdistill
+from configs import d2llm
 from jdistill.core.compile_cache import keep_compiled_programs
-from jdistill.core.files import flat
 from jdistill.core.progress import setup_logging
 from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.feeds.judged import JudgedPairs, read_judged
@@ -48,7 +47,11 @@ ONE_FILE = {
     "cos-sym": "asymmetric",
     "cos-asym": "symmetric",
 }  # row -> what is left out
-MEASURES = ("accuracy", "ap", "prior", "precision", "recall")
+# Of a row that is to have no judge, whatever the command line says for the students.
+WITHOUT_JUDGE = {
+    "loss.imitate": "False", "loss.alpha": "0.0", "loss.beta": "0.0", "loss.gamma": "0.0", "loss.listed": "0.0",
+    "unlabelled_symmetric": "", "unlabelled_asymmetric": "",
+}  # fmt: skip
 ROWS = (
     "student",
     "labels",
@@ -72,7 +75,8 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
         name, _, value = row.partition("=")
         variant, keys = "", {f"loss.{name}": value}
     elif row in ONE_FILE:
-        variant, keys = "cosine" if row.startswith("cos-") else "", {ONE_FILE[row]: ""}
+        variant = "cosine" if row.startswith("cos-") else ""
+        keys = {ONE_FILE[row]: "", f"unlabelled_{ONE_FILE[row]}": ""}
     elif row == "single":
         variant, keys = "", {"interaction": "single"}
     elif row == "half":
@@ -82,7 +86,9 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
         rank = equal_rank(run(flags, "student", 0))
         keys = {"lora.rank": str(rank), "lora.alpha": f"{2 * rank}.0"}
         # Contrastive alone, whatever the command line says for the students.
-        keys |= {"loss.delta": "0.0", "loss.random_negatives": "both"}
+        keys |= WITHOUT_JUDGE | {"loss.delta": "0.0", "loss.vectors": "0.0", "loss.random_negatives": "both"}
+    elif row == "labels":
+        keys = dict(WITHOUT_JUDGE)
     sources = {"teacher": flags.teacher, "symmetric": flags.symmetric, "asymmetric": flags.asymmetric}
     if workdir != first and not flags.judge:
         run(flags, "student", 0)
@@ -125,65 +131,6 @@ def untuned(flags: argparse.Namespace, cfg: ConfigDict) -> tuple[JudgedPairs, Pa
     return read_judged(cfg, model), PairScorer(model, None, "cosine")
 
 
-def retrieval_lines(rows: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """rows: row -> results.json's "questions" of each seed."""
-    lines = ["", "| questions | by | mrr@10 | recall@10 |", "| --- | --- | --- | --- |"]
-    for row, seeds in rows.items():
-        for name in seeds[0]:
-            for how in seeds[0][name]:
-                means = [statistics.mean(of[name][how][measure] for of in seeds) for measure in ("mrr@10", "recall@10")]
-                lines.append(f"| {row} | {how} | {means[0]:.3f} | {means[1]:.3f} |")
-    return lines
-
-
-def line(name: str, found: list[dict[str, Any]], floor_of: dict[str, Any] | None) -> str:
-    """found: the figures of each seed."""
-    cells = []
-    for measure in MEASURES:
-        values = [figures[measure] for figures in found]
-        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 and measure != "prior" else ""
-        cells.append(f"{statistics.mean(values):.2f}{spread}")
-    kept = ""
-    if floor_of and floor_of["ap"] > floor_of["prior"]:  # a share of nothing says nothing
-        gain = statistics.mean(figures["ap"] - figures["prior"] for figures in found)
-        kept = f"{100 * gain / (floor_of['ap'] - floor_of['prior']):.0f} %"
-    return f"| {name} | {len(found)} | {' | '.join(cells)} | {kept} |"
-
-
-def keep_pairs(flags: argparse.Namespace, figures: dict[str, list[dict[str, Any]]]) -> None:
-    """Adds to d2llm_table.json. figures: row -> of each seed, file -> accuracy, ap and so on."""
-    rows = [
-        about | {"file": file} | {name: of[name] for name in MEASURES}
-        for about, of_seed in by_seed(flags, figures)
-        for file, of in of_seed.items()
-    ]
-    keep_rows("d2llm_table", command_line(), rows, ("row", "file", "seed"), **settings_of(flags))
-
-
-def keep_questions(flags: argparse.Namespace, figures: dict[str, list[dict[str, Any]]]) -> None:
-    """Adds to d2llm_table-questions.json. figures: row -> of each seed, file -> how -> mrr@10, recall@10."""
-    rows = [
-        about | {"file": file, "by": how, "mrr@10": of["mrr@10"], "recall@10": of["recall@10"]}
-        for about, of_seed in by_seed(flags, figures)
-        for file, ways in of_seed.items()
-        for how, of in ways.items()
-    ]
-    keep_rows("d2llm_table-questions", command_line(), rows, ("row", "file", "by", "seed"), **settings_of(flags))
-
-
-def by_seed(flags: argparse.Namespace, figures: dict[str, list[Any]]) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Row and seed, None for what no seed changes, with their figures."""
-    for row, of_seeds in figures.items():
-        seeds = flags.seeds if row in flags.rows else [None]
-        for seed, of_seed in zip(seeds, of_seeds, strict=True):
-            yield {"row": row, "seed": seed}, of_seed
-
-
-def settings_of(flags: argparse.Namespace) -> dict[str, str]:
-    judge = shown(flags.judge) if flags.judge else "tuned in student-0"
-    return {"teacher": shown(flags.teacher), "judge": judge, "keys": joined(flags.extra)}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("teacher", "symmetric", "asymmetric"):
@@ -204,11 +151,10 @@ def main() -> None:
         folders = [run(flags, row, seed) for seed in flags.seeds]
         results = [json.loads((folder / "results.json").read_text()) for folder in folders]
         done[row], questions[row] = ([of[key] for of in results] for key in ("pairs", "questions"))
-        of_dev = [{"row": row, "seed": seed} | flat(of["dev"]) for seed, of in zip(flags.seeds, results, strict=True)]
-        keep_rows("d2llm_table-dev", command_line(), of_dev, ("row", "seed"), **settings_of(flags))
+        keep_dev(flags, row, results)
     whole = run(flags, "student", 0)
     first = json.loads((whole / "results.json").read_text())["pairs"]
-    cfg = ConfigDict(json.loads((whole / "config.json").read_text()))
+    cfg = config_of(whole, d2llm.get_config())
     if done.keys() & ONE_FILE.keys():
         cfg.judge.adapter = str(judge_of(flags))
         judged = read_judged(cfg, jdistill.load(flags.teacher))

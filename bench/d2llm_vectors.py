@@ -11,7 +11,6 @@ bench/results/d2llm_vectors.json.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +20,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 from record import command_line, keep_rows, shown
+from untrained import config_of
 
 import jdistill
 from bench.bars import draw_bars
+from configs import d2llm
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError
 from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=Path("runs/d2llm-vectors.png"))
     flags = parser.parse_args()
     keep_compiled_programs()
-    cfg = ConfigDict(json.loads((flags.run / "config.json").read_text()))
+    cfg = config_of(flags.run, d2llm.get_config())
     scorer = load_pair_scorer(str(flags.run / "export"))
     sets = [one for one in read_judged(cfg, jdistill.load(cfg.teacher)).sets if one.branch == BRANCHES[1]]
     if not sets or scorer.params is None:

@@ -125,7 +125,8 @@ def dev_figures(stage: Path) -> dict[str, float]:
         last |= row
     named = {"dev pairs": "dev/pairs", "agreement": "dev/spearman", "cka": "cka"}
     of_stage = {name: last[key] for name, key in named.items() if key in last}
-    starts = [row["cka"] for row in rows if "cka" in row]
+    of_stage = {name: value for name, value in of_stage.items() if name != "cka" or value}  # 0: it cannot be told
+    starts = [row["cka"] for row in rows if row.get("cka")]
     return of_stage | ({"cka at start": starts[0]} if starts else {})
 
 

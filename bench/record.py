@@ -51,6 +51,29 @@ def made_by(command: str, **more: Any) -> Row:
     return {"command": command, "commit": commit(), "machine": processor()} | more | {"load": load}
 
 
+def check_settings(workdir: Path, settings: Row, begun: str) -> None:
+    """Keeps the settings that decide what a bench finds finished in its workdir.
+
+    Args:
+      settings: the bench's flags, or some of them.
+      begun: a file or folder, or a pattern of them, that the bench leaves there first.
+
+    Raises: UserError for a workdir of other settings, or one that was begun before any were kept.
+    """
+    mine = json.loads(json.dumps(settings, default=str))
+    path = workdir / "settings.json"
+    if not path.is_file():
+        if next(workdir.glob(begun), None):
+            raise UserError(f"{workdir} was begun before its settings were kept; choose another --workdir")
+        workdir.mkdir(parents=True, exist_ok=True)
+        write_json(path, mine)
+        return
+    theirs = read_json(path)
+    if differ := [name for name in mine if theirs.get(name) != mine[name]]:
+        of = "; ".join(f"--{name} {theirs.get(name)!r} there, {mine[name]!r} now" for name in differ)
+        raise UserError(f"{workdir} was begun with other settings: {of}. Choose another --workdir")
+
+
 def shown(source: str | Path) -> str:
     """Files, folders or models, with commas between them, without the folders that they lie in; an export keeps its run's name."""
     return ",".join(_last(part) for part in str(source).split(","))

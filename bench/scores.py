@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 import record
-from scores_pairs import check_settings, read_rows, write_dev, write_pairs
+from record import check_settings
+from scores_pairs import DECIDES, read_rows, write_dev, write_pairs
 from scores_reranker import ranking_accuracy, train_reranker
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -173,7 +174,7 @@ def main() -> None:
     flags = make_flags()
     setup_logging()
     flags.workdir.mkdir(parents=True, exist_ok=True)
-    check_settings(flags)
+    check_settings(flags.workdir, {name: getattr(flags, name) for name in DECIDES}, "train.jsonl")
     if not (flags.workdir / "train.jsonl").is_file():
         write_pairs(flags)
     held_out = mined(flags, "held_out.jsonl", "all.jsonl", "held_out-triplets.jsonl")

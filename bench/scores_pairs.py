@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from jdistill.core.errors import UserError
-from jdistill.core.files import look_into, write_json
-
 Row = dict[str, Any]
 # What decides the files of the workdir that are kept; the others may differ from call to call.
 DECIDES = (
@@ -30,18 +27,6 @@ def read_rows(path: Path) -> list[Row]:
 
 def write_rows(path: Path, rows: list[Row]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def check_settings(flags: argparse.Namespace) -> None:
-    """Keeps the flags that decide what stands in the workdir. Raises UserError for a workdir of other ones."""
-    mine = {name: json.loads(json.dumps(getattr(flags, name), default=str)) for name in DECIDES}
-    path = flags.workdir / "settings.json"
-    theirs = look_into(path) if path.is_file() else None
-    if theirs is None:
-        write_json(path, mine)
-    elif differ := [name for name in DECIDES if theirs.get(name) != mine[name]]:
-        of = "; ".join(f"--{name} {theirs.get(name)!r} there, {mine[name]!r} now" for name in differ)
-        raise UserError(f"{flags.workdir} was begun with other settings: {of}. Choose another --workdir")
 
 
 def pairs_of(flags: argparse.Namespace) -> dict[str, list[str]]:

@@ -12,6 +12,14 @@ from jdistill.core.errors import UserError
 from jdistill.run.stages import open_stage, prepare
 
 
+def config_of(workdir: Path, defaults: ConfigDict) -> ConfigDict:
+    """A run's config, with what its method's config file has had added since."""
+    cfg = defaults.copy_and_resolve_references()
+    with cfg.ignore_type():
+        cfg.update(json.loads((workdir / "config.json").read_text()))
+    return cfg
+
+
 def untrained_student(workdir: Path, defaults: ConfigDict) -> jdistill.Encoder:
     """The student that the run's first stage starts from, made anew by what the run itself makes it by.
 
@@ -21,10 +29,7 @@ def untrained_student(workdir: Path, defaults: ConfigDict) -> jdistill.Encoder:
 
     Raises: UserError where the first stage trains no student.
     """
-    cfg = defaults.copy_and_resolve_references()
-    with cfg.ignore_type():
-        cfg.update(json.loads((workdir / "config.json").read_text()))
-    run = prepare(cfg)
+    run = prepare(config_of(workdir, defaults))
     if run.stages[0].trains != "student":
         raise UserError(f"{workdir}: the first stage, {run.stages[0].name}, trains no student")
     method, _ = open_stage(run.stages[0], run.feeds[0], run.shared.start, run.is_teacher)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
-from record import command_line, keep_rows, shown
+from record import check_settings, command_line, keep_rows, shown
 from whole_way import SIDES, whole_way_rows
 
 import jdistill
@@ -210,6 +210,8 @@ def main() -> None:
     flags.workdir = flags.workdir.absolute()
     flags.workdir.mkdir(parents=True, exist_ok=True)
     flags.dtype = settled_dtype(get_config().dtype)
+    decides = ("teacher", "text", "sentences", "batch_size", "st_dropout", "st_bf16", "dtype")
+    check_settings(flags.workdir, {name: getattr(flags, name) for name in decides}, "*-*")
     answers, first = answers_of(flags), {}
     for side in SIDES:
         rate = best_rate(flags, side, rates[side], answers)

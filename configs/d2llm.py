@@ -101,7 +101,9 @@ def get_config(variant: str = "") -> ConfigDict:
 
     c.loss = ConfigDict()
     c.loss.form = "joint"  # of CI: joint, code or paper
-    c.loss.imitate = True  # False: labels in the place of the judge's scores
+    c.loss.imitate = (
+        True  # False: labels in the place of the judge's scores in CI, and in SI where no other term reads the judge
+    )
     c.loss.temperature = 1.0  # what logits are divided by in CI
     c.loss.alpha, c.loss.beta, c.loss.gamma = 1.0, 0.3, 0.1  # of RI_PH, RI_HI and FI
     c.loss.delta = 0.0  # of SI, our term: logits of positives and hard negatives imitate the judge's probabilities
@@ -169,7 +171,7 @@ def set_student(c: ConfigDict) -> None:
     c.pooling = "pma"  # or mean, lasttoken
     c.interaction = "dual"  # the module with a branch for each task; single, or cosine without a module
     c.iem_size = 512  # width of the module
-    c.iem_cosine = 0.0  # the vectors' cosine, times a number that starts so and is trained, is added to its logits; 0: the module alone
+    c.iem_cosine = 0.0  # so many times the vectors' cosine is added to its logits (a parameter, which such rates hardly move); 0: none
     c.heads_start = (
         "similarity"  # the pooler starts as a mean, the module as a similarity of its two vectors; or random
     )

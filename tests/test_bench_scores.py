@@ -17,6 +17,7 @@ from jdistill.evals.lexical import evaluate_bm25
 sys.path += [str(ROOT / "bench")]  # behind tests: bench has a parity.py too
 import scores
 import scores_pairs
+from record import check_settings
 
 HELD_OUT = [
     {"query": "who bakes bread", "positive": "the baker bakes bread", "negatives": ["a ship sails", "rain falls"]},
@@ -60,11 +61,13 @@ def test_every_labelled_passage_of_a_query_is_right_and_another_setting_needs_an
     flags = argparse.Namespace(**dict.fromkeys(scores_pairs.DECIDES, 1))
     flags.workdir, flags.pairs, flags.questions = tmp_path, textbooks, questions
     assert scores_pairs.pairs_of(flags) == {"a": ["one", "two", "three"], "c": ["two"]}
-    scores_pairs.check_settings(flags)
-    scores_pairs.check_settings(flags)
-    flags.triplets = 2
+    scores_pairs.write_rows(tmp_path / "train.jsonl", [])
+    with pytest.raises(UserError, match="begun before its settings were kept; choose another --workdir"):
+        check_settings(tmp_path, {"triplets": 1}, "train.jsonl")
+    for _ in range(2):
+        check_settings(tmp_path / "new", {"triplets": 1, "rates": (1e-4,), "pairs": textbooks}, "train.jsonl")
     with pytest.raises(UserError, match="--triplets 1 there, 2 now. Choose another --workdir"):
-        scores_pairs.check_settings(flags)
+        check_settings(tmp_path / "new", {"triplets": 2, "rates": (1e-4,), "pairs": textbooks}, "train.jsonl")
 
 
 def test_the_rate_is_chosen_on_what_is_held_out_and_the_collection_read_at_it_alone(

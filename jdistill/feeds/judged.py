@@ -126,7 +126,7 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
             raise UserError(
                 f"--{key}={source}: {len(mined_candidates.queries)} training queries do not fill one batch of batch_size={cfg.batch_size}"
             )
-        apart = [*dev.queries, *test.queries, *evaluation]
+        apart = [*train.queries, *dev.queries, *test.queries, *evaluation]
         mined_candidates = with_unlabelled(cfg, branch, mined_candidates, apart)
         name = Path(source).stem
         name = f"{name}-{branch}" if name in [judged_set.name for judged_set in sets] else name
@@ -163,7 +163,7 @@ def changed_judge_keys(cfg: ConfigDict) -> list[str]:
 
 
 def imitates(cfg: ConfigDict) -> bool:
-    """Whether a term of the student's loss reads what the judge says."""
+    """Whether a term of the student's loss reads what the judge says; SI reads the labels where no other does."""
     return bool(cfg.loss.imitate or cfg.loss.alpha or cfg.loss.beta or cfg.loss.gamma or cfg.loss.listed)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core import sharding
+from jdistill.core.cache_mirror import bring_files, share_files
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.files import look_into, write_json
@@ -33,8 +34,11 @@ def topics_of(cfg: ConfigDict, student: Encoder, tokens: TokenTable) -> np.ndarr
       student: whose table of token embeddings it starts with; nothing is encoded.
       tokens: of N texts.
 
-    Raises: UserError for more texts than an order of groups holds, and fewer texts than topics.
+    Raises: UserError for more texts than an order of groups holds, too few to fill a batch of each topic, and a student that reads by
+      another vocabulary than that table's.
     """
+    if cfg.student.get("glove"):
+        raise UserError(f"--config.topics={cfg.topics} sorts texts by word pieces; leave --config.student.glove empty")
     if len(tokens) > LARGE:
         raise UserError(f"--config.topics={cfg.topics} sorts up to {LARGE:,} texts, and there are {len(tokens):,}")
     if len(tokens) < cfg.topics * cfg.batch_size:
@@ -44,9 +48,12 @@ def topics_of(cfg: ConfigDict, student: Encoder, tokens: TokenTable) -> np.ndarr
     table = np.asarray(architecture_of(student.config).token_table(student.params), np.float32)
     name = digest(repr((cfg.topics, K_MEANS_ROUNDS, RARE)), table, tokens.ids, tokens.offsets)
     path = cache_folder(cfg) / "topics" / f"{name}.json"
+    if not path.exists():
+        bring_files(path.parent, path.name, path.name)
     if sharding.is_first_process() and look_into(path) is None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, clusters(text_vectors(table, tokens), cfg.topics).tolist())
+        share_files(path.parent, path.name, path.name)
     sharding.barrier("topics")
     topics = np.array(look_into(path), np.int64)
     full = np.bincount(topics, minlength=cfg.topics) // cfg.batch_size * cfg.batch_size

@@ -19,13 +19,21 @@ from jdistill.retrieval.mining import QUERIES_PER_BLOCK, Rules, pick
 
 
 def check_unlabelled(cfg: ConfigDict, imitates: bool) -> None:
-    """Raises UserError for queries without labels of a kind of pairs that has no file, and where no term of the loss reads the judge."""
+    """Raises UserError for queries without labels of a kind of pairs that has no file, and where no term of the loss but CI, which has no
+    positive there, reads the judge.
+
+    imitates: whether any term does.
+    """
+    terms = ("alpha", "beta", "gamma", "listed", "delta")
+    learnt = imitates and any(cfg.loss[name] for name in terms)
     for branch in (branch for branch in BRANCHES if cfg[f"unlabelled_{branch}"]):
         argument = f"--config.unlabelled_{branch}={cfg[f'unlabelled_{branch}']}"
         if not cfg[branch]:
             raise UserError(f"{argument} needs --config.{branch}: the passages of its pairs are what it is judged with")
-        if not imitates:
-            raise UserError(f"{argument}: no term of the loss imitates the judge, so that nothing is learnt from it")
+        if not learnt:
+            raise UserError(
+                f"{argument}: no term of the loss but CI imitates the judge, so that nothing is learnt from it"
+            )
 
 
 def with_unlabelled(cfg: ConfigDict, branch: str, labelled: Candidates, apart: Sequence[str]) -> Candidates:
@@ -34,7 +42,7 @@ def with_unlabelled(cfg: ConfigDict, branch: str, labelled: Candidates, apart: S
 
     Args:
       labelled: of the file's own queries.
-      apart: texts that are no such queries: those of its dev and test pairs, and of evaluation sets.
+      apart: texts that are no such queries: all that the file labels, and those of evaluation sets.
 
     Raises: UserError for a source that cannot be read, or of which nothing is left.
     """
@@ -42,7 +50,7 @@ def with_unlabelled(cfg: ConfigDict, branch: str, labelled: Candidates, apart: S
     source = cfg[key]
     if not source:
         return labelled
-    elsewhere = {comparable(text) for text in (*apart, *labelled.queries)}
+    elsewhere = set(map(comparable, apart))
     texts = read_texts(source, key=f"config.{key}").texts
     queries = [text for text in texts if comparable(text) not in elsewhere]
     left_out = len(texts) - len(queries)

@@ -205,7 +205,7 @@ def _centred_trace(row: dict[str, Array], total: dict[str, Array], w_n: Array, n
 
 
 def _cka(row: dict[str, Array], total: dict[str, Array], w_n: Array, n: Array) -> Array:
-    """Centred kernel alignment; 0 where a Gram matrix has nearly equal entries, of which centring leaves rounding alone."""
+    """Centred kernel alignment; 0, which says nothing then, where a Gram matrix has nearly equal entries: centring leaves rounding alone."""
     both, of_x, of_s = (_centred_trace(row, total, w_n, n, sides) for sides in ("xs", "xx", "ss"))
     alive = (of_x > 1e-5 * total["xx"]) & (of_s > 1e-5 * total["ss"])
     return jnp.where(alive, both / jnp.sqrt(jnp.where(alive, of_x * of_s, 1.0)), 0.0)

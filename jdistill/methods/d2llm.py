@@ -204,12 +204,12 @@ def loss_terms(
     # CI's D-: the hard negatives and, in the tasks that have them, those that nobody chose.
     random = jnp.where(batch["symmetric"][0], *TASKS[loss.random_negatives])
     s_teacher = jax.nn.sigmoid(z_teacher)
-    if not loss.imitate:  # Table 3: plain contrastive, the labels in the place of the teacher's scores, in SI too
-        s_teacher = positive.astype(jnp.float32)
+    labels = positive.astype(jnp.float32)
+    s_ci = (
+        s_teacher if loss.imitate else labels
+    )  # Table 3: plain contrastive, the labels in the place of the teacher's scores
     z_others, other_mask = others["z"], others["mask"] & random
-    ci = contrastive_imitation(
-        z_nxC, s_teacher, positive, hard, easy & random, z_others, other_mask, temperature, loss.form
-    )
+    ci = contrastive_imitation(z_nxC, s_ci, positive, hard, easy & random, z_others, other_mask, temperature, loss.form)
     terms = {"ci": ci}
     near_J = cfg.positives + cfg.hard_negatives  # positives and hard negatives stand first
     near = (positive | hard)[:, :near_J]
@@ -219,8 +219,9 @@ def loss_terms(
         terms["ri_hi"] = hard_over_easy(z_nxC / temperature, z_teacher, hard, easy, loss.hard_over_easy)
     if loss.gamma:  # eq. 9, 10
         terms["fi"] = feature_imitation(features_nxCxF[:, :near_J], batch["r"], near)
-    if loss.delta:  # ours
-        terms["si"] = score_imitation(z_nxC[:, :near_J] / temperature, s_teacher[:, :near_J], near)
+    if loss.delta:  # ours; where no term imitates the judge, the labels' cross entropy
+        s_si = s_teacher if imitates(cfg) else labels
+        terms["si"] = score_imitation(z_nxC[:, :near_J] / temperature, s_si[:, :near_J], near)
     if loss.listed:  # ours
         terms["listed"] = listwise_kl(z_nxC[:, :near_J] / temperature, z_teacher[:, :near_J], near)
     return terms

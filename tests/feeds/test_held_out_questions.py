@@ -10,6 +10,7 @@ from conftest import make_encoder, sentences
 from jdistill.data.sets.candidates import Candidates
 from jdistill.data.sets.pairs import Pairs
 from jdistill.encoder.pair_scorer import PairScorer
+from jdistill.evals.pair_labels import average_precision
 from jdistill.feeds.judged import JudgedPairs, JudgedSet
 from jdistill.feeds.judged_results import average_precisions, evaluate_questions, held_out_collection
 from jdistill.models.interaction import BRANCHES, random_iem
@@ -26,7 +27,8 @@ def test_held_out_questions_look_among_all_passages() -> None:
         (texts[2], texts[2], True), (texts[2], texts[3], False), (texts[3], texts[4], False), (texts[5], "far", True)
     )
     nothing = Candidates([], [], np.zeros((0, 1), np.int64), (1, 0, 0))
-    one = JudgedSet("asked", BRANCHES[1], nothing, train, pairs((texts[6], texts[7], True)), test)
+    dev_pairs = pairs((texts[6], texts[7], True), (texts[2], texts[2], False))
+    one = JudgedSet("asked", BRANCHES[1], nothing, train, dev_pairs, test)
     collection = held_out_collection(one)
     assert list(collection.queries.values()) == [texts[2], texts[5]]  # the third asks for what is not there
     assert set(collection.documents.values()) == {texts[2], texts[3], texts[4], "far", texts[7], "its own"}
@@ -42,5 +44,11 @@ def test_held_out_questions_look_among_all_passages() -> None:
     assert list(dev.queries.values()) == [texts[6]] and dev.documents == collection.documents
     of_dev = evaluate_questions(judged, PairScorer(make_encoder(), None, "cosine"), 0)["dev"]
     assert of_dev.keys() == {"asked"} and 0 < of_dev["asked"]["cosine"]["mrr@10"] <= 1
-    scorer = PairScorer(make_encoder(), None, "cosine")
-    assert average_precisions(judged, scorer) == {"asked": 100.0, "same": 100.0}  # of one pair each, which is right
+    scorer = PairScorer(make_encoder(), params)  # whose two branches say different things
+    by_hand = {
+        name: average_precision(scorer.score(dev_pairs.queries, dev_pairs.passages, symmetric), dev_pairs.labels)
+        for name, symmetric in (("asked", False), ("same", True))
+    }
+    assert average_precisions(judged, scorer) == by_hand
+    by_cosine = average_precisions(judged, PairScorer(make_encoder(), None, "cosine"))
+    assert by_cosine == {"asked": 50.0, "same": 50.0}  # the wrong pair is one text twice

@@ -92,7 +92,7 @@ def test_a_plan_counts_all_that_the_judge_is_asked(given: tuple) -> None:
         "beta",
         "gamma",
         "listed",
-    ):  # each alone reads what the judge says; without imitation SI reads labels
+    ):  # each alone reads what the judge says; SI alone reads labels
         one = plain.copy_and_resolve_references()
         one.loss[term] = 0.5
         assert pairs_to_judge(one, judged) == asked

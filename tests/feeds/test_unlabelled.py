@@ -72,7 +72,11 @@ def test_queries_without_labels_have_passages_that_the_judge_alone_scores(
                 "loss.beta": 0.0,
                 "loss.gamma": 0.0,
             },
-            "unlabelled_asymmetric=q: no term of the loss imitates the judge",
+            "unlabelled_asymmetric=q: no term of the loss but CI imitates the judge",
+        ),
+        (
+            {"unlabelled_asymmetric": "q", "loss.alpha": 0.0, "loss.beta": 0.0, "loss.gamma": 0.0},
+            "unlabelled_asymmetric=q: no term of the loss but CI imitates the judge",
         ),
     ],
 )
