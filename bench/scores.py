@@ -190,8 +190,9 @@ def main() -> None:
         rows += [{"row": row} | of_seed for of_seed in read_way(flags, scorer, loss)]
     for of_row in rows:
         print(of_row, flush=True)
-    about = {"student": record.shown(flags.student), "rows": len(triplets), "keys": record.joined(flags.extra)}
-    decided = ("by", "negatives", "steps", "batch_size", "temperature", "in_batch", "reranker_steps", "reranker_rate")
+    about = {"student": record.shown(flags.student), "triplets": len(triplets), "keys": record.joined(flags.extra)}
+    about["mined by"] = record.shown(flags.by)
+    decided = ("negatives", "steps", "batch_size", "temperature", "in_batch", "reranker_steps", "reranker_rate")
     about |= {name: getattr(flags, name) for name in decided}
     about |= {"held out": len({row["query"] for row in held_out})} | (
         {"right_of_held_out": accuracy} if accuracy else {}
