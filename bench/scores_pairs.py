@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from jdistill.data.sets.beir import write_collection
+
 Row = dict[str, Any]
 # What decides the files of the workdir that are kept; the others may differ from call to call.
 DECIDES = (
@@ -79,13 +81,12 @@ def write_dev(workdir: Path, triplets: list[Row]) -> Path:
     folder, positives = workdir / "dev", read_rows(workdir / "held_out.jsonl")
     of_triplets = [text for row in triplets for text in row["negatives"]]
     passages = dict.fromkeys([*(row["positive"] for row in positives), *of_triplets])
-    place = {text: i for i, text in enumerate(passages)}
-    queries = {row["query"]: i for i, row in enumerate(triplets)}
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    write_rows(folder / "corpus.jsonl", [{"_id": f"p{i}", "text": text} for text, i in place.items()])
-    write_rows(folder / "queries.jsonl", [{"_id": f"q{i}", "text": query} for query, i in queries.items()])
-    judged = [
-        f"q{queries[row['query']]}\tp{place[row['positive']]}\t1\n" for row in positives if row["query"] in queries
-    ]
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    place = {text: f"p{i}" for i, text in enumerate(passages)}
+    queries = {row["query"]: f"q{i}" for i, row in enumerate(triplets)}
+    relevant: dict[str, dict[str, int]] = {}
+    for row in positives:
+        if row["query"] in queries:
+            relevant.setdefault(queries[row["query"]], {})[place[row["positive"]]] = 1
+    texts, asked = ({name: text for text, name in of.items()} for of in (place, queries))
+    write_collection(folder, texts, asked, relevant)
     return folder

@@ -101,9 +101,7 @@ def get_config(variant: str = "") -> ConfigDict:
 
     c.loss = ConfigDict()
     c.loss.form = "joint"  # of CI: joint, code or paper
-    c.loss.imitate = (
-        True  # False: labels in the place of the judge's scores in CI, and in SI where no other term reads the judge
-    )
+    c.loss.imitate = True  # False: labels in the place of the judge's scores in CI, and in SI if no term reads those
     c.loss.temperature = 1.0  # what logits are divided by in CI
     c.loss.alpha, c.loss.beta, c.loss.gamma = 1.0, 0.3, 0.1  # of RI_PH, RI_HI and FI
     c.loss.delta = 0.0  # of SI, our term: logits of positives and hard negatives imitate the judge's probabilities
@@ -117,9 +115,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.learning_rate = 1e-4
     c.warmup = 0.05
     c.epochs = 4.0
-    c.patience = (
-        0  # checkpoints; 0: to the end, since dev sets of this size move by more from one to the next than they gain
-    )
+    c.patience = 0  # checkpoints; 0: to the end, since such dev sets move by more from one to the next than they gain
     c.checkpoint_every = 100
     c.remat = False  # layers computed anew in the backward pass
 

@@ -205,9 +205,7 @@ def loss_terms(
     random = jnp.where(batch["symmetric"][0], *TASKS[loss.random_negatives])
     s_teacher = jax.nn.sigmoid(z_teacher)
     labels = positive.astype(jnp.float32)
-    s_ci = (
-        s_teacher if loss.imitate else labels
-    )  # Table 3: plain contrastive, the labels in the place of the teacher's scores
+    s_ci = s_teacher if loss.imitate else labels  # Table 3: plain contrastive
     z_others, other_mask = others["z"], others["mask"] & random
     ci = contrastive_imitation(z_nxC, s_ci, positive, hard, easy & random, z_others, other_mask, temperature, loss.form)
     terms = {"ci": ci}

@@ -11,26 +11,14 @@ from judged_setting import I, K, P, asked, judged_files, judged_model
 from parity import assert_close
 
 from jdistill.core.errors import UserError
-from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.candidates import candidate_batches
 from jdistill.feeds.judged import read_judged
 from jdistill.methods import METHODS
 
 
-@pytest.fixture(scope="module")
-def model() -> Encoder:
-    return judged_model()
-
-
-@pytest.fixture(scope="module")
-def given(model: Encoder, tmp_path_factory: pytest.TempPathFactory) -> tuple:
-    return judged_files(tmp_path_factory.mktemp("pairs"), model)
-
-
-def test_queries_without_labels_have_passages_that_the_judge_alone_scores(
-    given: tuple, model: Encoder, tmp_path: Path
-) -> None:
-    cfg, judged = given
+def test_queries_without_labels_have_passages_that_the_judge_alone_scores(tmp_path: Path) -> None:
+    model = judged_model()
+    cfg, judged = judged_files(tmp_path, model)
     (answers,) = (one for one in judged.sets if one.branch == "asymmetric")
     new, wordless = ["where do river and ocean meet a market", "window of violin music, silver lemon"], "qqq zzz"
     known = [answers.candidates.queries[0].upper(), answers.test.queries[0], answers.dev.queries[0]]
