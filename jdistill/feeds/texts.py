@@ -78,8 +78,16 @@ class TextFeed(Feed):
             and may_pack(cfg),
             ask_for=None if made_up else self.shared.embeddings.ask_for,
             in_their_place=self.shared.random_embeddings,
-            topics=topics_of(cfg, student, tokens) if cfg.topics else None,
+            topics=self.topics(cfg, student, tokens) if cfg.topics else None,
         )
+
+    def topics(self, cfg: ConfigDict, student: Encoder, tokens: TokenTable) -> np.ndarray:
+        """The topic of each text, int64 [N]; refused for weighted sources before any text is sorted."""
+        if self.shared.corpus.weights(cfg.seed) is not None:
+            raise UserError(
+                f"--config.topics={cfg.topics} does not go with weights of sources (*); leave one of them out"
+            )
+        return topics_of(cfg, student, tokens)
 
     def own_texts(self, cfg: ConfigDict, student: Encoder) -> Sequence[tuple[Encoder, Sequence[str]]]:
         return ()
@@ -147,10 +155,6 @@ def text_batches(
     make = make_packed_batches if packed else make_batches
     batches: BatchOrder = make(cfg, tokens.lengths, corpus.weights(cfg.seed))
     if topics is not None:
-        if corpus.weights(cfg.seed) is not None:
-            raise UserError(
-                f"--config.topics={cfg.topics} does not go with weights of sources (*); leave one of them out"
-            )
         batches = replace(make_batches(cfg, tokens.lengths), groups=topics)
     ahead = AnswersAhead(cfg, batches, ask_for, every_row=num_extra > 0) if ask_for else None
     made_up = unasked_rows if in_their_place else None

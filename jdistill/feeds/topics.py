@@ -18,9 +18,8 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.tokens import cache_folder
 from jdistill.models.registry import architecture_of
 
-RARE = (
-    1e-3  # of all tokens: a token as frequent counts half as much as one that is hardly ever there (Arora et al. 2017)
-)
+# A share of all tokens: a token as frequent counts half as much as one that is hardly ever there (Arora et al. 2017).
+RARE = 1e-3
 K_MEANS_ROUNDS = 10  # of k-means
 VECTORS_AT_ONCE = 50_000  # texts whose vectors are made at once
 

@@ -14,7 +14,7 @@ from configs import distilface
 from jdistill.core.errors import UserError
 from jdistill.data.batching.batches import TokenTable
 from jdistill.feeds import topics
-from jdistill.feeds.texts import text_batches
+from jdistill.feeds.texts import TextFeed, text_batches
 
 
 def table_of(texts: list[list[int]]) -> TokenTable:
@@ -66,13 +66,13 @@ def test_texts_of_like_words_are_one_topic_and_a_batch_holds_one(tmp_path: Path)
 
 
 def test_what_cannot_be_sorted_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens, found = planted(90, 3)
+    tokens, _ = planted(90, 3)
     with pytest.raises(UserError, match="topics=12: 90 texts do not fill a batch of 8 for each; lower it"):
         topics.topics_of(config(tmp_path, topics=12), make_encoder(), tokens)
     monkeypatch.setattr(topics, "LARGE", 50)
     with pytest.raises(UserError, match="topics=3 sorts up to 50 texts, and there are 90"):
         topics.topics_of(config(tmp_path), make_encoder(), tokens)
-    weighted: Any = SimpleNamespace(train=list(range(90)), weights=lambda seed: object(), fingerprint="texts")
-    monkeypatch.setattr("jdistill.feeds.texts.make_batches", lambda *_: None)
+    weighted: Any = SimpleNamespace(corpus=SimpleNamespace(weights=lambda seed: object()))
     with pytest.raises(UserError, match="topics=3 does not go with weights of sources"):
-        text_batches(config(tmp_path), weighted, tokens, None, 0, topics=found)
+        TextFeed(weighted, 0, False).topics(config(tmp_path), make_encoder(), tokens)
+    assert not (tmp_path / "topics").exists()  # nothing was sorted for it
