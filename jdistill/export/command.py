@@ -46,7 +46,7 @@ from jdistill.export.quantize import QUANTIZATIONS
 from jdistill.export.router import export_router
 from jdistill.export.site.folder import SITE_SEAL, write_site
 from jdistill.export.targets import TARGETS, add_form, target_of
-from jdistill.export.trained import load_trained
+from jdistill.export.trained import last_stage, load_trained, measured_instead
 from jdistill.models.interaction import interaction_of
 
 CALIBRATION_TEXTS = 512
@@ -85,14 +85,15 @@ def main(argv: list[str] | None = None) -> int:
     check_is_run(flags.workdir)
     in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
     check_out(flags.out, EXPORT_SEAL, "--out", flags.overwrite, None if in_run else flags.workdir)
-    student, params = load_trained(flags.workdir, flags.stage, flags.step)
+    stage = flags.stage or last_stage(flags.workdir)
+    student, params = load_trained(flags.workdir, stage, flags.step)
     if flags.documents:
         export_router(student, load(flags.documents, key="documents"), flags.out, flags.overwrite)
         if push:
             push_folder(push, flags.out)
         return 0
     plain = with_built_in_pooler(student) if flags.plain else student
-    measured = "" if flags.step is None else "the checkpoint that it exports"
+    measured = measured_instead(flags.workdir, stage, flags.step)
     if plain is not student:
         measured = f"pooler {student.pooling}"
     texts = read_texts(flags.calibrate, key="calibrate").texts[:CALIBRATION_TEXTS] if flags.calibrate else []

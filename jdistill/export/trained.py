@@ -7,16 +7,30 @@ from typing import Any
 
 from jdistill.core import files
 from jdistill.core.errors import UserError
-from jdistill.core.json_files import read_settings
+from jdistill.core.json_files import read_json, read_settings
+from jdistill.core.progress import log
+from jdistill.core.types import Tree
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.students.adapted import adapted_weights
 from jdistill.train.average import averaged
-from jdistill.train.checkpoint import BEST_CHECKPOINT, LAST_CHECKPOINT, Checkpoints
+from jdistill.train.checkpoint import BEST_CHECKPOINT, LAST_CHECKPOINT, Checkpoints, state_digest
+from jdistill.train.origins import BASE, check_same_origins
+
+
+def last_stage(workdir: Path) -> str:
+    """The name of the last stage that has a student: by its place in the run, which its seal has; of older runs the one that began last."""
+    begun = [path.parent for path in workdir.glob("*/student/modules.json")]
+    order: dict[Path, Any] = {folder: (files.read_seal(folder, "student") or {}).get("stage") for folder in begun}
+    if None in order.values():  # of a run from before seals had the place
+        done = (read_json(workdir / "results.json", None) or {}).get("training", {}).get("stages", [])
+        named = [workdir / stage["name"] / "student" for stage in done]
+        order = {folder: (folder in named[-1:], (folder / "modules.json").stat().st_mtime_ns) for folder in begun}
+    return max(begun, key=order.__getitem__).parent.name if begun else "distil"
 
 
 def load_student(workdir: Path, stage: str = "", step: int | None = None) -> Encoder:
-    """The student of a stage (empty: the one that began last) at a checkpoint (None: the one that the run exports, by its config's `checkpoint`).
+    """The student of a stage (empty: the last that began) at a checkpoint (None: the one that the run exports, by its config's `checkpoint`).
 
     From its Orbax checkpoints and the encode contract beside them; the teacher is not needed, but for a student that is adapters on
     the teacher's own weights.
@@ -26,8 +40,7 @@ def load_student(workdir: Path, stage: str = "", step: int | None = None) -> Enc
 
 def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tuple[Encoder, dict[str, Any]]:
     """As load_student, and all parameters that were trained, or their average where the run kept one."""
-    begun = sorted(workdir.glob("*/student/modules.json"), key=lambda path: path.stat().st_mtime_ns)
-    stage = stage or (begun[-1].parts[-3] if begun else "distil")
+    stage = stage or last_stage(workdir)
     folder = workdir / stage
     if not (folder / "student" / "modules.json").is_file():
         raise UserError(f"{workdir} holds no stage {stage!r} with a student; is it the --workdir of a run?")
@@ -44,8 +57,23 @@ def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tup
         "checkpoint", BEST_CHECKPOINT, (BEST_CHECKPOINT, LAST_CHECKPOINT)
     )  # runs from before there was the key took the best
     best = [] if wanted == LAST_CHECKPOINT else checkpoints.best_first()
-    _, state, _ = checkpoints.restore(None, (best or None) if step is None else [step])
+    taken, state, about = checkpoints.restore(None, (best or None) if step is None else [step])
     checkpoints.close()
     params = averaged(state["params"], state["opt_state"])
-    weights = params["student"] if "student" in params else adapted_weights(workdir, folder / "student", params)
+    weights = params.get("student")
+    if weights is None:
+
+        def check_base(base: Tree) -> None:
+            check_same_origins(about, {BASE: state_digest(base)}, folder)
+
+        weights = adapted_weights(workdir, folder / "student", params, check_base)
+    log.info("the student of stage %s, step %d", stage, taken)
     return loading.load(str(folder / "student"), key="workdir", weights=weights), params
+
+
+def measured_instead(workdir: Path, stage: str, step: int | None) -> str:
+    """What a run's figures are of, where they are not of this stage and step, as a card says it; else ""."""
+    done = (read_json(workdir / "results.json", None) or {}).get("training", {}).get("stages", [])
+    if done and done[-1]["name"] != stage:
+        return f"the student of its stage {done[-1]['name']}"
+    return "" if step is None else "the checkpoint that it exports"

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ml_collections import ConfigDict
 
+from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.types import Tree
 from jdistill.data.batching.batches import TokenTable
@@ -74,6 +75,12 @@ class Feed:
         Returns: the tokens that a student's start is fitted to, and the batches.
         """
         raise NotImplementedError
+
+    def origins(self) -> dict[str, str]:
+        """A fingerprint of whom it learns from, by the name that a message calls it; a resumed stage is refused another."""
+        teacher = self.shared.teacher
+        prompts = sorted(teacher.encoder.prompts.items()) if teacher.encoder else []
+        return {"the teacher": digest(teacher.fingerprint, repr(prompts))} if self.learns_from_teacher else {}
 
     def own_texts(self, cfg: ConfigDict, student: Encoder) -> Sequence[tuple[Encoder, Sequence[str]]]:
         """The texts that it trains on beside the corpus, whose pieces a vocabulary that is cut to the text keeps.

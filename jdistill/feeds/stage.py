@@ -9,10 +9,13 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 from ml_collections import ConfigDict
 
+from jdistill.core.digest import digest
 from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.feed import Kind
+from jdistill.feeds.feed import Feed, Kind
+from jdistill.train.checkpoint import state_digest
 from jdistill.train.method import Method
+from jdistill.train.origins import BASE, STUDENT_VOCABULARY
 
 F = TypeVar("F")
 
@@ -71,3 +74,10 @@ def check_start(stages: tuple[Stage, ...], start: Encoder, is_teacher: bool, tea
     for stage in stages:
         if stage.fits is not None:
             stage.fits(stage.cfg, start, is_teacher, teacher_width)
+
+
+def origins_of(feed: Feed, method: Method) -> dict[str, str]:
+    """Of whatever decides what a stage's checkpoint means and is no part of it, a fingerprint by name."""
+    pieces = sorted(method.student.tokenizer.get_vocab().items(), key=lambda piece: piece[1])
+    base = {BASE: state_digest(method.frozen["base"])} if method.merged else {}
+    return feed.origins() | {STUDENT_VOCABULARY: digest([piece for piece, _ in pieces])} | base

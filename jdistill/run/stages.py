@@ -27,7 +27,7 @@ from jdistill.feeds.feed import Feed
 from jdistill.feeds.parallel import read_text_and_pairs
 from jdistill.feeds.roles import check_roles
 from jdistill.feeds.shared import Shared
-from jdistill.feeds.stage import Stage, Start, check_start
+from jdistill.feeds.stage import Stage, Start, check_start, origins_of
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.tokens import configured_prompts
 from jdistill.feeds.vocabulary import with_cut_vocabulary
@@ -188,6 +188,7 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
     for stage, of_stage in zip(run.stages, run.feeds, strict=True):
         folder, feed = workdir / stage.name, of_stage.begin(feed)
         method, data = open_stage(stage, feed, student, is_teacher)
+        data = replace(data, origins=origins_of(feed, method))
         begin_folder(run, stage, method, folder)
         score = feed.dev_score(stage.cfg, method)
         last = stage is run.stages[-1]
@@ -222,7 +223,8 @@ def begin_folder(run: Run, stage: Stage, method: Method, folder: Path) -> None:
         preflight.check_index(run.cfg, method.student.dim, texts)
     preflight.check_room(run.cfg, method, folder, texts)
     if sharding.is_first_process() and stage.trains == "student":
-        with replacing(folder / "student", "student", key="the student's files", legacy=WRITTEN) as beside:
+        place = [each.name for each in run.stages].index(stage.name)  # by which an export tells the last
+        with replacing(folder / "student", "student", key="the student's files", legacy=WRITTEN, stage=place) as beside:
             write_files(method.student, beside)
         teacher = run.shared.teacher.encoder
         share = 100 * method.student.num_params / teacher.num_params if teacher else float("nan")

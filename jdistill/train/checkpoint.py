@@ -158,6 +158,10 @@ class Checkpoints:
         scored = [(score, step) for step in self.steps() if (score := self._scores.get(step)) is not None]
         return [step for _, step in sorted(scored, reverse=True)]
 
+    def newest_about(self) -> dict[str, Any] | None:
+        """The newest checkpoint's description, without its arrays; None where it is damaged or of an older version."""
+        return _about(self.folder / str(self.steps()[-1]))
+
     def close(self) -> None:
         """Waits for the last save, and ends Orbax's threads."""
         self.wait()

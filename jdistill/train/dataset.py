@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,6 +59,7 @@ class Data:
       unit: what a row is, for the log: "texts" or "triplets".
       texts_per_row: how many texts a row has.
       made_up: as rows_of, with arrays of the same shapes for which nobody is asked; None: rows_of asks nobody.
+      origins: of what else decides the run, such as its teacher: a fingerprint by its name.
     """
 
     batches: BatchOrder
@@ -67,6 +68,7 @@ class Data:
     unit: str
     texts_per_row: int = 1
     made_up: Callable[[int, Any, np.ndarray], dict[str, np.ndarray]] | None = None
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.batches.lengths)

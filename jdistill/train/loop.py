@@ -26,6 +26,7 @@ from jdistill.train.dataset import Data
 from jdistill.train.method import Method
 from jdistill.train.metrics import Recorder
 from jdistill.train.optimizer import make_optimizer
+from jdistill.train.origins import ORIGINS_KEY, check_same_run
 from jdistill.train.signals import Interrupted, catch_signals
 from jdistill.train.step import TrainState, configured_step, host_params, init_state, place_frozen
 from jdistill.train.watch import Watch
@@ -105,6 +106,7 @@ class _Training:
         self.checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last, cfg.checkpoint_every)
         # What a checkpoint says of the run that it belongs to.
         self.about: dict[str, Any] = {"texts": len(data), "data": data.fingerprint, "steps": self.steps, "seconds": 0.0}
+        self.about[ORIGINS_KEY] = dict(data.origins)
         if self.checkpoints.steps():
             self._resume()
         else:
@@ -126,8 +128,10 @@ class _Training:
 
     def _resume(self) -> None:
         """Takes the newest checkpoint that can be read; deletes those after it, which training writes again."""
+        if described := self.checkpoints.newest_about():  # another vocabulary has arrays of other shapes
+            check_same_run(described, self.about, self.folder)
         self.done, arrays, saved = self.checkpoints.restore(abstract(self.state)._asdict())
-        _check_same_run(saved, self.about, self.folder)
+        check_same_run(saved, self.about, self.folder)
         self.about["seconds"] = saved["seconds"]
         self.state = TrainState(**arrays)
         self.checkpoints.drop_after(self.done)
@@ -235,16 +239,3 @@ class _Training:
         self.checkpoints.drop_old(taken)
         self.checkpoints.close()
         return host_params(self.state)
-
-
-def _check_same_run(saved: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
-    """Raises UserError where the data or the number of steps are not those that a checkpoint's stage began with."""
-    if saved["data"] != now["data"]:
-        raise UserError(
-            f"the training text has changed since {folder} began: it was {saved['texts']} texts and is now {now['texts']}"
-            f"{' (of other content or order)' if saved['texts'] == now['texts'] else ''}. Bring the old text back, or choose a new --workdir"
-        )
-    if saved["steps"] != now["steps"]:
-        raise UserError(
-            f"{folder} began as a run of {saved['steps']} steps and this config asks for {now['steps']}; choose a new --workdir"
-        )

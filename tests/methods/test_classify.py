@@ -181,7 +181,7 @@ def test_augmented_rows_are_answered_by_the_teacher(tmp_path: Path) -> None:
     cfg.update_from_flattened_dict(
         {key: str(value) if isinstance(value, Path) else value for key, value in keys.items()}
     )
-    _, rows, logits = read_rows(cfg)
+    _, rows, logits, _ = read_rows(cfg)
     assert logits is not None and rows.labels[240:].tolist() == [-1] * int(found[1])
     texts = rows.texts[238:243]
     expected = Classifier(encoder, head, ("0", "1"), False).logits(texts)

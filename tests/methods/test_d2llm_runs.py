@@ -16,12 +16,14 @@ from d2llm_setting import write_pairs
 from parity import assert_close
 
 import jdistill
+from jdistill.core.errors import UserError
 from jdistill.data.sets.pairs import (
     read_pairs,
     train_and_test,
 )
 from jdistill.encoder.pair_scorer import load_pair_scorer
 from jdistill.export.command import main as export_command
+from jdistill.export.trained import load_student
 from jdistill.search import answer
 
 
@@ -85,6 +87,9 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
     assert "PMA" in card and "model[-1].score(" in card and "Labelled pairs: same" in card
     again = commands.run_inside(commands.command("configs/d2llm.py", tmp_path / "run", settings))
     assert again.returncode == 0 and "is complete" in again.stderr
+    save_encoder(make_decoder(seed=1, max_positions=256), tmp_path / "lm")
+    with pytest.raises(UserError, match="the base model changed since .*distil began"):  # the adapters are another's
+        load_student(tmp_path / "run")
 
 
 def test_two_processes_ask_the_judge_together_and_end(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from ml_collections import ConfigDict
 import jdistill
 from configs import ibkd as config_file
 from jdistill.data.sets.triplets import read_triplets
-from jdistill.export.trained import load_student
+from jdistill.export.trained import last_stage, load_student, measured_instead
 from jdistill.feeds.stage import Start
 from jdistill.run.stages import open_stage, prepare
 from jdistill.train.checkpoint import Checkpoints
@@ -88,6 +89,12 @@ def test_two_stages_and_a_kill_in_the_second(folder: Path) -> None:
     ]
     assert jdistill.load(str(whole / "export")).dim == 6
     assert load_student(whole).dim == 6 and load_student(whole, "distil").dim == 32
+    os.utime(
+        whole / "distil" / "student" / "modules.json"
+    )  # as a copy leaves it, or the same command before its second stage
+    assert last_stage(whole) == "finetune"
+    assert measured_instead(whole, "finetune", None) == ""
+    assert measured_instead(whole, "distil", None) == "the student of its stage finetune"
     lines = [json.loads(line) for line in (whole / "finetune" / "metrics.jsonl").read_text().splitlines()]
     assert any("hsic" in line and "gram_sentence_rank" in line for line in lines)
     assert not any("dev/score" in line for line in lines)  # agreement with the teacher does not choose in this stage

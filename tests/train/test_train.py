@@ -110,7 +110,7 @@ def stopped_run(place: tuple[Path, Path], name: str) -> Path:
     return workdir
 
 
-def test_a_corpus_that_shrank_is_refused(place: tuple[Path, Path]) -> None:
+def test_a_corpus_that_shrank_and_another_teacher_are_refused(place: tuple[Path, Path]) -> None:
     folder, teacher = place
     stopped_run(place, "shrank")
     text = folder / "text.txt"
@@ -125,6 +125,12 @@ def test_a_corpus_that_shrank_is_refused(place: tuple[Path, Path]) -> None:
         and "the training text has changed" in done.stderr
         and "it was 220 texts and is now 180" in done.stderr
     )
+    try:
+        save_encoder(make_encoder(seed=3), teacher)
+        done = run_inside(command(folder, teacher, "shrank"))
+    finally:
+        save_encoder(make_encoder(), teacher)
+    assert done.returncode == 2 and "the teacher changed since" in done.stderr, done.stderr[-3000:]
 
 
 def test_a_truncated_checkpoint_falls_back_to_the_one_before(place: tuple[Path, Path]) -> None:

@@ -1,0 +1,54 @@
+"""What a stage was begun with, as its checkpoints say it: a run that resumes goes on with the same, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jdistill.core.errors import UserError
+
+ORIGINS_KEY = "origins"  # of a checkpoint's description; those of older versions have none
+STUDENT_VOCABULARY, BASE = "the student's vocabulary", "the base model"
+
+
+def check_same_run(saved: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
+    """Raises UserError where data, steps or models are not those that a checkpoint's stage began with.
+
+    Args:
+      saved: the checkpoint's description.
+      now: this run's.
+      folder: of the stage.
+    """
+    if saved["data"] != now["data"]:
+        raise UserError(
+            f"the training text has changed since {folder} began: it was {saved['texts']} texts and is now {now['texts']}"
+            f"{' (of other content or order)' if saved['texts'] == now['texts'] else ''}. Bring the old text back, or choose a new --workdir"
+        )
+    if saved["steps"] != now["steps"]:
+        raise UserError(
+            f"{folder} began as a run of {saved['steps']} steps and this config asks for {now['steps']}; choose a new --workdir"
+        )
+    check_same_origins(saved, now[ORIGINS_KEY], folder)
+
+
+def check_same_origins(saved: Mapping[str, Any], origins: Mapping[str, str], folder: Path) -> None:
+    """Raises UserError for a model that is another than a checkpoint says; what it says nothing of passes.
+
+    Args:
+      saved: the checkpoint's description.
+      origins: a fingerprint by the name of what has it.
+      folder: of the stage.
+    """
+    was = saved.get(ORIGINS_KEY, {})
+    changed = [name for name, fingerprint in origins.items() if was.get(name, fingerprint) != fingerprint]
+    if STUDENT_VOCABULARY in changed:
+        raise UserError(
+            f"{STUDENT_VOCABULARY} has changed since {folder} began: its tokens would mean others than those that were trained. One that is cut "
+            "follows the texts of all stages; bring the old files back, or choose a new --workdir"
+        )
+    if changed:
+        raise UserError(
+            f"{' and '.join(changed)} changed since {folder} began: other weights, tokenizer, prompts, length or type. Bring the old "
+            "files back, or choose a new --workdir"
+        )

@@ -1,0 +1,41 @@
+"""What a resumed stage must share with the one that began: its data, its steps, and the models beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jdistill.core.errors import UserError
+from jdistill.train.origins import BASE, STUDENT_VOCABULARY, check_same_run
+
+BEGAN: dict[str, Any] = {
+    "texts": 3,
+    "data": "a",
+    "steps": 5,
+    "origins": {"the teacher": "1", STUDENT_VOCABULARY: "2", BASE: "3"},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, ""),
+        ({"origins": {"the teacher": "1"}}, ""),
+        ({"origins": {"the judge": "7"}}, ""),  # of which a checkpoint of an older version says nothing
+        ({"data": "b"}, "text has changed since .*stage began.*of other content or order"),
+        ({"data": "b", "texts": 2}, "it was 3 texts and is now 2[.]"),
+        ({"steps": 6}, "began as a run of 5 steps and this config asks for 6"),
+        ({"origins": {"the teacher": "9"}}, "the teacher changed since .*stage began: other weights"),
+        ({"origins": {"the teacher": "9", BASE: "9"}}, "the teacher and the base model changed"),
+        ({"origins": {STUDENT_VOCABULARY: "9", BASE: "9"}}, "the student's vocabulary has changed since .*stage began"),
+    ],
+)
+def test_what_changed_is_named(changes: dict[str, Any], message: str) -> None:
+    if not message:
+        check_same_run(BEGAN, BEGAN | changes, Path("stage"))
+        check_same_run({name: BEGAN[name] for name in ("texts", "data", "steps")}, BEGAN | changes, Path("stage"))
+        return
+    with pytest.raises(UserError, match=message):
+        check_same_run(BEGAN, BEGAN | changes, Path("stage"))
