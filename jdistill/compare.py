@@ -34,6 +34,7 @@ from jdistill.core.left_over import clear_left_over
 from jdistill.core.locks import only_one
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.remote import local_only
+from jdistill.data.sets.sts import sts_digest
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
@@ -60,11 +61,12 @@ def score_model(model: Encoder, senteval: Path, texts: list[str]) -> dict[str, A
 
 
 def compare_models(models: dict[str, str], senteval: Path, text: str, out: Path) -> dict[str, dict[str, Any]]:
-    """name -> figures of score_model(), those of OUT/compare.json where model and texts are the same; then writes the page."""
+    """name -> figures of score_model(), those of OUT/compare.json where model, texts and STS sets are the same; then writes the page."""
     path = out / "compare.json"
     texts = read_texts(text, key="texts").texts
-    of_texts = digest(texts)  # a file of the same name may have other texts by now
-    earlier = read_kept(path, of_texts)
+    # A file or folder of the same name may hold others by now.
+    about = {"texts": text, "digest": digest(texts), "sts_digest": sts_digest(senteval)}
+    earlier = read_kept(path, about)
     figures: dict[str, dict[str, Any]] = {}
     for name, source in models.items():
         model = loading.load(source, key="models")
@@ -73,8 +75,8 @@ def compare_models(models: dict[str, str], senteval: Path, text: str, out: Path)
             continue
         log.info("%s: %s", name, source)
         figures[name] = score_model(model, senteval, texts)
-        write_kept(path, {"texts": text, "digest": of_texts, "models": earlier | figures})
-    write_kept(path, {"texts": text, "digest": of_texts, "models": figures})
+        write_kept(path, about | {"models": earlier | figures})
+    write_kept(path, about | {"models": figures})
     write_comparison_page(figures, out)
     return figures
 
@@ -86,15 +88,16 @@ def write_kept(path: Path, content: dict[str, Any]) -> None:
     seal(path.parent, COMPARISON_SEAL, [path.name])
 
 
-def read_kept(path: Path, of_texts: str) -> dict[str, Any]:
-    """name -> figures of an earlier comparison on the same texts; none where there is none, or its file is damaged, which is said."""
+def read_kept(path: Path, about: dict[str, str]) -> dict[str, Any]:
+    """name -> figures of an earlier comparison on the same texts and STS sets, by their digests in `about`; none where there is none, or its
+    file is damaged, which is said."""
     if not path.is_file():
         return {}
     if read_seal(path.parent, COMPARISON_SEAL) is None or damage(path.parent, COMPARISON_SEAL):
         log.warning("%s is not as it was written; all models are scored again", path)
         return {}
     kept = json.loads(path.read_text())
-    return kept["models"] if kept.get("digest") == of_texts else {}
+    return kept["models"] if all(kept.get(name) == about[name] for name in ("digest", "sts_digest")) else {}
 
 
 @exits_cleanly

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jdistill.core.compile_cache import keep_compiled_programs
-from jdistill.core.errors import UserError, exits_cleanly, leave
+from jdistill.core.errors import exits_cleanly, leave
 from jdistill.core.fetched import path_here
 from jdistill.core.folders import check_out_file, write_out
 from jdistill.core.progress import log, setup_logging
@@ -31,6 +31,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.pair_scorer import load_pair_scorer
 from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.collapse import check_vectors
+from jdistill.evals.command_flags import ONNX_FILE, check_flags
 from jdistill.evals.labelled_source import LabelledSource, read_labelled
 from jdistill.evals.mteb.entry import mteb_scores, read_mteb
 from jdistill.evals.poolers import EveryPooler, pooler_names
@@ -60,11 +61,12 @@ def main(argv: list[str] | None = None) -> int:
         check_out_file(local_only(args.out), "--out", args.overwrite, MADE_BY)
     sets = read_sets(args)
     results = evaluate_model(args, sets)
+    print(results_table(results), flush=True)
     if args.out:
         out = Path(args.out)
+        check_out_file(out, "--out", args.overwrite, MADE_BY)  # again: hours may have passed
         write_out(out, {"made_by": MADE_BY} | results)
         log.info("written to %s", out)
-    print(results_table(results))
     return 0
 
 
@@ -129,9 +131,7 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
         default="flax",
         help="torch: by sentence-transformers (torch extra); onnx: the graph in an exported folder",
     )
-    parser.add_argument(
-        "--onnx_file", default="onnx/model.onnx", help="of --backend=onnx, such as onnx/model_quint8_avx2.onnx"
-    )
+    parser.add_argument("--onnx_file", default=ONNX_FILE, help="of --backend=onnx, such as onnx/model_quint8_avx2.onnx")
     parser.add_argument(
         "--trust_remote_code", action="store_true", help="of --backend=torch: run Python files that the folder carries"
     )
@@ -176,23 +176,6 @@ def read_sets(args: argparse.Namespace) -> EvaluationSets:
             SETS[name].check(path, name)
     labelled = [read_labelled(path, branch, args.test_split, args.threshold_split) for branch, path in sources.items()]
     return EvaluationSets(paths, labelled, tasks, read_mteb(args.mteb, args.mteb_results) if args.mteb else [])
-
-
-def check_flags(args: argparse.Namespace, has_labelled: bool, has_sets: bool) -> None:
-    """Raises UserError for flags that do not go together."""
-    if args.poolers and (args.backend != "flax" or not args.senteval):
-        raise UserError("--poolers: the STS tasks by each pooler need --senteval, and --backend=flax")
-    if not has_sets and not has_labelled and not args.transfer and not args.mteb:
-        names = ", ".join(f"--{name}" for name in (*SETS, *BRANCHES, "transfer", "mteb"))
-        raise UserError(f"nothing to evaluate on: give at least one of {names}")
-    if bool(args.mteb) != bool(args.mteb_results):
-        raise UserError("--mteb, what to score on, and --mteb_results, the folder for mteb's files, go together")
-    if args.transfer and not (args.task_dir or args.senteval):
-        raise UserError("--transfer needs --task_dir or --senteval, the folder that holds the tasks")
-    if (args.test_split or args.threshold_split) and not has_labelled:
-        raise UserError("--test_split and --threshold_split are of --symmetric or --asymmetric, which is not given")
-    if args.rescore and (args.backend != "flax" or not (args.rescore == "all" or args.rescore.isdecimal())):
-        raise UserError(f"--rescore={args.rescore}: a number of documents or all, and --backend=flax")
 
 
 def make_loader(args: argparse.Namespace) -> Callable[[str], TextEncoder]:

@@ -14,10 +14,11 @@ if __name__ == "__main__":
 
 import argparse
 from functools import partial
+from pathlib import Path
 
 from jdistill.core.cache_mirror import cache_root
 from jdistill.core.compile_cache import keep_compiled_programs
-from jdistill.core.errors import exits_cleanly, leave
+from jdistill.core.errors import UserError, exits_cleanly, leave
 from jdistill.core.files import default_folder
 from jdistill.core.folders import check_out_file
 from jdistill.core.progress import log, setup_logging
@@ -27,6 +28,7 @@ from jdistill.data.text.sources import read_texts
 from jdistill.encoder import loading
 from jdistill.retrieval.bm25 import bm25_search
 from jdistill.retrieval.dense import dense_search
+from jdistill.retrieval.mined_triplets import write_triplets
 from jdistill.retrieval.mining import Rules, mine
 from jdistill.teachers.pair_teachers import averaged_scores, open_pair_teachers
 
@@ -35,7 +37,9 @@ def make_parser() -> argparse.ArgumentParser:
     """The flags of the command."""
     parser = argparse.ArgumentParser(prog="python -m jdistill.mine", description=__doc__)
     parser.add_argument(
-        "--pairs", required=True, help="rows with query (or anchor) and positive: .jsonl .csv .tsv .parquet"
+        "--pairs",
+        required=True,
+        help="rows with query (or anchor) and positive: .jsonl .csv .tsv .parquet; a query may have several, each of which gives a triplet",
     )
     parser.add_argument(
         "--corpus", default="", help="further passages: any text source; without it, the positives alone"
@@ -71,7 +75,11 @@ def main(argv: list[str] | None = None) -> int:
     setup_logging()
     rules = Rules(flags.count, flags.first, flags.last, flags.margin, flags.relative_margin)
     check_out_file(flags.out, "--out", flags.overwrite)
+    if flags.column and not flags.corpus:
+        raise UserError(f"--column={flags.column} is the text column of --corpus, which is not given; leave it out")
     pairs = read_triplets(flags.pairs, key="pairs", with_scores=False)
+    if pairs.skipped:
+        log.warning("%s: skipped %s", flags.pairs, ", ".join(f"{n} {reason}" for reason, n in pairs.skipped.items()))
     cache = cache_root(flags.cache_dir, "cache_dir") if flags.cache_dir else default_folder()
     scorers = open_pair_teachers(flags.score_by, "score_by", flags.judge_adapter)
     score = partial(averaged_scores, scorers, folder=cache) if scorers else None
@@ -79,23 +87,36 @@ def main(argv: list[str] | None = None) -> int:
     if flags.corpus:
         passages = list(dict.fromkeys(passages + read_texts(flags.corpus, flags.column, key="corpus").texts))
     row_of = {text: row for row, text in enumerate(passages)}
-    positives_of: dict[str, list[int]] = {}
+    texts_of: dict[str, dict[str, None]] = {}  # each query's positives, each once
     for query, positive in zip(pairs.anchors, pairs.positives, strict=True):
-        positives_of.setdefault(query, []).append(row_of[positive])
-    queries = list(positives_of)
+        texts_of.setdefault(query, {})[positive] = None
+    queries, positives = list(texts_of), [list(texts) for texts in texts_of.values()]
     log.info("mining: %d queries, %d passages, by %s", len(queries), len(passages), flags.by)
     # Positives stand among the best passages and are not counted as ranks.
-    window = min(len(passages), rules.last + max(map(len, positives_of.values())))
+    window = min(len(passages), rules.last + max(map(len, positives)))
     by = flags.by
     if by == "bm25":
         search, score_of = bm25_search(queries, passages, window)
     else:
         model = loading.load(by, key="by")
-        by = model.fingerprint()
+        by = model.fingerprint_in_roles()
         search, score_of = dense_search(model, queries, passages, window)
     flags.out.parent.mkdir(parents=True, exist_ok=True)
-    mine(queries, list(positives_of.values()), passages, search, score_of, rules, by, flags.out, score)
+    check = partial(check_still_free, flags.out, flags.overwrite)
+    write = partial(write_triplets, positives=positives, out=flags.out, check_out=check, score=score)
+    rows = [[row_of[text] for text in texts] for texts in positives]
+    mine(queries, rows, passages, search, score_of, rules, by, flags.out, write)
     return 0
+
+
+def check_still_free(out: Path, overwrite: bool) -> None:
+    """Raises UserError where a file has come to `out` since the command began, which it may not replace."""
+    try:
+        check_out_file(out, "--out", overwrite)
+    except UserError as refusal:
+        raise UserError(
+            f"{refusal}. What was mined is kept beside it ({out.name}.*.part), and the same command goes on with it"
+        ) from None
 
 
 if __name__ == "__main__":

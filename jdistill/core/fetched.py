@@ -10,11 +10,15 @@ from pathlib import Path, PurePosixPath
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.files import TEMPORARY, default_folder, look_into, write_json
+from jdistill.core.left_over import take_away
 from jdistill.core.locks import only_one
 from jdistill.core.progress import log
 from jdistill.core.remote import ObjectVersion, Store, StoreError, is_url
 
 RUN_FILES = "jdistill-files.json"  # of a run's folder in a store: its files as of one moment, written after them (core.run_mirror)
+HALF_FETCHED = TEMPORARY + 16 * "[0-9a-f]"  # a pattern of what Store.fetch writes into
+
+_warned: set[str] = set()  # URLs of which it was said that their store tells no versions
 
 
 def fetched_folder() -> Path:
@@ -65,6 +69,8 @@ def local_copy(url: str, key: str, parts: tuple[str, ...] = ()) -> Path:
             write_json(
                 record, {name: version for name, version in before.items() if name in there and name not in sizes}
             )
+            for half_fetched in place.rglob(HALF_FETCHED):
+                take_away(half_fetched)
             if len(sizes) < len(there) or before:
                 log.info("%s: %d of %d files are new or have changed", store.url, len(sizes), len(there))
             store.fetch_all(sizes, copy, f"fetching {store.url}")
@@ -104,6 +110,13 @@ def _readable(store: Store, parts: tuple[str, ...] = ()) -> dict[str, ObjectVers
         there = {name: version for name, version in there.items() if name.startswith(parts)}
     if not there:
         raise StoreError(f"{store.label}: there is no such object, and no folder that holds any; check the name")
+    if store.url not in _warned and not all(tells for _, tells in there.values()):
+        _warned.add(store.url)
+        log.warning(
+            "WARNING: %s: its store says neither by a digest nor by a time when an object has changed, so that one of the same size is taken for "
+            "the one before; give a changed object another name",
+            store.url,
+        )
     return there
 
 

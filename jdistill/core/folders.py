@@ -12,9 +12,8 @@ from typing import Any
 
 from jdistill.core import files
 from jdistill.core.errors import UserError
-from jdistill.core.left_over import clear_beside, take_away
+from jdistill.core.left_over import RANDOM_PART, bring_back, clear_beside, take_away
 from jdistill.core.locks import only_one
-from jdistill.core.progress import log
 
 
 def check_out(out: Path, kind: str, key: str, overwrite: bool = False, workdir: Path | None = None) -> None:
@@ -147,6 +146,8 @@ def replacing(
     out.parent.mkdir(parents=True, exist_ok=True)
     with only_one(out.with_name(f"{files.TEMPORARY}lock-{out.name}"), out, "the writing"):
         clear_swap(out)
+        if out.exists() and not out.is_dir():
+            raise UserError(f"{key}={out} is a file; name a folder")
         if out.is_dir() and not overwrite:
             _refuse_foreign(out, kind, key, legacy)
         beside = Path(tempfile.mkdtemp(dir=out.parent, prefix=f"{files.TEMPORARY}new-{out.name}-"))
@@ -180,12 +181,10 @@ def _swap(beside: Path, out: Path) -> None:
 def clear_swap(out: Path) -> None:
     """Takes away what `replacing` left beside an `out` whose lock this process holds, and brings back one that was moved away for a
     swap that never came."""
-    for path in sorted(out.parent.glob(f"{files.TEMPORARY}old-{glob.escape(out.name)}-*")):
-        if (path / out.name).is_dir() and not out.exists():
-            os.rename(path / out.name, out)
-            log.info("brought back %s, which a killed process had moved away", out)
+    for path in sorted(out.parent.glob(f"{files.TEMPORARY}old-{glob.escape(out.name)}-{RANDOM_PART}")):
+        bring_back(path)
         take_away(path)
-    for path in out.parent.glob(f"{files.TEMPORARY}new-{glob.escape(out.name)}-*"):
+    for path in out.parent.glob(f"{files.TEMPORARY}new-{glob.escape(out.name)}-{RANDOM_PART}"):
         take_away(path)
 
 

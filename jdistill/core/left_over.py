@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import glob
+import os
+import re
 import shutil
 from pathlib import Path
 
 from jdistill.core.files import TEMPORARY
 from jdistill.core.progress import log
+
+RANDOM_PART = 8 * "[a-z0-9_]"  # of a name that tempfile makes, as a pattern; another file's name may begin or end alike
+MOVED_AWAY = re.compile(f"{re.escape(TEMPORARY)}old-(.+)-{RANDOM_PART}", re.DOTALL)
 
 
 def take_away(path: Path) -> None:
@@ -24,10 +29,21 @@ def take_away(path: Path) -> None:
 
 
 def clear_left_over(folder: Path) -> None:
-    """Takes away whatever was being written below a folder that this process alone works in."""
+    """Takes away whatever was being written below a folder that this process alone works in, and brings back what was moved away for a
+    swap that never came."""
     for path in list(folder.rglob(f"{TEMPORARY}*")):
-        if not _is_lock(path):
+        if not path.name.startswith(f"{TEMPORARY}lock"):
+            bring_back(path)
             take_away(path)
+
+
+def bring_back(path: Path) -> None:
+    """Of a temporary folder that holds what a swap moved away: moves it back where its place is empty."""
+    if match := MOVED_AWAY.fullmatch(path.name):
+        out = path.with_name(match[1])
+        if (path / out.name).is_dir() and not out.exists():
+            os.rename(path / out.name, out)
+            log.info("brought back %s, which a killed process had moved away", out)
 
 
 def clear_beside(path: Path, suffix: str = "") -> None:
@@ -36,10 +52,5 @@ def clear_beside(path: Path, suffix: str = "") -> None:
     suffix: a pattern of what follows the name, for several files of one name (".*").
     """
     name = f"-{path.name}"[-80:] if not suffix else f"-{path.name}"  # writing_beside cuts a long one
-    for left_over in path.parent.glob(f"{TEMPORARY}*{glob.escape(name)}{suffix}"):
-        if not _is_lock(left_over):
-            take_away(left_over)
-
-
-def _is_lock(path: Path) -> bool:
-    return path.name.startswith(f"{TEMPORARY}lock")
+    for left_over in path.parent.glob(f"{TEMPORARY}{RANDOM_PART}{glob.escape(name)}{suffix}"):
+        take_away(left_over)

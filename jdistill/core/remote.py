@@ -32,6 +32,7 @@ ANSWER_S = 60.0  # within which a store answers one question
 SLOWEST = 50_000  # bytes a second, by which the transfer of a file may take longer
 PAUSES = (1.0, 5.0)  # seconds before a question is asked again; the libraries below ask several times themselves
 VERSIONS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "updated", "created")  # of an object
+WEB_VERSIONS = ("Content-MD5", "Digest", "Last-Modified")  # of one that a web server has, without ETag
 # Beside FileNotFoundError, what does not change when it is asked again.
 FINAL = (
     PermissionError,
@@ -220,7 +221,7 @@ def _unless_missing(question: Callable[[str], _Answer], path: str) -> _Answer | 
 
 def _version(about: dict[str, Any]) -> ObjectVersion:
     size = about.get("size")
-    tells = next((f"{name} {about[name]}" for name in VERSIONS if about.get(name) is not None), "")
+    tells = next((f"{name} {about[name]}" for name in VERSIONS + WEB_VERSIONS if about.get(name) is not None), "")
     return [int(size) if size is not None else -1, tells]
 
 

@@ -22,6 +22,7 @@ from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.fetched import RUN_FILES, mirrors_folder, run_files
 from jdistill.core.files import TEMPORARY, file_digest, look_into, write_json
+from jdistill.core.folders import clear_swap
 from jdistill.core.progress import log, progress
 from jdistill.core.remote import Store, StoreError
 from jdistill.core.store_lock import LOCK_OBJECT, StoreLock
@@ -60,6 +61,7 @@ class RunMirror:
 
     def fetch(self) -> None:
         """Brings the mirror to what is in the store, unless that came from it; half-stored checkpoints are left out and removed."""
+        clear_swap(self.folder)
         content = self._store.read(RUN_FILES)
         there = self._store.files()
         copied: FileList = {name: [size, ""] for name, (size, _) in there.items() if name != LOCK_OBJECT}
@@ -70,7 +72,7 @@ class RunMirror:
         if self._is_mirror_of_list():
             return
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=self.folder.parent, prefix=f"{TEMPORARY}new-"))
+        beside = Path(tempfile.mkdtemp(dir=self.folder.parent, prefix=f"{TEMPORARY}new-{self.folder.name}-"))
         try:
             lacking = _checkpoints(self._listed.keys() - there.keys())
             names = [name for name in self._listed if name in there and _checkpoints([name]).isdisjoint(lacking)]

@@ -6,7 +6,9 @@ damaged, or older than the keys, may miss a key but never gives a row that has a
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +16,12 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from jdistill.core.files import naming
 from jdistill.core.mapped import release, rows_of, slices_of
 
 KEY = np.dtype("V16")
 BUCKET_ROWS = 1 << 18  # keys that are sorted at once, a few MB
+WITHOUT_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # what a file system that cannot says
 HALF, ROW = np.dtype("<u8"), np.dtype("<i8")
 
 
@@ -116,14 +120,15 @@ def sort_keys(keys: np.ndarray, into: Path | None = None) -> SortedKeys:
     Args:
       keys: [N] of 16 bytes, memory-mapped where they are many.
       into: a file that is written, of 16 bytes a key; then memory holds but a bucket of keys at a time.
+
+    Raises: OSError where the disk lacks the room.
     """
     n = len(keys)
     if into is None or not n:
         first = np.array(halves(keys)[:, 0])
         rows = np.argsort(first, kind="stable")
         return SortedKeys(keys, first[rows], rows)
-    with open(into, "wb") as file:
-        file.truncate(n * (HALF.itemsize + ROW.itemsize))
+    _make_room(into, n * (HALF.itemsize + ROW.itemsize))
     index = SortedKeys(keys, np.memmap(into, HALF, "r+", 0, (n,)), np.memmap(into, ROW, "r+", n * HALF.itemsize, (n,)))
     bits = max(0, (2 * n // BUCKET_ROWS).bit_length() - 1)  # buckets of BUCKET_ROWS at most, about: keys are hashes
     starts = _deal_to_buckets(index, bits)
@@ -133,6 +138,18 @@ def sort_keys(keys: np.ndarray, into: Path | None = None) -> SortedKeys:
         index.rows[start:stop] = index.rows[start:stop][order]
         release(index.first, index.rows)
     return index
+
+
+def _make_room(path: Path, size: int) -> None:
+    """Makes a file of so many bytes with its room on the disk: a write to a mapped page that gets none ends the process, without a word."""
+    with naming(path), open(path, "w+b") as file:
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(file.fileno(), 0, size)
+            except OSError as error:
+                if error.errno not in WITHOUT_ALLOCATION:
+                    raise
+        file.truncate(size)
 
 
 def _deal_to_buckets(index: SortedKeys, bits: int) -> np.ndarray:

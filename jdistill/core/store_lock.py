@@ -67,6 +67,8 @@ class StoreLock:
     def _take(self) -> None:
         while not self._store.write(LOCK_OBJECT, self._content(), new=True):
             seen = self._store.read(LOCK_OBJECT)
+            if seen is not None and _holder(seen).get("token") == self._mine["token"]:
+                return  # it was written, but the store's answer was lost, and the question asked again
             if seen is not None and self._is_abandoned(seen):
                 self._store.write(LOCK_OBJECT, self._content())
                 time.sleep(SETTLE_S)

@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from jdistill.retrieval.mining import Search
 
+# Blocks of the scripts that put no space between words: Thai and Lao, Burmese, Khmer, kana, Han. Hangul does, and stays in words.
+UNSPACED = (
+    (0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3005, 0x3007), (0x3040, 0x30FF), (0x31F0, 0x31FF),
+    (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0xFF66, 0xFF9F), (0x20000, 0x3FFFF),
+)  # fmt: skip
+
+
+def _token_pattern() -> str:
+    """A regular expression of BM25's tokens: of those scripts each letter with its marks, else words of two letters or more."""
+    letters = "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED)
+    marks = "".join(
+        chr(code)
+        for first, last in UNSPACED[:5]  # Han has none
+        for code in range(first, last + 1)
+        if unicodedata.category(chr(code)).startswith("M")
+    )
+    return rf"(?:(?=[{letters}])\w)[{marks}]*|[^\W{letters}]{{2,}}"
+
+
+TOKEN_PATTERN = _token_pattern()
+
 
 def bm25_search(
     queries: Sequence[str], passages: Sequence[str], window: int
 ) -> tuple[Search, Callable[[int, Sequence[int]], np.ndarray]]:
-    """search and score_of by BM25 (Lucene's form, by bm25s; English stop words left out)."""
+    """search and score_of by BM25 (Lucene's form, by bm25s; English stop words left out; TOKEN_PATTERN is what a word is)."""
     import bm25s  # which runs a JAX program as it is imported, and processes must be connected before the first one
 
+    tokenize = partial(bm25s.tokenize, token_pattern=TOKEN_PATTERN, stopwords="en", show_progress=False)
     index = bm25s.BM25()
-    index.index(bm25s.tokenize(list(passages), stopwords="en", show_progress=False), show_progress=False)
+    index.index(tokenize(list(passages)), show_progress=False)
     window = min(window, len(passages))
 
     def search(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        tokens = bm25s.tokenize(list(queries[start:stop]), stopwords="en", show_progress=False, return_ids=False)
+        tokens = tokenize(list(queries[start:stop]), return_ids=False)
         rows, scores = index.retrieve(tokens, k=window, show_progress=False)
         return scores, np.where(scores > 0, rows, -1)  # no common word: no candidate
 
     def score_of(i: int, rows: Sequence[int]) -> np.ndarray:
-        tokens = bm25s.tokenize([queries[i]], stopwords="en", show_progress=False, return_ids=False)[0]
+        tokens = tokenize([queries[i]], return_ids=False)[0]
         in_vocabulary = [token for token in tokens if token in index.vocab_dict]
         return index.get_scores(in_vocabulary)[list(rows)] if in_vocabulary else np.zeros(len(rows))
 

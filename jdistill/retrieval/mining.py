@@ -20,14 +20,12 @@ import numpy as np
 
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
-from jdistill.core.files import naming, writing_beside
+from jdistill.core.files import naming
 from jdistill.core.progress import log, progress
 from jdistill.data.text.holdout import comparable
 
 # queries start..stop -> scores, rows [n, window], best first
 Search = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
-# queries, passages (N each) -> scores [N]
-Score = Callable[[Sequence[str], Sequence[str]], np.ndarray]
 QUERIES_PER_BLOCK = 512  # queries searched at once, and lost at most by a kill
 
 
@@ -108,14 +106,14 @@ def mine(
     rules: Rules,
     by: str,
     out: Path,
-    score: Score | None = None,
+    write: Callable[[Sequence[dict[str, Any]]], None] | None = None,
 ) -> None:
-    """Writes triplets as .jsonl (query, positive, negatives), one line a query; goes on where the same job was killed, and waits
+    """Writes records as .jsonl (query, its first positive, negatives), one a query; goes on where the same job was killed, and waits
     where another process is at it.
 
     positives[i]: rows of `passages`. search: the best passages of a block of queries. score_of(i, rows): query i's scores
     of these passages, for the margins. by: names what searches, so that another searcher's part file is not gone on with.
-    score: of the positive and the negatives, whose scores are then a column of the triplets; None: no such column.
+    write: makes `out` of the records; None: `out` holds them as they are. Where it raises they stay in their part file.
     Queries without a positive are skipped and counted.
     """
     job = digest(repr((rules, by, [list(rows) for rows in positives])), queries, passages)
@@ -143,10 +141,10 @@ def mine(
                 meter.advance(stop - start)
         records = read_mined(beside, queries, passages) or []
         counts = [len(record["negatives"]) for record in records]
-        if score is None:
+        if write is None:
             os.replace(beside, out)
         else:
-            _write_scored([record for record in records if record["positive"]], score, out)
+            write(records)
             beside.unlink()
     skipped = sum(not rows for rows in positives)
     fewer = sum(count < rules.count for count in counts) - skipped
@@ -157,17 +155,6 @@ def mine(
         rules.count,
         skipped,
     )
-
-
-def _write_scored(records: Sequence[dict[str, Any]], score: Score, out: Path) -> None:
-    """Writes the triplets with the scores of each one's passages, the positive's first."""
-    listed = [[record["positive"], *record["negatives"]] for record in records]
-    queries = [record["query"] for record, texts in zip(records, listed, strict=True) for _ in texts]
-    scores = score(queries, [text for texts in listed for text in texts])
-    of_records = np.split(scores, np.cumsum([len(texts) for texts in listed])[:-1])
-    with writing_beside(out) as beside, open(beside, "w", encoding="utf-8") as file:
-        for record, of_record in zip(records, of_records, strict=True):
-            file.write(json.dumps(record | {"scores": of_record.tolist()}, ensure_ascii=False) + "\n")
 
 
 def read_mined(path: Path, queries: Sequence[str], passages: Sequence[str]) -> list[dict[str, Any]] | None:

@@ -20,6 +20,8 @@ import numpy as np
 
 from jdistill.core.cache_mirror import own_part, sync_parts
 from jdistill.core.errors import UserError
+from jdistill.core.files import writing_beside
+from jdistill.core.left_over import clear_beside
 from jdistill.core.locks import try_lock
 from jdistill.core.mapped import map_rows
 from jdistill.core.progress import log
@@ -105,13 +107,15 @@ def _add_checksums(values_path: Path, row_type: RowType, n: int) -> None:
     """Gives a part of before there were checksums its own, of what it holds now."""
     keys_path, sums_path = values_path.with_suffix(".keys"), values_path.with_suffix(".sums")
     with open(keys_path, "rb") as held:
-        if try_lock(held.fileno()) is False or sums_path.exists():
+        locked = try_lock(held.fileno())
+        if locked is False or sums_path.exists():
             return  # whoever writes the part will have them written
+        if locked:
+            clear_beside(sums_path)
         log.info("%s has no checksums: %d answers are taken as they are, and have them now", keys_path, n)
         values = np.memmap(values_path, row_type.dtype, "r", shape=(n, row_type.width))
-        beside = sums_path.with_suffix(f".sums-{os.getpid()}")
-        checksums(np.fromfile(keys_path, KEY, n), values).tofile(beside)
-        os.replace(beside, sums_path)
+        with writing_beside(sums_path) as beside:
+            checksums(np.fromfile(keys_path, KEY, n), values).tofile(beside)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill.core.files import TEMPORARY
 from jdistill.core.mapped import map_rows
+from jdistill.core.scratch import scratch_folder
 from jdistill.core.sorted_keys import BUCKET_ROWS, KEY, keys_of_texts, sort_keys
 
 LOOKED_UP = 1 << 17  # keys that are looked up at once, about
@@ -80,8 +79,7 @@ class _GrowingKeys:
         self._held.append(keys)
         if sum(map(len, self._held)) > BUCKET_ROWS:
             if self._path is None:
-                scratch = tempfile.TemporaryDirectory(dir=self._folder, prefix=TEMPORARY)
-                self._path = Path(self._stack.enter_context(scratch)) / "keys"
+                self._path = self._stack.enter_context(scratch_folder(self._folder)) / "keys"
             self._append(self._path)
 
     def _append(self, path: Path) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from jdistill.core import left_over
+from jdistill.core import left_over, scratch
 from jdistill.core.files import TEMPORARY, write_json, writing_beside
+from jdistill.core.folders import clear_swap, replacing
 from jdistill.core.left_over import clear_beside, clear_left_over
 from jdistill.core.progress import log
+from jdistill.core.scratch import scratch_folder
 from jdistill.data.batching.kept_tokens import in_this_process, tokenize_once
 from jdistill.data.text.kept_split import split_kept
 from jdistill.data.text.kept_texts import keep_source
@@ -51,7 +53,8 @@ def strays(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", ["a.json", LONG, "with [brackets].json"])
 def test_only_what_was_written_for_the_file_is_taken(tmp_path: Path, refused: pytest.MonkeyPatch, name: str) -> None:
-    for path in (tmp_path / name, tmp_path / "another.json"):
+    other = "big-a.json" if name == "a.json" else "another.json"
+    for path in (tmp_path / name, tmp_path / other):
         with pytest.raises(KeyboardInterrupt), writing_beside(path):
             raise KeyboardInterrupt
     (tmp_path / f"{TEMPORARY}lock-{name}").touch()
@@ -59,7 +62,7 @@ def test_only_what_was_written_for_the_file_is_taken(tmp_path: Path, refused: py
     assert len(strays(tmp_path)) == 2
     refused.undo()
     clear_beside(tmp_path / name)
-    assert [stray[-len("another.json") :] for stray in strays(tmp_path)] == ["another.json"]
+    assert [stray[-len(other) :] for stray in strays(tmp_path)] == [other]
     assert (tmp_path / name).read_text() == '"whole"\n' and (tmp_path / f"{TEMPORARY}lock-{name}").exists()
 
 
@@ -72,6 +75,27 @@ def test_a_folder_is_swept_but_for_its_locks_and_what_is_whole(tmp_path: Path) -
     clear_left_over(tmp_path)
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
     assert left == {"in", "in/a.json", f"{TEMPORARY}lock-a"}
+
+
+def test_what_another_command_writes_beside_a_folder_whose_name_begins_alike_stays(tmp_path: Path) -> None:
+    away = tmp_path / f"{TEMPORARY}old-out-int8-abc_1234"
+    with replacing(tmp_path / "out-int8", "export", key="--out") as beside:
+        away.mkdir()
+        clear_swap(tmp_path / "out")
+        assert beside.is_dir() and away.is_dir()
+    clear_swap(tmp_path / "out-int8")
+    assert strays(tmp_path) == []
+
+
+def test_what_was_moved_away_for_a_swap_that_never_came_is_brought_back(tmp_path: Path) -> None:
+    for name, content in (("export", "old"), ("index", "of an earlier swap")):
+        away = tmp_path / "in" / f"{TEMPORARY}old-{name}-abc_1234" / name
+        away.mkdir(parents=True)
+        (away / "model").write_text(content)
+    (tmp_path / "in" / "index").mkdir()  # whose swap came
+    clear_left_over(tmp_path)
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
+    assert left == {"in", "in/export", "in/export/model", "in/index"}
 
 
 def test_a_refused_deletion_is_said_and_what_it_left_is_swept_by_the_next(
@@ -103,6 +127,17 @@ def test_the_split_sweeps_what_a_process_that_died_left(tmp_path: Path, refused:
     refused.undo()
     training, held_out, _ = split_kept(kept, [], 3, 0, seed=0)
     assert strays(tmp_path) == [] and (len(training), len(held_out)) == (27, 3)
+
+
+def test_a_folder_to_sort_in_is_swept_once_its_process_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scratch_folder(tmp_path) as another:
+        with monkeypatch.context() as killed:
+            killed.setattr(scratch, "take_away", lambda _: None)
+            with scratch_folder(tmp_path) as left:
+                (left / "keys").touch()
+        with scratch_folder(tmp_path) as own:
+            assert another.is_dir() and own.is_dir() and not left.exists()
+    assert strays(tmp_path) == []
 
 
 def test_what_is_gone_meanwhile_is_no_fault(tmp_path: Path, told: pytest.LogCaptureFixture) -> None:

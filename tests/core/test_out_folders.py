@@ -123,6 +123,9 @@ def test_files_and_links_are_refused_before_any_work(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(UserError, match=message):
             check_out(tmp_path / name, "export", "--out", overwrite=True)
+    with pytest.raises(UserError, match="--out=.*file is a file; name a folder"):
+        made(tmp_path / "file", overwrite=True)  # as a folder within another that was checked
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_where_the_body_fails_the_folder_is_as_it_was(tmp_path: Path) -> None:
@@ -152,10 +155,10 @@ def test_a_swap_that_fails_is_rolled_back(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_kill_between_the_renames_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(tmp_path / "out", "old")
     # What SIGKILL leaves there: the old folder moved away, the new one not yet in its place.
-    away = tmp_path / f"{files.TEMPORARY}old-out-abc"
+    away = tmp_path / f"{files.TEMPORARY}old-out-abc_1234"
     away.mkdir()
     (tmp_path / "out").rename(away / "out")
-    half = tmp_path / f"{files.TEMPORARY}new-out-abc"
+    half = tmp_path / f"{files.TEMPORARY}new-out-abc_1234"
     half.mkdir()
     (half / "model").write_text("half")
     with pytest.raises(ValueError, match="in the body"), replacing(tmp_path / "out", "export", key="--out"):

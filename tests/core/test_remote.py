@@ -97,12 +97,29 @@ def test_of_a_folder_what_has_changed_is_fetched_and_what_is_gone_goes(
     for name in ("a", "b", "sub/c"):
         put(f"{bucket}/model/{name}", name.encode())
     copy, fetched = local_copy(f"{bucket}/model", "model"), count_fetches(monkeypatch)
+    (copy / "sub" / ".jdistill-0123456789abcdef").write_bytes(b"as a kill leaves it")
     put(f"{bucket}/model/a", b"new")
     fsspec.filesystem("memory").rm_file(f"{bucket}/model/b".removeprefix("memory:/"))
     (copy / "sub" / "c").unlink()  # as a cleaner of caches does
     assert local_copy(f"{bucket}/model", "model") == copy
     assert sorted(fetched) == ["a", "c"]
     assert (copy / "a").read_bytes() == b"new" and (copy / "sub" / "c").is_file() and not (copy / "b").exists()
+    assert not list(copy.parent.rglob(".jdistill-*"))
+
+
+@pytest.mark.parametrize("header", ["Last-Modified", "Content-MD5", ""])
+def test_what_a_web_server_says_tells_a_change_and_silence_is_warned_of(
+    bucket: str, header: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(f"{bucket}/a", b"text")
+    fetched = count_fetches(monkeypatch)
+    for version in ("one", "one", "two"):
+        about = {"type": "file", "size": 4} | ({header: version} if header else {})
+        monkeypatch.setattr(MemoryFileSystem, "info", lambda self, path, about=about: about | {"name": path})
+        with caplog.at_level("WARNING", logger="jdistill"):
+            local_copy(f"{bucket}/a", "model")
+    assert len(fetched) == (2 if header else 1)
+    assert caplog.text.count("give a changed object another name") == (0 if header else 1)
 
 
 def test_of_a_runs_folder_what_is_listed_counts(bucket: str) -> None:

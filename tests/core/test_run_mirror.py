@@ -102,6 +102,20 @@ def test_a_checkpoint_written_again_and_not_listed_is_left_out(
     assert not (other.folder / "distil" / "checkpoints" / "20").exists()
 
 
+def test_what_a_killed_process_had_half_fetched_goes(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mirrored_run(url) as folder:
+        write_checkpoint(folder, 10)
+    enter_machine(monkeypatch, tmp_path / "two")
+    with monkeypatch.context() as killed:
+        killed.setattr(shutil, "rmtree", lambda *_, **__: None)
+        killed.setattr(Store, "fetch_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            open_mirror(url)
+    (left,) = (tmp_path / "two").rglob(".jdistill-new-*")
+    open_mirror(url)
+    assert not left.exists()
+
+
 def test_what_makes_room_is_removed_from_the_store(url: str) -> None:
     mirror = open_mirror(url)
     write_checkpoint(mirror.folder, 10)

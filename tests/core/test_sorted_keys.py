@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 from pathlib import Path
 
@@ -48,6 +50,26 @@ def test_many_keys_on_disk_are_those_in_memory(tmp_path: Path, monkeypatch: pyte
     assert (on_disk.first == in_memory.first).all() and (on_disk.rows == in_memory.rows).all()
     assert (on_disk.repeats() == (np.arange(50_000) >= 40_000)).all()
     assert (on_disk.find(keys_of_texts(["text 7", "text 39999", "never"])) == [40_007, 39_999, -1]).all()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EOPNOTSUPP])
+def test_a_full_disk_is_an_error_before_a_page_is_mapped(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def refused(handle: int, start: int, size: int) -> None:
+        asked.append(size)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", refused, raising=False)
+    keys = keys_of_texts(["a", "b", "c"])
+    if number == errno.ENOSPC:
+        with pytest.raises(OSError, match="No space left on device: .*index"):
+            sort_keys(keys, tmp_path / "index")
+    else:  # a file system that cannot reserve room
+        assert (sort_keys(keys, tmp_path / "index").first == sort_keys(keys).first).all()
+    assert asked == [48]
 
 
 def test_what_was_released_is_read_again(tmp_path: Path) -> None:

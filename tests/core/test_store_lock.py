@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from mirror_setting import quick_store
 from remote_setting import objects
 
@@ -62,6 +63,21 @@ def test_a_damaged_lock_is_watched_as_any(url: str, content: bytes) -> None:
     Store(url).write(LOCK_OBJECT, content)
     with mirrored_run(url):
         assert b"token" in objects(url)[LOCK_OBJECT]
+
+
+def test_a_lock_whose_writing_was_not_answered_in_time_is_its_own(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe_file, writes = MemoryFileSystem.pipe_file, []
+
+    def answer_lost(self, path, *more, **named):
+        pipe_file(self, path, *more, **named)
+        writes.append(path)
+        if len(writes) == 1:
+            raise TimeoutError
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", answer_lost)
+    with StoreLock(Store(url), "a run").held():
+        assert objects(url).keys() == {LOCK_OBJECT}
+    assert not objects(url)
 
 
 def test_who_lost_the_lock_stops_and_stores_nothing_more(url: str) -> None:

@@ -50,6 +50,13 @@ def test_candidates_are_what_they_should_be() -> None:
         candidates(queries, [[], []], passages[:4], (1, 3, 4), seed=1)
 
 
+def test_a_row_with_more_cells_than_columns_is_skipped_not_misread(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("label,sentence1,sentence2\n1,a, of two words,b\n0,c,d\n")
+    pairs = read_pairs(str(tmp_path / "p.csv"), "config.symmetric")
+    assert (pairs.queries, pairs.passages) == (["c"], ["d"])
+    assert pairs.skipped == {"row with more cells than columns": 1}
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

@@ -17,9 +17,11 @@ import pytest
 from hypothesis import example, given, settings
 
 from jdistill.core.errors import UserError
-from jdistill.data.text.readers import MAX_CHARS, file_rows
+from jdistill.data.text.readers import file_rows
 from jdistill.data.text.records import records_of
-from jdistill.data.text.sources import read_texts
+from jdistill.data.text.sources import read_columns, read_texts
+from jdistill.data.text.text_stream import TextStream
+from jdistill.data.text.usable import MAX_CHARS
 
 TEXTS = ["The cat sat.", "Ein Käse, bitte.", "猫が座った。"]
 
@@ -100,6 +102,38 @@ def test_a_column_must_be_named_when_two_hold_text(tmp_path: Path, name: str) ->
         read_texts(str(path))
     with pytest.raises(UserError, match=rf"{name}.*no column 'reply'.*question, answer"):
         read_texts(str(path), "reply")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("null.jsonl", '{"title": "T1", "body": null}\n{"title": "T2", "body": "B2"}\n', "title, body"),
+        ("year.csv", "sentence,label\n2012,pos\nreal,neg\n", "sentence, label"),
+        ("late.tsv", "a\tb\n" + 50 * "1\tx\n" + "z\tx\n", "a, b"),
+        ("empty.csv", "a,b\n,x\n,y\n", "a, b"),
+    ],
+)
+def test_a_column_that_its_first_row_hides_must_be_named(tmp_path: Path, name: str, content: str, columns: str) -> None:
+    with pytest.raises(UserError, match=f"2 columns hold text; .* to one of: {columns}$"):
+        read_texts(write(tmp_path / name, content))
+
+
+def test_the_one_column_of_text_needs_no_name_whatever_its_first_row_holds(tmp_path: Path) -> None:
+    for name, content in (
+        ("a.csv", "score,text\n,2012\n1.5,real\n"),
+        ("a.jsonl", '{"score": 1, "text": null}\n{"score": 1, "text": "2012"}\n{"score": 1, "text": "real"}\n'),
+    ):
+        assert read_texts(write(tmp_path / name, content)).texts == ["2012", "real"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_a_row_with_more_cells_than_columns_is_skipped_not_cut(tmp_path: Path, name: str) -> None:
+    rows = ["text,id", "Hello, world, this is cut,1", "whole,2"]
+    source = write(tmp_path / name, "\n".join(rows).replace(",", "," if name == "a.csv" else "\t"))
+    found = read_texts(source, "text")
+    assert found.texts == ["whole"] and found.skipped == {"with more cells than columns": 1}
+    assert list(read_columns(source, "text", "id", "config.augment")) == [("whole", "2")]
+    assert [(of.text, of.id) for of in TextStream(source, "text", "id")] == [("whole", "2")]
 
 
 def test_a_column_of_numbers_is_refused(tmp_path: Path) -> None:

@@ -152,7 +152,8 @@ def test_glue_by_datasets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "load_dataset", lambda *given: asked.append(given) or datasets.DatasetDict(splits))
     task = read_task(name, "owner/sets")
     assert asked == [("owner/sets", {"snli": "plain_text"}.get(name, name))]
-    assert task.labels == ("entailment", "other") and task.pairs and task.train.labels.tolist()[:2] == [0, 1]
+    # As own files with these names have it: of two labels entailment is the positive one, whatever its number is.
+    assert task.labels == ("other", "entailment") and task.pairs and task.train.labels.tolist()[:2] == [1, 0]
     assert len(task.dev) == {"mnli": 1}.get(name, 3) and (task.train.labels >= 0).all()
     assert (task.other_dev is not None and len(task.other_dev) == 2) == (name == "mnli")
     empty = splits["train"].map(lambda row: row | {columns[1]: " "})  # type: ignore[attr-defined]

@@ -62,6 +62,13 @@ def test_lists_of_negatives_pairs_alone_and_what_is_skipped(tmp_path: Path) -> N
     }
 
 
+def test_a_row_with_more_cells_than_columns_is_skipped_not_misread(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("anchor,positive,negative\na, of two words,b,c\nd,e,f\n")
+    found = read_triplets(str(tmp_path / "t.csv"))
+    assert (found.anchors, found.positives, found.negatives) == (["d"], ["e"], [["f"]])
+    assert found.skipped == {"row with more cells than columns": 1}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

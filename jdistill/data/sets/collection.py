@@ -8,7 +8,7 @@ from typing import Any
 
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
-from jdistill.data.text.readers import has_surrogate
+from jdistill.data.text.usable import has_surrogate
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,23 @@ class Collection:
     documents: dict[str, str]
     queries: dict[str, str]
     relevant: dict[str, dict[str, int]]
+
+    @property
+    def own_documents(self) -> frozenset[str]:
+        """Ids of queries that are documents themselves, as ArguAna's are: the document of that id ends with the query's text, and nobody
+        judged it relevant. Ids that documents and queries share by chance are none."""
+        return frozenset(
+            query
+            for query in self.queries.keys() & self.documents.keys()
+            if self.relevant.get(query, {}).get(query, 0) <= 0
+            and _ends_with(self.documents[query], self.queries[query])
+        )
+
+
+def _ends_with(document: str, query: str) -> bool:
+    """Whether a document's title and text end with the words of a query, which has some."""
+    words = " ".join(query.split())
+    return bool(words) and " ".join(document.split()).endswith(words)
 
 
 @dataclass(frozen=True)
@@ -58,7 +75,14 @@ def joined(
     ):
         if count:
             log.warning("%s: %d %s", name, count, what)
-    return Collection(name, documents, {query: queries[query] for query in relevant}, relevant)
+    collection = Collection(name, documents, {query: queries[query] for query in relevant}, relevant)
+    if collection.own_documents:
+        log.info(
+            "%s: %d queries are documents of it, which are left out of their own rankings",
+            name,
+            len(collection.own_documents),
+        )
+    return collection
 
 
 def by_id(table: str, what: str, rows: Iterable[tuple[str, Any, str]]) -> dict[str, str]:

@@ -11,8 +11,8 @@ import numpy as np
 
 from jdistill.core.errors import UserError
 from jdistill.data.text.holdout import comparable, split_held_out
-from jdistill.data.text.records import records_of
-from jdistill.data.text.usable import flaw_of
+from jdistill.data.text.records import has_surplus, records_of
+from jdistill.data.text.usable import SURPLUS_CELLS, flaw_of
 
 QUERY_COLUMNS, PASSAGE_COLUMNS = (
     ("sentence1", "question", "query", "sent1"),
@@ -59,11 +59,14 @@ def read_pairs(source: str, key: str, splits: Sequence[str] = ()) -> Pairs:
 
     Sources as triplets have them. splits: of a datasets id, read where it has them all, else its train split. A row may hold lists, as
     MTEB's pair sets (C-MTEB/OCNLI) do: one entry is one pair. A label is one of POSITIVE_LABELS or NEGATIVE_LABELS, in any case, a bool, 0 or 1;
-    of a dataset with named classes, the name. A row with an empty or broken text, or with a label of UNLABELLED, is skipped and
-    counted. Raises UserError for a missing column, another label, and where no row is left.
+    of a dataset with named classes, the name. A row with an empty or broken text, with more cells than columns, or with a
+    label of UNLABELLED, is skipped and counted. Raises UserError for a missing column, another label, and where no row is left.
     """
     pairs = Pairs()
     for where, record in records_of(source, key, splits):
+        if has_surplus(record):
+            pairs.skipped[f"row {SURPLUS_CELLS.reason}"] += 1
+            continue
         for place, first, second, value in _entries(where, record):
             query, passage = ((text or "").strip() for text in (first, second))
             label = _plain(value)

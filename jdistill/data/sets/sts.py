@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jdistill.core.digest import DigestPart, digest
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import parse_json
 from jdistill.core.progress import log
-from jdistill.data.text.readers import has_surrogate, regular
+from jdistill.data.text.readers import regular
+from jdistill.data.text.usable import has_surrogate
 
 USUAL_PAIRS = {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STS-B": 1379, "SICK-R": 4927}
 STSB, SICK = Path("STS", "STSBenchmark", "sts-test.csv"), Path("SICK", "SICK_test_annotated.txt")
@@ -71,6 +73,15 @@ def sts_sentences(folder: Path) -> Iterator[str]:
     """Every sentence of a SentEval folder's test sets, those of unscored pairs too. Raises UserError as sts_tasks."""
     rows = (row for _, subsets in _tasks(folder) for _, rows in subsets for row in rows)
     return (side for row in rows for side in row[:2])
+
+
+def sts_digest(folder: Path) -> str:
+    """A hash of all that sts_tasks gives of a SentEval folder: another for other sentences, scores or tasks."""
+    parts: list[DigestPart] = []
+    for task in sts_tasks(folder):
+        for subset in task.subsets:
+            parts += [task.name, subset.name, subset.left, subset.right, subset.gold]
+    return digest(*parts)
 
 
 def read_scored_pairs(path: Path) -> tuple[list[str], list[str], np.ndarray]:

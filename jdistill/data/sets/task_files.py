@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import parse_json
 from jdistill.core.progress import log
-from jdistill.data.text.readers import has_surrogate, reading
+from jdistill.data.text.readers import reading
+from jdistill.data.text.usable import has_surrogate
 
 LabelledRow = tuple[str, str | None, int]  # a text, the second of a pair, the label's place
 LabelledRecord = tuple[str, dict[str, str]]  # where it stands, and its columns
@@ -25,7 +26,7 @@ TASK_COLUMNS = (
 )  # fmt: skip
 TASK_LABEL_COLUMNS = ("label", "gold_label")
 # Of two labels the one that f1 is of: the last, whatever the alphabet says.
-F1_LABELS = ("1", "true", "yes", "equivalent", "duplicate", "is_duplicate", "paraphrase", "entailment")
+F1_LABELS = ("1", "true", "yes", "equivalent", "duplicate", "is_duplicate", "paraphrase", "entailment", "acceptable")
 UNKNOWN_LABELS = ("-", "-1")  # a label that annotators did not agree on, or that a benchmark keeps to itself
 CONFIGS = {"snli": "plain_text"}  # of datasets whose config is not called as the task
 
@@ -46,7 +47,7 @@ def read_files(folder: Path) -> tuple[dict[str, list[LabelledRow]], tuple[str, .
 
 
 def read_dataset(name: str, source: str) -> tuple[dict[str, list[LabelledRow]], tuple[str, ...]]:
-    """The same of GLUE and what is laid out like it, without a test split; mnli with both its dev splits."""
+    """The same of GLUE and what is laid out like it, without a test split; mnli with both its dev splits. Labels go by their names."""
     from datasets import load_dataset
 
     try:
@@ -67,11 +68,17 @@ def read_dataset(name: str, source: str) -> tuple[dict[str, list[LabelledRow]], 
                 f"--config.task_dir={source}: the dataset has no split {called!r}; it has {', '.join(splits)}"
             )
         records[split] = [
-            (f"{source} ({name}), {called}, row {i}", {k: "" if v is None else str(v) for k, v in row.items()})
+            (f"{source} ({name}), {called}, row {i}", _with_label_named(row, names))
             for i, row in enumerate(splits[called])
         ]
-    rows, labels = labelled_rows(records)
-    return rows, tuple(names[int(label)] for label in labels) if names else labels
+    return labelled_rows(records)
+
+
+def _with_label_named(row: dict[str, Any], names: Sequence[str] | None) -> dict[str, str]:
+    """A row's values as strings, its label's number as the name that the dataset has for it; below 0 it has none."""
+    strings = {key: "" if value is None else str(value) for key, value in row.items()}
+    label = row.get("label")
+    return strings | {"label": names[label]} if names and label is not None and label >= 0 else strings
 
 
 def labelled_rows(records: dict[str, list[LabelledRecord]]) -> tuple[dict[str, list[LabelledRow]], tuple[str, ...]]:

@@ -14,8 +14,8 @@ from jdistill.core.errors import UserError
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.sets.passage_scores import read_scores
 from jdistill.data.text.holdout import comparable
-from jdistill.data.text.records import records_of
-from jdistill.data.text.usable import flaw_of
+from jdistill.data.text.records import has_surplus, records_of
+from jdistill.data.text.usable import SURPLUS_CELLS, flaw_of
 
 ANCHORS = ("anchor", "query")
 NEGATIVES = ("negative", "negatives")
@@ -42,8 +42,8 @@ def read_triplets(source: str, key: str = "config.triplets", with_scores: bool =
     and, where they are asked for, scores (data.sets.passage_scores), which all rows have or none.
 
     Files .jsonl, .csv, .tsv and .parquet, folders of those, datasets ids (owner/name or owner/name:subset, the train
-    split). A row whose anchor or positive is empty or broken is skipped, and so is, alone, such a negative and one that
-    equals the anchor or the positive. Raises UserError for a missing column, a value of another kind, a damaged file,
+    split). A row whose anchor or positive is empty or broken is skipped, and one with more cells than columns; and so is, alone, such a
+    negative and one that equals the anchor or the positive. Raises UserError for a missing column, a value of another kind, a damaged file,
     and where no row is left.
     """
     triplets = Triplets()
@@ -58,6 +58,9 @@ def read_triplets(source: str, key: str = "config.triplets", with_scores: bool =
 def _add_all(triplets: Triplets, records: Iterable[tuple[str, Any]], with_scores: bool) -> None:
     first = None  # row, and whether it has scores
     for where, record in records:
+        if has_surplus(record):
+            triplets.skipped[f"row {SURPLUS_CELLS.reason}"] += 1
+            continue
         anchor, positive, *negatives = texts = _texts_of(where, record)
         scores = read_scores(record, len(texts) - 1, where) if with_scores else None
         first = first or (where, scores is not None)

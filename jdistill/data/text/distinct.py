@@ -11,14 +11,14 @@ from jdistill.core.mapped import map_rows, release, slices_of
 from jdistill.core.sorted_keys import BUCKET_ROWS, KEY, keys_of_texts, sort_keys
 from jdistill.data.text.readers import NumberedText
 from jdistill.data.text.text_file import TextFile, TextWriter
-from jdistill.data.text.usable import FlawedRow, Skipped, usable
+from jdistill.data.text.usable import Skipped, usable
 
 TEXTS_FILE, KEYS_FILE = "texts.arrow", "keys.bin"
 ROW_NUMBER = np.dtype("<i8")
 HELD = 1 << 13  # texts whose keys and numbers are written at once
 
 # Where rows come from ("FILE line"), and the rows.
-RowGroup = tuple[str, Iterable[tuple[int, str | bytes | FlawedRow | None]]]
+RowGroup = tuple[str, Iterable[NumberedText]]
 
 
 def write_distinct(row_groups: Iterable[RowGroup], folder: Path) -> Skipped:

@@ -24,7 +24,8 @@ from jdistill.data.text.text_file import TextFile
 from jdistill.data.text.usable import Skipped
 
 KIND, ABOUT_FILE = "texts", "about.json"  # of the seal; what was read, and what skipped
-FORMAT = "texts 1"  # of what is kept; another name for another reading of the same source
+FORMAT = "texts 1"  # of what is kept
+FORMAT_OF_SOURCE = "source 2"  # another name for another reading of the same source
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def keep_source(source: str, column: str, key: str, folder: Path) -> KeptTexts:
     Raises: UserError as read_texts.
     """
     opened = open_source(source, column, key)
-    name = digest(FORMAT, os.fsencode(opened.name), column)
+    name = digest(FORMAT_OF_SOURCE, os.fsencode(opened.name), column)
     return keep_rows(opened.row_groups, source, key, name, opened.identity, folder)
 
 

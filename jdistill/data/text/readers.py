@@ -9,7 +9,7 @@ import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -19,13 +19,14 @@ import pyarrow.parquet as pq
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.printable import printable
 from jdistill.core.progress import progress
+from jdistill.data.text.usable import MAX_CHARS, SURPLUS_CELLS, FlawedRow
 
-MAX_CHARS = 100_000  # a longer text is a broken file, not a sentence
 TABLE_LINE_BYTES = 1 << 26  # a row of .csv or .jsonl may carry more than its text (an embedding, say)
 BLOCK_BYTES = 1 << 20
+COLUMN_ROWS = 100  # of a .csv or .tsv, which tell a column of numbers from one of text
 TEXT_SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
 
-NumberedText = tuple[int, str | bytes | None]  # number from 1; a string, bytes to be decoded, or None: too long to hold
+NumberedText = tuple[int, str | bytes | FlawedRow | None]  # number from 1; bytes to be decoded, None: too long to hold
 
 
 def kind(path: Path) -> str:
@@ -157,21 +158,29 @@ def _csv_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
     reader = csv.reader(open_text(path, "surrogateescape"), **csv_dialect(path))
     quoted = kind(path) == ".csv"
     try:
-        header, first = next(reader, None), next(reader, None)
-        if header is None or first is None:
+        header, rows = next(reader, None), ((reader.line_num, row) for row in reader)
+        ahead = list(islice(rows, COLUMN_ROWS))
+        if header is None or not ahead:
             return
         if quoted and len(header) == 1 and ("\t" in header[0] or ";" in header[0]):
             raise UserError(
                 f"{path} line 1: no comma, but tabs or semicolons, between the columns; "
                 "name a tab-separated file .tsv, or separate the columns with commas"
             )
-        text_columns = [name for name, cell in zip(header, first, strict=False) if not is_number(cell)]
-        place = header.index(pick_column(column, text_columns, header, str(path), key))
-        for row in chain([first], reader):
+        place = header.index(pick_column(column, _text_columns(header, ahead), header, str(path), key))
+        for number, row in chain(ahead, rows):
             cell = row[place] if place < len(row) else ""
-            yield reader.line_num, cell if cell.isascii() else cell.encode("utf-8", "surrogateescape")
+            text = cell if cell.isascii() else cell.encode("utf-8", "surrogateescape")
+            yield number, text if len(row) <= len(header) else SURPLUS_CELLS
     except csv.Error as error:
         raise csv_fault(path, reader.line_num, error) from None
+
+
+def _text_columns(header: list[str], ahead: list[tuple[int, list[str]]]) -> list[str]:
+    """The columns that may hold text: those whose cells are not all numbers, or all empty."""
+    rows = [row for _, row in ahead if len(row) <= len(header)]
+    cells_of = [[row[i] for row in rows if i < len(row) and row[i].strip()] for i in range(len(header))]
+    return [name for name, of in zip(header, cells_of, strict=True) if not of or not all(map(is_number, of))]
 
 
 def is_number(cell: str) -> bool:
@@ -200,20 +209,11 @@ def _jsonl_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
         if not isinstance(record, dict):
             raise UserError(f'{where}: a row must be an object like {{"text": "…"}}, not {type(record).__name__}')
         if not name or name not in record:
-            strings = [field for field, value in record.items() if isinstance(value, str)]
+            strings = [field for field, value in record.items() if isinstance(value, str | None)]  # null: may be text
             name = pick_column(name or column, strings, list(record), where, key)
         if not isinstance(record[name], str | None):
             raise UserError(f"{where}: {name!r} holds {type(record[name]).__name__}, not text")
         yield row, record[name] or ""
-
-
-def has_surrogate(text: str) -> bool:
-    """Whether a text holds half of a character, as JSON's \\ud800 is one: it cannot be written in UTF-8, and no tokenizer takes it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def json_fault(path: Path, line: int, error: Exception) -> UserError:

@@ -46,6 +46,11 @@ def records_of(source: str, key: str, splits: Sequence[str] = ()) -> Iterator[tu
     yield from _rows(source, train_of(tables, source, key))
 
 
+def has_surplus(record: Any) -> bool:
+    """Whether a row of a .csv or .tsv has more cells than its header names: a comma within a text that has no quotes, say."""
+    return isinstance(record, dict) and None in record  # csv's name for those cells
+
+
 def _rows(source: str, table: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place, row) of a dataset's table."""
     names = {name: of.names for name, of in table.features.items() if hasattr(of, "names") and hasattr(of, "int2str")}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from jdistill.core.files import TEMPORARY
 from jdistill.core.mapped import map_rows, slices_of
+from jdistill.core.scratch import scratch_folder
 from jdistill.core.sorted_keys import BUCKET_ROWS, KEY, keys_at, sort_keys
 
 NO_ROWS = np.empty(0, np.int64)
@@ -38,8 +37,8 @@ def repeated_rows(
 
 def _repeats(sources: Sequence[Sequence[str]], folder: Path) -> np.ndarray:
     """Whether a text has come before, bool, of all sources one after another."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix=TEMPORARY) as scratch:
-        path = Path(scratch) / "keys"
+    with scratch_folder(folder) as scratch:
+        path = scratch / "keys"
         with open(path, "wb") as file:
             for texts in sources:
                 for block in slices_of(len(texts), BUCKET_ROWS):

@@ -121,7 +121,7 @@ def read_columns(source: str, column: str, other: str, key: str) -> Iterator[tup
     for texts, others in tables:
         for (_, text), (_, beside) in zip(texts, others, strict=True):
             pair = [cell.decode(errors="replace") if isinstance(cell, bytes) else cell for cell in (text, beside)]
-            left, right = ((cell or "").strip() for cell in pair)
+            left, right = (cell.strip() if isinstance(cell, str) else "" for cell in pair)
             if not flaw_of(left) and not flaw_of(right):
                 yield left, right
 

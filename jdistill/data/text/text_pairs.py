@@ -14,10 +14,10 @@ from jdistill.core.errors import UserError
 from jdistill.core.sorted_keys import keys_of_texts
 from jdistill.data.text.distinct import RowGroup
 from jdistill.data.text.kept_texts import KeptTexts, keep_rows
-from jdistill.data.text.records import records_of
+from jdistill.data.text.records import has_surplus, records_of
 from jdistill.data.text.sources import open_source
 from jdistill.data.text.stored_texts import LongTexts, StoredTexts
-from jdistill.data.text.usable import FlawedRow, flaw_of
+from jdistill.data.text.usable import SURPLUS_CELLS, FlawedRow, flaw_of
 
 FORMAT_OF_PAIRS = "pairs 1"  # another name for another reading of the same source
 SOURCE_COLUMNS, TRANSLATION_COLUMNS = ("source", "english"), ("translation", "translations", "non_english")
@@ -71,8 +71,8 @@ def _rows(source: str, key: str) -> Iterator[tuple[int, str | FlawedRow]]:
                 f"{place}: --{key} needs the columns source and translation (or {PREFIX}de, {PREFIX}fr …); there are "
                 f"{', '.join(sorted(map(str, record)))}"
             )
-        if None in record:  # csv's name for cells beyond the header's: a comma within a text that has no quotes
-            yield number, FlawedRow("with more cells than columns")
+        if has_surplus(record):
+            yield number, SURPLUS_CELLS
             continue
         text = _text(record, of_source, place)
         translations = [

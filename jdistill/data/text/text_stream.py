@@ -29,7 +29,7 @@ from jdistill.data.text.readers import (
     string_columns,
 )
 from jdistill.data.text.schemes import reader_of
-from jdistill.data.text.usable import Skipped, usable
+from jdistill.data.text.usable import FlawedRow, Skipped, usable
 
 READ_ROWS = 10_000  # of a table at a time
 
@@ -124,8 +124,10 @@ def _file_ids(path: Path, column: str) -> Iterator[str]:
     return (_decoded(cell) for _, cell in file_rows(path, column, "id_column"))
 
 
-def _decoded(cell: str | bytes | None) -> str:
-    return cell.decode(errors="replace") if isinstance(cell, bytes) else cell or ""
+def _decoded(cell: str | bytes | FlawedRow | None) -> str:
+    if isinstance(cell, bytes):
+        return cell.decode(errors="replace")
+    return cell if isinstance(cell, str) else ""
 
 
 def _jsonl_ids(path: Path, column: str) -> Iterator[str]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
-from jdistill.data.text.readers import MAX_CHARS, has_surrogate
+
+MAX_CHARS = 100_000  # a longer text is a broken file, not a sentence
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,9 @@ class FlawedRow:
     """A row that its reader has found fault with. reason: why it cannot be used, in a word or two."""
 
     reason: str
+
+
+SURPLUS_CELLS = FlawedRow("with more cells than columns")  # a comma within a text that has no quotes, in a .csv
 
 
 def usable(row: str | bytes | FlawedRow | None) -> tuple[str, str]:
@@ -46,6 +50,15 @@ def flaw_of(text: str) -> str:
     if "\0" in text:
         return "with NUL"
     return "with a lone surrogate" if not text.isascii() and has_surrogate(text) else ""
+
+
+def has_surrogate(text: str) -> bool:
+    """Whether a text holds half of a character, as JSON's \\ud800 is one: it cannot be written in UTF-8, and no tokenizer takes it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 @dataclass
