@@ -30,21 +30,20 @@ from jdistill.encoder.text_encoder import PROMPT_NAMES
 
 @dataclass(frozen=True)
 class BulkEncoder:
-    """An encoder with the prompt of a role. prompt: its name; None: the model's default. batch_size: texts at a time."""
+    """An encoder with the prompt of a role. prompt: its name; "": none. batch_size: texts at a time."""
 
     model: Encoder
     source: str
     role: str
-    prompt: str | None
+    prompt: str
     batch_size: int
 
     def settings(self, part_size: int = PART_TEXTS, with_text: bool = True) -> EmbedSettings:
         """What a folder of its vectors says of itself."""
         model = self.model
-        name = model.default_prompt if self.prompt is None else self.prompt
         local = Path(self.source).expanduser()
         source = str(local.resolve()) if local.exists() else self.source
-        prompt = model.prompts.get(name, "") if name else ""
+        prompt = model.prompt_text(self.prompt)
         return EmbedSettings(
             source,
             model.fingerprint(),
@@ -105,9 +104,8 @@ def open_bulk_encoder(
         raise UserError(f"--max_length={max_length}: {source} takes 3 to {model.max_length} tokens")
     model = replace(model, max_length=max_length or model.max_length)
     prompt = model.prompt_for(role)
-    if prompt is None and (names := [name for name, text in model.prompts.items() if text]):
-        default = f"its default, {model.default_prompt!r}, is used" if model.default_prompt else "none is used"
-        log.warning("%s has no prompt for a %s, only %s: %s", source, role, ", ".join(sorted(names)), default)
+    if not prompt and (names := [name for name, text in model.prompts.items() if text]):
+        log.warning("%s has no prompt for a %s, only %s: none is used", source, role, ", ".join(sorted(names)))
     return BulkEncoder(model, source, role, prompt, batch_size)
 
 

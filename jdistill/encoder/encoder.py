@@ -19,6 +19,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerFast
 
 from jdistill.core import sharding
+from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.progress import progress
 from jdistill.data.batching.padding import batches_by_length
@@ -80,29 +81,29 @@ class Encoder:
         """Numbers in parameters, pooler and projections."""
         return sum(int(np.prod(np.shape(x))) for x in jax.tree.leaves((self.params, self.pooler, self.dense)))
 
-    def prompt_for(self, role: str) -> str | None:
-        """The name of the prompt for a "query" or a "document"; None, which means the default, where there is none."""
+    def prompt_for(self, role: str) -> str:
+        """The name of the prompt for a "query" or a "document"; "", which means no prompt, where there is none."""
         return prompt_named(self.prompts, role)
 
     def in_role(self, role: str) -> Encoder:
         """The encoder with the prompt of a "query" or a "document" as its default, or with none where it has none for it; "": itself."""
-        return replace(self, default_prompt=self.prompt_for(role)) if role else self
+        return replace(self, default_prompt=self.prompt_for(role) or None) if role else self
 
     def prompt_text(self, prompt: str | None = None) -> str:
-        """What is put before a text. prompt: a name in `prompts`; None: the model's default. Raises UserError for a name that is none."""
+        """What is put before a text. prompt: as tokenize has it. Raises UserError for a name that is none."""
         name = self.default_prompt if prompt is None else prompt
-        if name is not None and name not in self.prompts:
+        if name and name not in self.prompts:
             raise UserError(
                 f"prompt {name!r} is not one of this model's prompts: {sorted(self.prompts) or 'it has none'}"
             )
-        return self.prompts[name] if name is not None else ""
+        return self.prompts[name] if name else ""
 
     def tokenize(self, texts: Sequence[str], prompt: str | None = None) -> list[list[int]]:
         """Token ids of each text, special tokens included, cut at max_length.
 
         Args:
           texts: N strings.
-          prompt: a name in `prompts`; None: the model's default.
+          prompt: a name in `prompts`; "": none; None: the model's default.
 
         Returns: N lists of ids.
 
@@ -141,7 +142,7 @@ class Encoder:
         Args:
           texts: N strings.
           batch_size: of them at a time, of like length.
-          prompt: a name in `prompts`; None: the model's default.
+          prompt: a name in `prompts`; "": none; None: the model's default.
           normalize: as the field; None: the field's own. False gives the vectors before Normalize.
           show_progress: whether a bar, or a log line now and then, is shown.
 
@@ -202,29 +203,30 @@ class Encoder:
         return self.__dict__["_device"]
 
     def fingerprint(self, normalize: bool | None = None) -> str:
-        """A hash, 32 hexadecimal digits, of all that decides the vectors: weights, tokenizer, prompt, pooling, dense, length, type, and
-        normalisation (normalize None: the field's own).
-        """
-        digest = hashlib.blake2b(digest_size=16)
+        """32 hexadecimal digits of all that decides the vectors: weights, tokenizer, prompt, pooling, dense, length, type, normalize."""
+        hashed = hashlib.blake2b(digest_size=16)
         prompt = self.prompts.get(self.default_prompt, "") if self.default_prompt else ""
         of_prompt = prompt if self.include_prompt or not prompt else (prompt, "not counted")
         normalized = self.normalize if normalize is None else normalize
-        digest.update(
-            repr(
-                (self.config, self.pooling, self.dense_activations, normalized, of_prompt, self.max_length, self.dtype)
-            ).encode()
-        )
-        digest.update(self.tokenizer_fingerprint().encode())
+        settings = (self.config, self.pooling, self.dense_activations, normalized, of_prompt)
+        hashed.update(repr((*settings, self.max_length, self.dtype)).encode())
+        hashed.update(self.tokenizer_fingerprint().encode())
         parts = (self.params, self.dense, self.pooler)
         for path, leaf in sorted(jax.tree_util.tree_leaves_with_path(parts), key=lambda item: str(item[0])):
-            digest.update(jax.tree_util.keystr(path).encode())
-            digest.update(np.ascontiguousarray(leaf).tobytes())
-        return digest.hexdigest()
+            hashed.update(jax.tree_util.keystr(path).encode())
+            hashed.update(np.ascontiguousarray(leaf).tobytes())
+        return hashed.hexdigest()
+
+    def fingerprint_in_roles(self) -> str:
+        """As fingerprint, of what decides the vectors of queries and documents too: all prompts."""
+        own = self.fingerprint()
+        return digest(own, repr((sorted(self.prompts.items()), self.include_prompt))) if self.prompts else own
 
     def tokenizer_fingerprint(self) -> str:
         """A hash of the tokenizer, 32 hexadecimal digits, the same whatever it was used for before."""
-        # Truncation and padding are left out: they are the state of the last call, not of the tokenizer.
+        # Truncation and padding are left out: they are the state of the last call, not of the tokenizer; but for the end that it cuts.
         state = json.loads(self.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+        state |= {"truncation_side": "left"} if self.tokenizer.truncation_side == "left" else {}
         return hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def weights(self) -> dict[str, Any]:

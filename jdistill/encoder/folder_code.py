@@ -13,9 +13,9 @@ from jdistill.core.errors import UserError
 from jdistill.core.files import some_of
 from jdistill.core.json_files import read_bytes, read_json
 from jdistill.data.text.locations import HUB_ID, local_path, resolve
+from jdistill.encoder.formats.modules import THEIR_OWN
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-THEIR_OWN = "sentence_transformers."  # of modules that are the library's
 MODULE_LISTS = ("modules.json", "router_config.json")
 
 

@@ -8,16 +8,15 @@ from typing import Any
 
 from jdistill.core import files
 from jdistill.core.errors import UserError
-from jdistill.core.json_files import read_settings
 from jdistill.core.progress import log
 from jdistill.data.text.locations import local_path, resolve
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.formats import st_reader
+from jdistill.encoder.formats import st_reader, st_settings
 from jdistill.encoder.formats.body import body_of, read_params, split_modules, with_vocabulary
 from jdistill.encoder.formats.gguf import read_gguf
-from jdistill.encoder.formats.modules import ModuleFolder, read_modules, refuse_router
+from jdistill.encoder.formats.modules import ModuleFolder, read_modules, refuse_adapter, refuse_router
 from jdistill.encoder.formats.pma import read_pma
-from jdistill.encoder.formats.tokenizer import checked_limit, checked_tokenizer, load_tokenizer
+from jdistill.encoder.formats.tokenizer import checked_limit, checked_tokenizer, load_tokenizer, lower_case
 from jdistill.models.pooling import POOLERS
 from jdistill.models.registry import architecture_of
 
@@ -47,8 +46,8 @@ def folder_of(source: str, key: str) -> Path:
 def load(source: str, *, key: str = "model", dtype: str = "float32", weights: dict[str, Any] | None = None) -> Encoder:
     """Loads an encoder.
 
-    Understood are Hugging Face folders (mean pooling is assumed, as sentence-transformers does), sentence-transformers folders with
-    Transformer, pooling, Dense and Normalize modules, prompts and maximum length, and .gguf files.
+    Understood are Hugging Face folders (pooled as sentence-transformers does, by the mean or, of causal language models, the last token),
+    sentence-transformers folders with Transformer, pooling, Dense and Normalize modules, prompts and maximum length, and .gguf files.
 
     Args:
       source: a path, a hub id or `pkg:import_name/sub/folder`.
@@ -71,10 +70,12 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
         _tell_damage(folder)
     modules = read_modules(folder)
     refuse_router(folder, modules, f"--{key}={source}")
+    refuse_adapter(modules[0], f"--{key}={source}")
     architecture, own, rest = split_modules(folder, modules)
     body, root = body_of(own), own[0].folder
     config = architecture.read_config(body)
     pooling, after = st_reader.read_pooler(folder, rest, config, own)
+    st_reader.check_steps(after)
     if weights is None:
         weights = {"model": read_params(config, body, root)}
         if pooling == "pma":
@@ -84,16 +85,20 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     tokenizer = load_tokenizer(root, config)
     if config.pad_token_id < 0:
         config = replace(config, pad_token_id=tokenizer.pad_token_id)
-    settings = read_settings(root / architecture.length_file, optional=True)
-    limits = [config.usable_positions, st_reader.read_limit(settings)]
+    settings = st_settings.read_first_module(root, architecture.length_file)
+    limit = st_settings.read_limit(settings)
     if not architecture.recurrent:  # of which sentence-transformers does not ask the tokenizer
-        limits.append(tokenizer.model_max_length)
-    limit = checked_limit(int(min(limit for limit in limits if limit)), tokenizer, root)
+        limit = limit or tokenizer.model_max_length
+        if settings.flag("do_lower_case", False):
+            lower_case(tokenizer)
+    limit = checked_limit(int(min(config.usable_positions, limit or config.usable_positions)), tokenizer, root)
     counted = st_reader.includes_prompt(rest)
     model = Encoder(
         config, {}, tokenizer, pooling, include_prompt=counted, max_length=limit, dtype=dtype, source=source
     )
-    return _with_modules(model, folder, after).with_weights(weights)
+    model = _with_modules(model, folder, after).with_weights(weights)
+    st_settings.check_encoding(st_settings.read_encoding(folder), model.dim, model.normalize)
+    return model
 
 
 def _tell_damage(folder: Path) -> None:
@@ -104,7 +109,7 @@ def _tell_damage(folder: Path) -> None:
 
 def _with_modules(model: Encoder, folder: Path, after: list[ModuleFolder]) -> Encoder:
     """The encoder with the projections' activations, normalisation and prompts of its folder. after: modules behind the pooler."""
-    prompts, default = st_reader.read_prompts(folder)
+    prompts, default = st_settings.read_prompts(folder)
     return replace(
         model,
         normalize=after[-1:] != [] and after[-1].kind == "Normalize",

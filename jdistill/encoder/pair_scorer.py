@@ -95,21 +95,30 @@ class PairScorer:
 
 
 def pair_vectors(
-    encoder: TextEncoder, queries: Sequence[str], passages: Sequence[str], show_progress: bool = False
+    encoder: TextEncoder,
+    queries: Sequence[str],
+    passages: Sequence[str],
+    show_progress: bool = False,
+    alike: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The vectors of both sides of N pairs, by the prompts for queries and documents; each distinct text is encoded once.
 
     Args:
       queries, passages: N strings each.
+      alike: both sides by the model's default prompt, so that equal texts have equal vectors.
 
     Returns: float32 [N, D] of the queries, and of the passages.
     """
-    sides = []
-    for texts, role in ((queries, "query"), (passages, "document")):
+
+    def vectors_of(texts: Sequence[str], prompt: str | None) -> np.ndarray:
         row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        vectors = encoder.encode(list(row_of), prompt=encoder.prompt_for(role), show_progress=show_progress)
-        sides.append(vectors[[row_of[text] for text in texts]])
-    return sides[0], sides[1]
+        vectors = encoder.encode(list(row_of), prompt=prompt, show_progress=show_progress)
+        return vectors[[row_of[text] for text in texts]]
+
+    if alike:
+        both = vectors_of([*queries, *passages], None)
+        return both[: len(queries)], both[len(queries) :]
+    return vectors_of(queries, encoder.prompt_for("query")), vectors_of(passages, encoder.prompt_for("document"))
 
 
 @partial(jax.jit, static_argnames="interaction")

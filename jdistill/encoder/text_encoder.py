@@ -27,7 +27,7 @@ class TextEncoder(Protocol):
         """Name -> text put before the input."""
 
     def prompt_for(self, role: str) -> str | None:
-        """The name of the prompt for a "query" or a "document"; None, which means the default, where there is none."""
+        """The name of the prompt for a "query" or a "document"; where there is none "", which means no prompt, or None, the default."""
 
     def encode(
         self, texts: Sequence[str], *, batch_size: int = 64, prompt: str | None = None, show_progress: bool = False
@@ -37,11 +37,12 @@ class TextEncoder(Protocol):
         Args:
           texts: N strings.
           batch_size: of them at a time.
-          prompt: its name; None: the model's default.
+          prompt: its name; "": none; None: the model's default.
           show_progress: whether a bar, or a log line now and then, is shown.
         """
 
 
-def prompt_named(prompts: Mapping[str, str], role: str) -> str | None:
-    """The name under which `prompts` keeps the prompt for a "query" or a "document", or None."""
-    return next((name for name in PROMPT_NAMES[role] if prompts.get(name)), None)
+def prompt_named(prompts: Mapping[str, str], role: str) -> str:
+    """The name under which `prompts` keeps the prompt for a "query" or a "document"; "": nothing is put before a text of this role, whatever
+    the model's default is, as by sentence-transformers' encode_query and encode_document."""
+    return next((name for name in PROMPT_NAMES[role] if prompts.get(name)), "")

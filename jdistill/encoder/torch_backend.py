@@ -49,7 +49,7 @@ class TorchEncoder:
         """As Encoder's."""
         return self.model.prompts
 
-    def prompt_for(self, role: str) -> str | None:
+    def prompt_for(self, role: str) -> str:
         """As Encoder's."""
         return prompt_named(self.model.prompts, role)
 
@@ -58,7 +58,8 @@ class TorchEncoder:
     ) -> np.ndarray:
         """As Encoder.encode: float32 [N, dim], in the order given."""
         del show_progress  # its bar would mix with our log lines
-        vectors = self.model.encode(list(texts), batch_size=batch_size, prompt_name=prompt, show_progress_bar=False)
+        named = {"prompt": ""} if prompt == "" else {"prompt_name": prompt}
+        vectors = self.model.encode(list(texts), batch_size=batch_size, show_progress_bar=False, **named)
         return np.asarray(vectors, np.float32)
 
     def encode_in_role(self, texts: Sequence[str], role: str) -> np.ndarray:

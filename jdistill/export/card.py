@@ -10,7 +10,8 @@ from jdistill.core.files import write_bytes
 from jdistill.core.printable import printable
 from jdistill.encoder.formats.body import body_of, split_modules
 from jdistill.encoder.formats.modules import read_modules
-from jdistill.encoder.formats.st_reader import read_pooler, read_prompts
+from jdistill.encoder.formats.st_reader import read_pooler
+from jdistill.encoder.formats.st_settings import read_prompts
 from jdistill.encoder.formats.st_writer import BIDIRECTIONAL_FILE, is_built_in
 from jdistill.export.card_metadata import UNRELEASED, Release, metadata
 from jdistill.export.card_servers import ServedModel, server_sections
@@ -168,13 +169,14 @@ def _served_model(folder: Path, repository: str, place: str) -> ServedModel:
     sizes = architecture.read_config(body_of(own))
     pooling, rest = read_pooler(folder, after, sizes, own)
     projected = any(module.kind == "Dense" for module in rest)
+    lowered = _read(own[0].folder / architecture.length_file).get("do_lower_case")  # which AutoTokenizer may leave out
     return ServedModel(
         place=place,
         on_hub=bool(repository),
         has_graph=(folder / "onnx" / "model.onnx").is_file(),
         has_code=any(folder.glob("*.py")),
         pooling=pooling if pooling in ("mean", "cls") and not projected else "",
-        by_auto_model=not architecture.recurrent and _is_what_auto_model_makes(own[0].folder),
+        by_auto_model=not architecture.recurrent and _is_what_auto_model_makes(own[0].folder) and not lowered,
         last_layer=POOLERS[pooling].states(sizes.num_layers) == (sizes.num_layers,),
         normalize=any(module.kind == "Normalize" for module in rest),
         max_length=_max_length(own[0].folder / architecture.length_file, sizes.usable_positions),

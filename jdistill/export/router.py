@@ -27,6 +27,7 @@ from jdistill.export.targets import SENTENCE_TRANSFORMERS, tolerance_of
 from jdistill.models.architecture import BUILT_IN
 
 ROUTES = ("query", "document")
+DEFAULT_ROUTE = "document"  # of a text without a task, which is read by its prompt too
 
 
 def export_router(queries: Encoder, documents: Encoder, out: Path, overwrite: bool = False) -> dict[str, float]:
@@ -71,34 +72,38 @@ def _write(queries: Encoder, documents: Encoder, folder: Path) -> None:
         types |= {place: row["type"] for place, row in zip(structure[role], rows, strict=True)}
         for name in custom_files(model):  # found beside modules.json alone
             shutil.copyfile(CUSTOM / name, folder / name)
-    parameters = {"default_route": "document", "allow_empty_key": True}
+    parameters = {"default_route": DEFAULT_ROUTE, "allow_empty_key": True}
     write_json(folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters})
     write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": f"{BUILT_IN}Router"}])
-    prompts = {role: _prompt(model, role) for role, model in zip(ROUTES, (queries, documents), strict=True)}
-    about = {"prompts": prompts, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+    prompts = {
+        role: model.prompt_text(model.prompt_for(role))
+        for role, model in zip(ROUTES, (queries, documents), strict=True)
+    }
+    default = DEFAULT_ROUTE if prompts[DEFAULT_ROUTE] else None
+    about = {"prompts": prompts, "default_prompt_name": default, "similarity_fn_name": "cosine"}
     write_json(folder / "config_sentence_transformers.json", about)
 
 
-def _prompt(model: Encoder, role: str) -> str:
-    """What a model puts before a text of this role, its default where it has nothing for the role."""
-    return model.prompts.get(model.prompt_for(role) or model.default_prompt or "", "")
-
-
 def _check_routes(queries: Encoder, documents: Encoder, folder: Path) -> dict[str, float]:
-    """The vectors of both routes as sentence-transformers gives them. Raises UserError where float32 does not explain a difference."""
+    """The vectors of both routes, and of texts without one, as sentence-transformers gives them. Raises UserError where float32 does not
+    explain a difference."""
     from sentence_transformers import SentenceTransformer
 
     loaded = SentenceTransformer(str(folder), device="cpu", trust_remote_code=any(folder.glob("*.py")))
     texts, checks = list(PROBE_TEXTS), {}
-    for role, model in zip(ROUTES, (queries, documents), strict=True):
+    for what, role, model, method in (
+        ("query", "query", queries, "encode_query"),
+        ("document", "document", documents, "encode_document"),
+        ("no task", DEFAULT_ROUTE, documents, "encode"),
+    ):
         expected = model.encode(texts, prompt=model.prompt_for(role))
-        vectors = getattr(loaded, f"encode_{role}")(texts, show_progress_bar=False)
+        vectors = getattr(loaded, method)(texts, show_progress_bar=False)
         bound = tolerance_of(model, expected)
         difference = float(np.abs(vectors - expected).max())
         if not difference <= bound:
             raise UserError(
-                f"the folder's {role} vectors differ from Flax's by {difference:.2e} in sentence-transformers, more than {bound:.0e}; "
+                f"the folder's {what} vectors differ from Flax's by {difference:.2e} in sentence-transformers, more than {bound:.0e}; "
                 "nothing was written"
             )
-        checks[f"{role}, Router"] = difference
+        checks[f"{what}, Router"] = difference
     return checks

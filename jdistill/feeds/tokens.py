@@ -37,17 +37,13 @@ def tokens_of(cfg: ConfigDict, student: Encoder, texts: Sequence[str]) -> TokenT
 
 
 def in_role(student: Encoder, role: str, limit: int) -> Encoder:
-    """The encoder as it reads a role's texts: with that prompt, if it has one.
+    """The encoder as it reads a role's texts: with that prompt, or with none where it has none for it.
 
     Args:
       role: "query" or "document".
       limit: tokens of a text, at most; 0: the encoder's own limit.
     """
-    return replace(
-        student,
-        default_prompt=student.prompt_for(role) or student.default_prompt,
-        max_length=min(limit or student.max_length, student.max_length),
-    )
+    return replace(student.in_role(role), max_length=min(limit or student.max_length, student.max_length))
 
 
 def readers(cfg: ConfigDict, student: Encoder) -> tuple[Encoder, Encoder]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -80,8 +82,6 @@ def test_modules_of_another_kind_are_refused(modules: list[str], message: str, t
 
 
 def test_the_fingerprint_is_of_what_decides_the_vectors() -> None:
-    from dataclasses import replace
-
     model = make_encoder()
     before = model.fingerprint()
     model.encode(sentences(3))
@@ -115,3 +115,14 @@ def test_a_teacher_answers_in_bfloat16_and_is_kept_apart(tiny_teacher: Path) -> 
     assert 0.99 < cosines.min() < 0.999999
     with pytest.raises(UserError, match="teacher_dtype"):
         open_teacher(str(tiny_teacher), 64, "float16")
+
+
+def test_the_fingerprint_in_roles_knows_every_prompt() -> None:
+    model = make_encoder()
+    with_query, mended = replace(model, prompts={"query": "q: "}), replace(model, prompts={"query": "question: "})
+    assert model.fingerprint_in_roles() == model.fingerprint()
+    assert with_query.fingerprint() == mended.fingerprint()  # a text without a role reads as before
+    assert len({each.fingerprint_in_roles() for each in (model, with_query, mended)}) == 3
+    cut_at_the_start = replace(model, tokenizer=copy.deepcopy(model.tokenizer))
+    cut_at_the_start.tokenizer.truncation_side = "left"
+    assert cut_at_the_start.fingerprint() != model.fingerprint()

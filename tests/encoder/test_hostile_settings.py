@@ -139,12 +139,12 @@ def test_other_settings_name_their_key(folder: Path) -> None:
 def test_a_length_without_room_for_a_text(folder: Path) -> None:
     for name, key, value in (
         ("sentence_bert_config.json", "max_seq_length", 2),
+        ("sentence_bert_config.json", "max_seq_length", None),  # then the tokenizer's
         ("tokenizer_config.json", "model_max_length", 1),
     ):
-        before = (folder / name).read_text()
         change(folder / name, **{key: value})
-        refused(folder, f"is {value} tokens", "special tokens take 2")
-        (folder / name).write_text(before)
+        if value:
+            refused(folder, f"is {value} tokens", "special tokens take 2")
 
 
 def test_a_pooling_without_settings_is_not_taken_for_mean(folder: Path) -> None:

@@ -21,6 +21,16 @@ def test_truncated_safetensors_is_named(tmp_path: Path) -> None:
         jdistill.load(str(folder))
 
 
+def test_weights_of_8_bits_are_named(tmp_path: Path) -> None:
+    folder = save_encoder(make_encoder(), tmp_path / "m")
+    header = json.dumps({"a": {"dtype": "F8_E4M3", "shape": [4], "data_offsets": [0, 4]}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(
+        UserError, match="model.safetensors: a tensor is of a type that is not read .*float8_e4m3fn.*; save"
+    ):
+        jdistill.load(str(folder))
+
+
 def test_missing_or_misshapen_tensor_is_named(tmp_path: Path) -> None:
     folder = save_encoder(make_encoder(), tmp_path / "m")
     config = json.loads((folder / "config.json").read_text())

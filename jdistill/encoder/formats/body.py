@@ -43,7 +43,8 @@ def unread_modules(folder: Path, kinds: Sequence[str]) -> UserError:
     """The error for a modules.json that lists what is not read."""
     return UserError(
         f"{folder}/modules.json lists {list(kinds)}; jdistill reads Transformer, Pooling (after WeightedLayerPooling, if "
-        "there is one), then Dense and Normalize. Any other model can teach through st:SOURCE (torch extra) or vectors:FILE"
+        "there is one), then Dense and Normalize, of sentence-transformers' own or an export's. Any other model can teach through "
+        "st:SOURCE (torch extra; one with code of its own by --config.trust_remote_code) or vectors:FILE"
     )
 
 

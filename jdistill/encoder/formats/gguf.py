@@ -17,7 +17,7 @@ from jdistill.core.errors import UserError, first_line
 from jdistill.core.json_files import Settings, parse_json, said
 from jdistill.encoder.formats.gguf_header import check_header
 from jdistill.encoder.formats.gguf_tokenizer import read_tokenizer
-from jdistill.encoder.formats.st_reader import prompts_of
+from jdistill.encoder.formats.st_settings import prompts_of
 from jdistill.models.architecture import ModelConfig
 from jdistill.models.gguf_layout import GgufKind, inverse, renamed
 from jdistill.models.registry import GGUF_KINDS

@@ -9,6 +9,16 @@ from jdistill.core.errors import UserError
 from jdistill.core.json_files import Settings, read_json, said
 
 MODULES_FILE = "modules.json"
+ADAPTER_FILE = "adapter_config.json"  # PEFT's
+THEIR_OWN = "sentence_transformers."  # what the types of the library's own modules begin with
+# The types of modules whose code an export carries (st_modules), and that are read.
+OUR_OWN = (
+    "bidirectional_transformer.BidirectionalTransformer",
+    "final_states.FinalStates",
+    "interaction.Interaction",
+    "layer_pooling.LayerPooling",
+    "pma_pooling.PmaPooling",
+)
 # The kinds that together make a pooler.
 POOLER_MODULES = (["Pooling"], ["WeightedLayerPooling", "Pooling"], ["LayerPooling"], ["FinalStates"], ["PmaPooling"])
 
@@ -21,7 +31,7 @@ class ModuleFolder:
     """A module of a folder as modules.json lists it.
 
     Args:
-      kind: the last part of its type.
+      kind: the last part of its type where that is sentence-transformers' or ours; else the whole type, whose code nobody here reads.
       folder: where its files lie.
       row: as modules.json has it.
     """
@@ -32,7 +42,7 @@ class ModuleFolder:
 
 
 def read_modules(folder: Path) -> list[ModuleFolder]:
-    """The modules in their order; of a folder without modules.json the transformer and, in the same place, mean pooling.
+    """The modules in their order; of a folder without modules.json the transformer and, in the same place and without a row, a pooler.
 
     Raises UserError where it is no list of objects with a type and a path, and for a path that leads out of the folder.
     """
@@ -53,7 +63,7 @@ def refuse_router(folder: Path, modules: list[ModuleFolder], label: str) -> None
       modules: as read_modules gives them.
       label: what the message calls it, such as --model=SOURCE.
     """
-    if modules[0].kind != ROUTER:
+    if modules[0].kind.rsplit(".", 1)[-1] != ROUTER:
         return
     hint = "jdistill reads folders of one model; as a teacher it can be asked through st:SOURCE (torch extra)"
     if all((folder / role / MODULES_FILE).is_file() for role in ("query", "document")):
@@ -62,6 +72,18 @@ def refuse_router(folder: Path, modules: list[ModuleFolder], label: str) -> None
             f"jdistill.evaluate --model {folder}/query --corpus_model {folder}/document"
         )
     raise UserError(f"{label} is two models, a Router that sends queries to one and documents to the other; {hint}")
+
+
+def refuse_adapter(module: ModuleFolder, label: str) -> None:
+    """Raises UserError where a PEFT adapter lies with a transformer: sentence-transformers puts it on its base, whatever lies beside it.
+
+    label: as refuse_router has it.
+    """
+    if (module.folder / ADAPTER_FILE).exists():
+        raise UserError(
+            f"{label} is an adapter ({ADAPTER_FILE}) of another model; jdistill reads whole ones: merge it into its base and save that "
+            "(peft's merge_and_unload), or let it teach through st:SOURCE (torch extra, and peft)"
+        )
 
 
 def _module(folder: Path, path: Path, place: int, row: object) -> ModuleFolder:
@@ -73,7 +95,8 @@ def _module(folder: Path, path: Path, place: int, row: object) -> ModuleFolder:
         raise settings.fault(
             "path", f"of module {place} is {inside[:80]!r}, which leads out of the folder, or nowhere; refused"
         )
-    return ModuleFolder(kind.rsplit(".", 1)[-1], folder / inside, row)
+    is_read = kind.startswith(THEIR_OWN) or kind in OUR_OWN
+    return ModuleFolder(kind.rsplit(".", 1)[-1] if is_read else kind, folder / inside, row)
 
 
 def _is_inside(folder: Path, inside: str) -> bool:

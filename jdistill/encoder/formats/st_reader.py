@@ -7,15 +7,18 @@ from pathlib import Path
 import numpy as np
 
 from jdistill.core.errors import UserError
-from jdistill.core.json_files import Settings, read_settings, said
+from jdistill.core.json_files import read_settings, said
+from jdistill.core.progress import log
 from jdistill.encoder.formats.body import unread_modules
 from jdistill.encoder.formats.modules import POOLER_MODULES, ModuleFolder
+from jdistill.encoder.formats.st_settings import AS_TEACHER
 from jdistill.encoder.formats.tensors import WEIGHTS_FILE, float_tensor, load_tensors
 from jdistill.models.dense import DENSE_ACTIVATIONS
 from jdistill.models.pooling import DISTILFACE, OVER_TOKENS
 from jdistill.models.registry import ModelConfig
 
 WITHOUT_SETTINGS = {"FinalStates": "final", "PmaPooling": "pma"}
+VECTOR = "sentence_embedding"  # what sentence-transformers calls a text's vector between modules
 
 
 def read_pooler(
@@ -47,7 +50,8 @@ def read_pooler(
     if pooling == ["LayerPooling"]:
         layers, over_layers = _layer_pooling(first, config.num_layers)
     else:
-        over_tokens = _pooling_mode(modules[count - 1].folder)
+        last = modules[count - 1]
+        over_tokens = _pooling_mode(last.folder) if last.row else _usual_pooling(last.folder)
     if count == 2:
         layers = _weighted_layers(first, config.num_layers)
     if over_layers == "mean" and layers == (config.num_layers,):
@@ -83,7 +87,7 @@ def _layer_pooling(folder: Path, num_layers: int) -> tuple[tuple[int, ...], str]
 
 def _weighted_layers(folder: Path, num_layers: int) -> tuple[int, ...]:
     """The hidden states to which a WeightedLayerPooling gives weight. Raises UserError where weights differ."""
-    start = read_settings(folder / "config.json").integer("layer_start", 0, num_layers, default=0)
+    start = read_settings(folder / "config.json").integer("layer_start", 0, num_layers, default=4)
     weights = float_tensor(load_tensors(folder / WEIGHTS_FILE), "layer_weights", [None], folder / WEIGHTS_FILE)
     if len({float(weight) for weight in weights if weight}) != 1:
         raise UserError(
@@ -105,10 +109,37 @@ def _pooling_mode(folder: Path) -> str:
     return modes[0]
 
 
+def _usual_pooling(folder: Path) -> str:
+    """How sentence-transformers pools a Hugging Face folder: by the last token where it is a causal language model, else by the mean."""
+    settings = read_settings(folder / "config.json")
+    names = settings.raw("architectures", None)
+    is_language_model = isinstance(names, list) and bool(names) and str(names[0]).endswith("ForCausalLM")
+    if not is_language_model or not settings.flag("is_causal", True):
+        return "mean"
+    log.info("%s has no modules.json and is a language model's, %s: its vectors are the last token's", folder, names[0])
+    return "lasttoken"
+
+
 def includes_prompt(modules: list[ModuleFolder]) -> bool:
     """Whether the pooler behind the body counts a prompt's tokens, as it does where its Pooling module does not say otherwise."""
     pooling = next((module for module in modules if module.kind == "Pooling"), None)
     return pooling is None or read_settings(pooling.folder / "config.json", optional=True).flag("include_prompt", True)
+
+
+def check_steps(modules: list[ModuleFolder]) -> None:
+    """Raises UserError for a Dense or a Normalize that does more, or takes or gives something else, than what is computed of a vector here."""
+    for module in modules:
+        settings = read_settings(module.folder / "config.json", optional=module.kind == "Normalize")
+        if settings.flag("use_residual", False):
+            raise settings.fault(
+                "use_residual", f"is true, which adds a {module.kind}'s input to its output; {AS_TEACHER}"
+            )
+        for key in ("module_input_name", "module_output_name"):
+            if (name := settings.text(key, None)) not in (None, VECTOR):
+                raise settings.fault(
+                    key,
+                    f"is {name[:60]!r}; a {module.kind} of a text's vector, {VECTOR}, is computed here. {AS_TEACHER}",
+                )
 
 
 def read_activation(folder: Path) -> str:
@@ -152,28 +183,3 @@ def read_denses(modules: list[ModuleFolder], width: int) -> dict[str, dict[str, 
             layers[str(len(layers))] = weights = read_dense(module.folder, width)
             width = weights["kernel"].shape[1]
     return layers
-
-
-def read_prompts(folder: Path) -> tuple[dict[str, str], str | None]:
-    """As prompts_of, of config_sentence_transformers.json, where there is one."""
-    return prompts_of(read_settings(folder / "config_sentence_transformers.json", optional=True))
-
-
-def prompts_of(settings: Settings) -> tuple[dict[str, str], str | None]:
-    """(name -> text of the prompts that have one, the default's name or None) by sentence-transformers' keys.
-
-    Raises: UserError for a default that is none of the prompts.
-    """
-    listed = settings.part("prompts")
-    prompts = {name: text for name in listed.values if (text := listed.text(name, ""))}
-    default = settings.text("default_prompt_name", None)
-    if default is not None and default not in listed.values:
-        raise settings.fault(
-            "default_prompt_name", f"is {default[:60]!r}, which is none of the prompts {list(prompts)}"
-        )
-    return prompts, default if default in prompts else None
-
-
-def read_limit(settings: Settings, default: int | None = None) -> int | None:
-    """max_seq_length, in tokens; null, as missing, means the default."""
-    return settings.integer("max_seq_length", 1, 2**53, default=default)

@@ -13,6 +13,8 @@ from jdistill.core.files import write_json
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.pma import to_torch
 from jdistill.encoder.formats.tensors import write_tensors
+from jdistill.encoder.formats.tokenizer import begins_in_lower_case
+from jdistill.encoder.text_encoder import PROMPT_NAMES
 from jdistill.models.architecture import BUILT_IN
 from jdistill.models.pma import heads_for
 from jdistill.models.pooling import POOLERS
@@ -76,7 +78,7 @@ def save_tokenizer(model: Encoder, folder: Path) -> None:
     tokenizer.backend_tokenizer.no_padding()
     longest = tokenizer.model_max_length
     try:
-        tokenizer.model_max_length = min(longest, model.max_length)
+        tokenizer.model_max_length = model.max_length
         tokenizer.save_pretrained(folder)
     finally:
         tokenizer.model_max_length = longest
@@ -151,6 +153,8 @@ def write_body(model: Encoder, folder: Path) -> None:
     for name, content in architecture.files(model.config, model.max_length).items():
         if name == "config.json" and needs_all_layers(model.pooling):
             content = content | {"output_hidden_states": True}
+        if "do_lower_case" in content:
+            content = content | {"do_lower_case": begins_in_lower_case(model.tokenizer)}
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_json(folder / name, content)
     save_tokenizer(model, folder / architecture.modules(model.config)[0][1])
@@ -181,6 +185,19 @@ def write_module_weights(model: Encoder, folder: Path) -> None:
             write_tensors(module.tensors, path)
 
 
+def prompts_by_role(model: Encoder) -> dict[str, str]:
+    """The model's prompts with those of the roles under the names by which sentence-transformers' encode_query and encode_document take them,
+    "query" and "document": it knows both of any model, so that "passage" alone would never be asked for.
+
+    Where there is a default, a role without a prompt has an empty one, which releases before 6 need to leave the default out.
+    """
+    prompts = dict(model.prompts)
+    for role in PROMPT_NAMES:
+        if (text := model.prompt_text(model.prompt_for(role))) or model.default_prompt:
+            prompts[role] = text
+    return prompts
+
+
 def write_files(model: Encoder, folder: Path) -> None:
     """The encode contract in sentence-transformers' layout, weights excepted: architecture, tokenizer, pooling, prompts."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -188,7 +205,11 @@ def write_files(model: Encoder, folder: Path) -> None:
     write_modules(model, folder)
     write_json(
         folder / "config_sentence_transformers.json",
-        {"prompts": model.prompts, "default_prompt_name": model.default_prompt, "similarity_fn_name": "cosine"},
+        {
+            "prompts": prompts_by_role(model),
+            "default_prompt_name": model.default_prompt,
+            "similarity_fn_name": "cosine",
+        },
     )
 
 

@@ -38,7 +38,11 @@ def load_tensors(path: Path) -> dict[str, np.ndarray]:
         return load_pickled(path)
     try:
         return load_file(path)
-    except (SafetensorError, ValueError, KeyError, TypeError, OSError) as error:  # KeyError: a type that numpy has not
+    except AttributeError as error:  # of numpy, for one of 8 or 4 bits
+        raise UserError(
+            f"{path}: a tensor is of a type that is not read ({first_line(error)}); save the weights in float32, float16 or bfloat16"
+        ) from None
+    except (SafetensorError, ValueError, KeyError, TypeError, OSError) as error:
         raise UserError(
             f"{path} cannot be read ({first_line(error)}); it is truncated or not a safetensors file: fetch it again"
         ) from None

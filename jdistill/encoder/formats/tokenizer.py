@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.json_files import read_settings
@@ -112,3 +112,23 @@ def drop_special_tokens(tokenizer: Any, rows: int, where: Path) -> None:
     state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] not in beyond]
     tokenizer._tokenizer = Tokenizer.from_str(json.dumps(state))
     log.warning("%s: no row of the token table is of %s; read as plain text", where, ", ".join(beyond.values()))
+
+
+def lower_case(tokenizer: Any) -> None:
+    """Has a fast tokenizer make a text lower case first, as sentence-transformers does by do_lower_case, where it does not do so anyhow."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    steps = _steps(normalizer)
+    if not any(isinstance(step, normalizers.Lowercase) or getattr(step, "lowercase", False) for step in steps):
+        tokenizer.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
+
+
+def begins_in_lower_case(tokenizer: Any) -> bool:
+    """Whether it makes a text lower case before anything else, as of lower_case; not every class of tokenizers keeps that in its files."""
+    return isinstance(next(iter(_steps(tokenizer.backend_tokenizer.normalizer)), None), normalizers.Lowercase)
+
+
+def _steps(normalizer: Any) -> list[Any]:
+    if normalizer is None:
+        return []
+    several = isinstance(normalizer, normalizers.Sequence)
+    return [normalizer[i] for i in range(len(normalizer))] if several else [normalizer]

@@ -48,7 +48,7 @@ class OnnxEncoder:
         """As Encoder's."""
         return self.contract.prompts
 
-    def prompt_for(self, role: str) -> str | None:
+    def prompt_for(self, role: str) -> str:
         """As Encoder's."""
         return self.contract.prompt_for(role)
 

@@ -89,8 +89,7 @@ def _write_model(model: Encoder, folder: Path) -> np.ndarray:
         graph = add_form(model, exported, "onnx-int8")
         if len(graph_files(graph)) > 1:
             raise UserError("--format=site: the student's graph is above 1.5 GiB, too large for a page")
-        query = model.in_role("query") if model.prompt_for("query") else model
-        vector = onnx_forms.encode(query, graph, PROBE_TEXTS[:1])[0]
+        vector = onnx_forms.encode(model.in_role("query"), graph, PROBE_TEXTS[:1])[0]
         shutil.move(graph, folder / PAGE_GRAPH)
         for name in ("tokenizer.json", "tokenizer_config.json"):
             shutil.move(exported / name, folder / name)

@@ -1,0 +1,81 @@
+"""What a sentence-transformers folder says beside its modules: prompts and maximum length, and what is done with its vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jdistill.core.json_files import Settings, read_settings
+from jdistill.core.progress import log
+from jdistill.models.architecture import Architecture
+
+# What a transformer's own settings were called, by its kind, before they were called the same of all.
+OLDER_NAMES = tuple(
+    f"sentence_{kind}_config.json" for kind in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+AS_TEACHER = "the model can teach as it is through st:SOURCE (torch extra)"
+
+
+def read_prompts(folder: Path) -> tuple[dict[str, str], str | None]:
+    """As prompts_of, of config_sentence_transformers.json, where there is one."""
+    return prompts_of(read_encoding(folder))
+
+
+def read_encoding(folder: Path) -> Settings:
+    """What config_sentence_transformers.json says of encoding, nothing where there is none."""
+    return read_settings(folder / "config_sentence_transformers.json", optional=True)
+
+
+def check_encoding(settings: Settings, width: int, normalize: bool) -> None:
+    """Tells of a similarity that is not the cosine, by which vectors are compared here.
+
+    Args:
+      settings: of read_encoding.
+      width: of the model's vectors.
+      normalize: whether they have length one, so that their dot product is the cosine.
+
+    Raises: UserError where sentence-transformers cuts them to fewer numbers.
+    """
+    cut = settings.integer("truncate_dim", 1, default=None)
+    if cut is not None and cut < width:
+        raise settings.fault(
+            "truncate_dim",
+            f"is {cut}: sentence-transformers keeps the first {cut} of the {width} numbers of a vector, and here all count. Take the key out "
+            f"of a copy of the folder to mean all {width}; {AS_TEACHER}",
+        )
+    similarity = settings.text("similarity_fn_name", None)
+    if similarity not in (None, "cosine") and not normalize:
+        log.warning(
+            "WARNING: %s: the model's vectors are made to be compared by %s; evaluation, search and exports compare them by cosine",
+            settings.path, similarity,
+        )  # fmt: skip
+
+
+def prompts_of(settings: Settings) -> tuple[dict[str, str], str | None]:
+    """(name -> text of the prompts that have one, the default's name or None) by sentence-transformers' keys.
+
+    Raises: UserError for a default that is none of the prompts.
+    """
+    listed = settings.part("prompts")
+    prompts = {name: text for name in listed.values if (text := listed.text(name, ""))}
+    default = settings.text("default_prompt_name", None)
+    if default is not None and default not in listed.values:
+        raise settings.fault(
+            "default_prompt_name", f"is {default[:60]!r}, which is none of the prompts {list(prompts)}"
+        )
+    return prompts, default if default in prompts else None
+
+
+def read_first_module(folder: Path, name: str) -> Settings:
+    """The settings of a folder's first module, nothing where there are none.
+
+    Args:
+      name: of their file; that of a transformer may have an older one.
+    """
+    names = (name, *OLDER_NAMES) if name == Architecture.length_file else (name,)
+    every = (read_settings(folder / other, optional=True) for other in names)
+    return next((settings for settings in every if settings.values), Settings({}, folder / name))
+
+
+def read_limit(settings: Settings, default: int | None = None) -> int | None:
+    """max_seq_length, in tokens; null, as missing, means the default."""
+    return settings.integer("max_seq_length", 1, 2**53, default=default)
