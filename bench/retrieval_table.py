@@ -41,7 +41,7 @@ from jdistill.data.sets.beir import (
 from jdistill.data.sets.candidates import in_turn
 from jdistill.data.text.sentences import sentences_of
 from jdistill.data.text.sources import read_texts
-from jdistill.evals.retrieval import DEPTH, evaluate_retrieval, measures
+from jdistill.evals.retrieval import DEPTH, evaluate_retrieval, measures, ranking_of
 from jdistill.retrieval.bm25 import bm25_search
 
 MEASURES = ("ndcg@10", "mrr@10", "recall@10", "recall@100")
@@ -117,14 +117,9 @@ def by_bm25(beir: Path) -> dict[str, dict[str, float]]:
     found = {}
     for path in collections(beir):
         collection = read_collection(path)
-        ids, queries = list(collection.documents), list(collection.queries.values())
+        queries = list(collection.queries.values())
         search, _ = bm25_search(queries, list(collection.documents.values()), DEPTH)
-        scores, rows = search(0, len(queries))
-        ranking = {
-            query: {ids[row]: float(score) for row, score in zip(rows[q], scores[q], strict=True) if row >= 0}
-            for q, query in enumerate(collection.queries)
-        }
-        found[path.name] = measures(ranking, collection.relevant)
+        found[path.name] = measures(ranking_of(collection, *search(0, len(queries))), collection.relevant)
     return found
 
 

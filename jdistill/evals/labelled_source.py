@@ -65,10 +65,15 @@ def evaluate_labelled(
     encoder: TextEncoder, source: LabelledSource, module: PairScorer | None = None
 ) -> dict[str, dict[str, float]]:
     """ "cosine" and, of a model with an interaction module, "module" -> ap and prior, with training pairs all of evals.pair_labels'
-    figures, in percent, and "pairs", how many there are."""
+    figures, in percent, and "pairs", how many there are.
+
+    Both texts of a symmetric pair are read by the model's default prompt, those of any other, and of a module, which learnt from such
+    vectors, by its prompts for queries and documents.
+    """
     figures: dict[str, dict[str, float]] = {}
     test, train = source.test, source.train
-    sides = [pair_vectors(encoder, of.queries, of.passages, True) for of in (train, test) if of is not None]
+    alike = source.branch == BRANCHES[0] and module is None
+    sides = [pair_vectors(encoder, of.queries, of.passages, True, alike) for of in (train, test) if of is not None]
     for how in ("cosine",) if module is None else ("cosine", "module"):
         scores = [_scores(how, left, right, source.branch, module) for left, right in sides]
         if train is not None:

@@ -113,7 +113,7 @@ class _View:
     def prompts(self) -> dict[str, str]:
         return self.every.model.prompts
 
-    def prompt_for(self, role: str) -> str | None:
+    def prompt_for(self, role: str) -> str:
         return self.every.model.prompt_for(role)
 
     def encode(

@@ -155,12 +155,16 @@ def best_rows(
 
 
 def ranking_of(collection: Collection, scores: np.ndarray, rows: np.ndarray) -> dict[str, dict[str, float]]:
-    """Query id -> document ids, best first, with their scores, of what best_rows found."""
-    document_ids = list(collection.documents)
-    return {
+    """Query id -> document ids, best first, with their scores, of what best_rows found, without the query itself
+    (Collection.own_documents)."""
+    document_ids, own = list(collection.documents), collection.own_documents
+    ranking = {
         query: {document_ids[row]: float(score) for row, score in zip(rows[q], scores[q], strict=True) if row >= 0}
         for q, query in enumerate(collection.queries)
     }
+    for query in own:
+        ranking[query].pop(query, None)
+    return ranking
 
 
 def document_vectors(model: TextEncoder, collection: Collection) -> np.ndarray:

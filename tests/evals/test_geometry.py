@@ -80,6 +80,11 @@ def test_encoders_side_by_side(
     save_encoder(make_encoder(seed=7), tmp_path / "m1")  # other weights in the same folder
     compare.compare_models(sources, senteval, str(tmp_path / "texts.txt"), out)
     assert scored == [sources["model 1"]]
+    scored.clear()
+    path = senteval / "STS" / "STSBenchmark" / "sts-test.csv"
+    path.write_text(path.read_text().replace("\t5.0\t", "\t4.5\t"))  # other scores of the same sentences
+    compare.compare_models(sources, senteval, str(tmp_path / "texts.txt"), out)
+    assert scored == list(sources.values())
     flags = ["--senteval", str(senteval), "--texts", str(tmp_path / "texts.txt"), "--out", str(out)]
     assert (
         compare.main(["--models", "a=x", "a=y", *flags]) == 2 and "a=y: each is NAME=SOURCE" in capsys.readouterr().err

@@ -93,6 +93,29 @@ class Signs:
         return np.column_stack([[1.0 if "lemon" in text else -1.0 for text in texts], noise]).astype(np.float32)
 
 
+def test_rows_of_the_hub_have_the_figures_of_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GLUE's rte numbers entailment 0 and not_entailment 1; by their names entailment is the positive one of the cosines."""
+    datasets = pytest.importorskip("datasets")
+    flavour(tmp_path / "rte", pairs=True)
+    names = ["entailment", "not_entailment"]
+    splits = {}
+    for split, theirs in (("train", "train"), ("dev", "validation")):
+        header, *lines = (tmp_path / "rte" / f"{split}.tsv").read_text().splitlines()
+        rows = [line.rsplit("\t", 1) for line in lines]
+        texts, labels = [row[0].split("\t") for row in rows], [1 - int(row[1]) for row in rows]
+        (tmp_path / "rte" / f"{split}.tsv").write_text(
+            "\n".join([header, *("\t".join([*pair, names[label]]) for pair, label in zip(texts, labels, strict=True))])
+        )
+        columns = {"sentence1": [a for a, _ in texts], "sentence2": [b for _, b in texts], "label": labels}
+        splits[theirs] = datasets.Dataset.from_dict(columns).cast_column("label", datasets.ClassLabel(names=names))
+    (tmp_path / "rte" / "test.tsv").unlink()
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_: datasets.DatasetDict(splits))
+    own, hub = (read_task("rte", source) for source in (str(tmp_path / "rte"), "owner/glue"))
+    assert own.labels == hub.labels == ("not_entailment", "entailment")
+    figures = evaluate_transfer(Signs(), own)  # type: ignore[arg-type]
+    assert evaluate_transfer(Signs(), hub) == figures and figures["cosine"]["ap"] > 70  # type: ignore[arg-type]
+
+
 def test_pairs_by_regression_and_by_cosine(tmp_path: Path) -> None:
     flavour(tmp_path / "flavour", pairs=True)
     task = read_task("mine", str(tmp_path / "flavour"))

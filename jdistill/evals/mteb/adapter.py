@@ -51,7 +51,7 @@ class MtebEncoder(AbsEncoder):
 
 
 def prompt_of(model: TextEncoder, task_metadata: Any, prompt_type: Any) -> str | None:
-    """The name of the prompt by mteb's order (task, then type of task, then role); else ours for the role; None: the default."""
+    """The name of the prompt by mteb's order (task, then type of task, then role); else ours for the role; "": none; None: the default."""
     name = get_prompt_name(dict(model.prompts), task_metadata, prompt_type)
     return model.prompt_for(prompt_type.value) if name is None and prompt_type else name
 
@@ -96,8 +96,8 @@ def model_name(source: str) -> str:
 
 
 def revision_of(encoder: TextEncoder) -> str:
-    """32 hexadecimal digits: an Encoder's fingerprint; of another runtime's model a digest of what it makes of some texts."""
+    """32 hexadecimal digits: an Encoder's fingerprint, its prompts included; of another runtime's model a digest of what it makes of some texts."""
     if isinstance(encoder, Encoder):
-        return encoder.fingerprint()
+        return encoder.fingerprint_in_roles()
     roles = (None, encoder.prompt_for("query"), encoder.prompt_for("document"))
     return digest(*(encoder.encode(list(PROBES), prompt=prompt) for prompt in roles))

@@ -29,15 +29,20 @@ class LocalRetrieval(AbsTaskRetrieval):
     """Retrieval in a collection in BEIR layout. folder: where it lies."""
 
     folder: ClassVar[Path]
+    ignore_identical_ids = True  # by which mteb leaves a query that is a document out of its own ranking
 
     def load_data(self, num_proc: int | None = None, *, timer: Any = None, **_: Any) -> None:
         """Reads the collection; queries without a relevant document are left out, as everywhere here."""
         read = read_collection(self.folder)
+        # An id that a document has by chance must not look like that document's.
+        shared = (read.queries.keys() & read.documents.keys()) - read.own_documents
+        id_of = {query: f"query {query}" if query in shared else query for query in read.queries}
         documents, queries = (
-            Dataset.from_dict({"id": list(texts), "text": list(texts.values())})
-            for texts in (read.documents, read.queries)
+            Dataset.from_dict({"id": ids, "text": list(texts.values())})
+            for ids, texts in ((list(read.documents), read.documents), (list(id_of.values()), read.queries))
         )
-        data = RetrievalSplitData(corpus=documents, queries=queries, relevant_docs=dict(read.relevant), top_ranked=None)
+        relevant = {id_of[query]: grades for query, grades in read.relevant.items()}
+        data = RetrievalSplitData(corpus=documents, queries=queries, relevant_docs=relevant, top_ranked=None)
         self.dataset = {"default": {"test": data}}
         self.data_loaded = True
 

@@ -1,0 +1,50 @@
+"""jdistill.evaluate's flags: one that would do nothing is refused at once, and a file that came meanwhile is not replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jdistill import evaluate
+
+
+@pytest.mark.parametrize(
+    ("flags", "other"),
+    [
+        (["--corpus_model=m"], "--beir or --mteb"),
+        (["--index=IVF16,Flat"], "--beir"),
+        (["--index_effort=nprobe=4"], "--beir"),
+        (["--rescore=all"], "--beir"),
+        (["--task_dir=tasks"], "--transfer"),
+        (["--onnx_file=onnx/model_quint8_avx2.onnx"], "--backend=onnx"),
+        (["--trust_remote_code"], "--backend=torch"),
+        (["--trust_remote_code", "--backend=onnx"], "--backend=torch"),
+    ],
+)
+def test_a_flag_that_would_do_nothing_is_refused(
+    flags: list[str], other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pairs.csv").write_text("sentence1,sentence2,score\na,b,1\nc,d,2\n")
+    assert evaluate.main(["--model=no/such-model", f"--pairs={tmp_path / 'pairs.csv'}", *flags]) == 2
+    name = flags[0].split("=")[0]
+    assert f"error: {name} is of {other}, which is not given" in capsys.readouterr().err
+
+
+def test_a_file_that_came_meanwhile_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pairs.csv").write_text("sentence1,sentence2,score\na,b,1\nc,d,2\n")
+    out = tmp_path / "results.json"
+
+    def scored(*_: object) -> dict[str, float]:
+        out.write_text("a user's own")
+        return {"scored_pairs": 12.5}
+
+    monkeypatch.setattr(evaluate, "evaluate_model", scored)
+    command = ["--model=no/such-model", f"--pairs={tmp_path / 'pairs.csv'}", f"--out={out}"]
+    assert evaluate.main(command) == 2
+    said = capsys.readouterr()
+    assert "is there already" in said.err and "12.50" in said.out  # hours of scoring are told all the same
+    assert out.read_text() == "a user's own"
+    assert evaluate.main([*command, "--overwrite"]) == 0 and '"scored_pairs": 12.5' in out.read_text()
