@@ -15,7 +15,7 @@ Variants, --config configs/d2llm.py:NAME, are the ablations of Table 3:
 
     contrastive   in CI, labels in the place of the judge's scores
     no_ri_ph, no_ri_hi, no_fi   without one of the terms
-    mean, lasttoken   these poolers in the place of PMA
+    mean, lasttoken   these poolers in the place of PMA; the paper's [EOS] row has an [EOS] token and contrastive tuning, lasttoken neither
     cosine        in the place of the interaction module
     calibrated    ours: logits that are to mean the same whatever the query, so that one threshold serves all
     beside_cosine ours: calibrated, with logits that start as the vectors' cosine and a module that adds to it, the vectors' own
@@ -102,7 +102,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.loss = ConfigDict()
     c.loss.form = "joint"  # of CI: joint, code or paper
     c.loss.imitate = True  # False: labels in the place of the judge's scores in CI, and in SI if no term reads those
-    c.loss.temperature = 1.0  # what logits are divided by in CI
+    c.loss.temperature = 1.0  # what logits are divided by in CI, RI_HI, SI and listed; RI_PH is the same for any
     c.loss.alpha, c.loss.beta, c.loss.gamma = 1.0, 0.3, 0.1  # of RI_PH, RI_HI and FI
     c.loss.delta = 0.0  # of SI, our term: logits of positives and hard negatives imitate the judge's probabilities
     c.loss.vectors = 0.0  # of InfoNCE on the vectors' cosines, our term
@@ -141,7 +141,9 @@ def set_tuning(c: ConfigDict) -> None:
     c.tune = ConfigDict()  # the judge, Appendix D; what it changes
     c.tune.epochs = 1.0  # 0: not tuned
     c.tune.max_steps = 0
-    c.tune.prompts = "labelled"  # it learns from: labelled, all labelled pairs; drawn, Appendix D's: positives and as many hard negatives
+    # It learns from: labelled, all labelled pairs; drawn, after Appendix D: a query's positives, at most as many as the student has
+    # (the paper: all), and as many hard negatives.
+    c.tune.prompts = "labelled"
     c.tune.batch_size = 16
     c.tune.learning_rate = 1e-4
     c.tune.lora = ConfigDict()

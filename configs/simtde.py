@@ -14,7 +14,7 @@ Table 2:
     deep       no layer reduction: all of the teacher's layers behind the compact embedding
     matched    the last K layers start at random and are matched to the teacher's hidden states instead of copied
     no_token   no token embedding loss
-    lrn        layer-reduction KD: the teacher's own embedding table, two layers, sentence loss only
+    lrn        layer-reduction KD: the teacher's own embedding table and last two layers; sentence loss only, as we read it
     lmx        learnable-matrix KD: half as wide, all layers, one matrix a layer
     random     the compact block starts at random, not from the SVD
     kl, pair_mse, pair_mae    the other output losses it tries, each with an alpha for its size

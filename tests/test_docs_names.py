@@ -13,9 +13,11 @@ from docs_setting import ALL, config, config_names, name_of
 
 from jdistill.core.files import flat
 from jdistill.evals.sets import SETS
+from jdistill.sweep.space import parse_space
 
 # Options of other programs and of scripts, and words of a sentence.
 OTHER_FLAGS = {"fast", "pack", "no-deps", "nodes", "xla_backend_optimization_level", "option", "check", "array"}
+SWEPT = re.compile(r"configs/(\w+)\.py(?::([a-z]\w*))?|--grid ([a-z][\w.]*=[^\s`]+)")
 
 
 @pytest.mark.parametrize("page", ALL, ids=name_of)
@@ -76,6 +78,19 @@ def test_flags_and_keys_exist(page: Path) -> None:
         assert known, f"{name_of(page)}: --{flag}"
     for name, variant in re.findall(r"\bconfigs/(\w+)\.py:([a-z]\w*)", text):
         assert variant in importlib.import_module(f"configs.{name}").VARIANTS, f"{name_of(page)}: {name}:{variant}"
+
+
+@pytest.mark.parametrize("page", ALL, ids=name_of)
+def test_keys_that_are_swept_are_of_the_config_that_stands_before_them(page: Path) -> None:
+    """And one key each: temperature is none where a second stage has one of its own."""
+    name, variant = "", ""
+    for another, its_variant, spec in SWEPT.findall(page.read_text()):
+        if another:
+            name, variant = another, its_variant
+        else:
+            parse_space(
+                [spec], importlib.import_module(f"configs.{name}").get_config(*filter(None, [variant])), "random"
+            )
 
 
 def known_keys() -> set[str]:

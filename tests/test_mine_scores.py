@@ -1,8 +1,9 @@
-"""jdistill.mine --score_by: triplets with scores, read by training as they were written, and a job that was killed as it scored."""
+"""jdistill.mine: triplets of all positives, with scores, read by training as they were written; a job that was killed as it scored."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from conftest import make_encoder, save_encoder
 from cross_encoder_setting import save_cross_encoder
 
+from jdistill import mine as command
 from jdistill.data.sets.triplets import read_triplets
 from jdistill.mine import main
 from jdistill.retrieval.bm25 import bm25_search
+from jdistill.retrieval.mined_triplets import write_triplets
 from jdistill.retrieval.mining import Rules, mine
 
 PAIRS = [
@@ -57,6 +60,53 @@ def test_the_scores_of_one_and_of_two_cross_encoders(tmp_path: Path) -> None:
     assert plain.scores == [] and not list(tmp_path.glob("*.part"))
 
 
+def test_each_positive_of_a_query_gives_a_triplet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query = PAIRS[2][0]
+    rows = [*PAIRS, (query, "del removes items of a list"), (query, "pop takes one off a list"), ("no answer", "")]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps({"query": q, "positive": p}) + "\n" for q, p in rows))
+    flags = ["--pairs", str(tmp_path / "pairs.jsonl"), "--by", "bm25", "--count", "2"]
+    assert main([*flags, "--out", str(tmp_path / "t.jsonl")]) == 0
+    mined = read_triplets(str(tmp_path / "t.jsonl"))
+    assert list(zip(mined.anchors, mined.positives, strict=True)) == [*PAIRS, (query, "pop takes one off a list")]
+    assert mined.negatives[2] == mined.negatives[3] != [] and "skipped 1 positive blank" in capsys.readouterr().err
+    assert not set(mined.positives[2:]) & set(mined.negatives[2])
+
+    def lengths(of_queries: list[str], of_passages: list[str]) -> np.ndarray:
+        return np.array([len(q) + 100 * len(p) for q, p in zip(of_queries, of_passages, strict=True)], np.float32)
+
+    records = [
+        {"query": query, "positive": "", "negatives": ["a", "b c"]},
+        {"query": "q", "positive": "", "negatives": []},
+    ]
+    write_triplets(records, [["x", "y z"], []], tmp_path / "s.jsonl", lambda: None, lengths)
+    pairs, scores = listed(tmp_path / "s.jsonl")
+    assert [text for _, text in pairs] == ["x", "a", "b c", "y z", "a", "b c"]
+    np.testing.assert_array_equal(scores, [len(q) + 100 * len(p) for q, p in pairs])
+
+
+def test_a_file_that_came_meanwhile_is_not_replaced_and_what_was_mined_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, search = tmp_path / "t.jsonl", command.bm25_search
+
+    def slow(*job: object) -> object:
+        out.write_text("a user's own")
+        return search(*job)
+
+    monkeypatch.setattr(command, "bm25_search", slow)
+    assert mined(tmp_path, "t.jsonl") == 2
+    said = capsys.readouterr().err
+    assert "is there already; choose another name" in said and "goes on with it" in said
+    assert out.read_text() == "a user's own" and len(list(tmp_path.glob("t.jsonl.*.part"))) == 1
+    assert mined(tmp_path, "t.jsonl", "--overwrite") == 0
+    assert len(read_triplets(str(out))) == len(PAIRS) and not list(tmp_path.glob("*.part"))
+
+
+def test_a_column_of_no_corpus_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert mined(tmp_path, "t.jsonl", "--column", "text") == 2
+    assert "--column=text is the text column of --corpus, which is not given" in capsys.readouterr().err
+
+
 def test_a_model_that_scores_no_pairs_is_known_before_anything_is_mined(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,10 +133,12 @@ def test_a_job_killed_as_it_scores_goes_on_behind_the_mining(tmp_path: Path) -> 
         return np.array([len(q) + 100 * len(p) for q, p in zip(of_queries, of_passages, strict=True)], np.float32)
 
     job = (queries, positives, passages, counted, score_of, Rules(2), "bm25", tmp_path / "t.jsonl")
+    texts = [[passages[row] for row in rows] for rows in positives]
+    write = partial(write_triplets, positives=texts, out=tmp_path / "t.jsonl", check_out=lambda: None)
     with pytest.raises(KeyboardInterrupt):
-        mine(*job, killed)
+        mine(*job, partial(write, score=killed))
     assert not (tmp_path / "t.jsonl").exists() and not list(tmp_path.glob(".jdistill-*"))
-    mine(*job, lengths)
+    mine(*job, partial(write, score=lengths))
     assert searched == [0]
     pairs, scores = listed(tmp_path / "t.jsonl")
     np.testing.assert_array_equal(scores, [len(q) + 100 * len(p) for q, p in pairs])

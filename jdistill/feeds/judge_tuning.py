@@ -66,7 +66,8 @@ class TuningFeed(JudgedFeed):
 
 
 def drawn_pairs(judged_set: JudgedSet) -> tuple[list[str], list[str], list[float]]:
-    """(queries, passages, labels) of Appendix D: each query's positives, and as many of its hard negatives."""
+    """(queries, passages, labels) after Appendix D: each query's positives among its candidates (the paper: all of them), and as many of
+    its hard negatives."""
     (P, K, _), of_set = judged_set.candidates.counts, judged_set.candidates
     queries, passages, labels = [], [], []
     for i, row in enumerate(of_set.columns):

@@ -114,7 +114,7 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
             raise UserError(f"--{key}={source}: no training query has a positive")
         counts = (cfg.positives, cfg.hard_negatives, cfg.easy_negatives)
         passages = passages_of(queries)
-        # Fixed (section 3.4), for every seed of a run the same: the judge is asked of them once.
+        # Fixed, as the scores that the paper stores (Appendix B), for every seed of a run the same: the judge is asked of them once.
         mined_candidates = candidates(queries, mined_negatives(cfg, queries, passages), passages, counts, seed=0)
         if cfg.max_queries:
             mined_candidates = replace(

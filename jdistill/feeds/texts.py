@@ -116,28 +116,33 @@ def text_batches(
       topics: int [N], of each text: a batch holds one; None: whatever comes. Not with packed texts.
 
     Returns: Data of {"ids": int32 [n, L], "mask": bool [n, L], "teacher": float32 [n, D]}; with extra ones "others" float32
-      [n, num_extra, D], and which texts those are: "row" int32 [n], "other_rows" int32 [n, num_extra]. Packed, the tokens are as
-      data.batching.packing has them, and [groups, texts of a group] takes the place of n.
+      [n, num_extra, D], and which texts those are: "row" int32 [n], "other_rows" int32 [n, num_extra]. "row" is there too where a
+      source's weight brings a text several times, perhaps into one batch. Packed, the tokens are as data.batching.packing has them, and
+      [groups, texts of a group] takes the place of n.
     """
     check_rows(texts=len(corpus.train), tokens=len(tokens))
     groups = number_of_groups(cfg)
+    of_epoch = corpus.weights(cfg.seed)
+    repeats = of_epoch is not None and max(of_epoch.weights) > 1
 
-    def of_teacher(step: int, rows: np.ndarray, vectors: Vectors) -> dict[str, np.ndarray]:
-        batch = {"teacher": vectors(rows)}
-        if num_extra:
-            drawn = other_rows(rows, step, cfg.seed, num_extra, len(tokens))
-            batch["others"] = vectors(drawn.ravel()).reshape(*drawn.shape, -1)
-            batch |= {"row": rows.astype(np.int32), "other_rows": drawn.astype(np.int32)}
+    def beside_tokens(step: int, rows: np.ndarray, vectors: Vectors | None) -> dict[str, np.ndarray]:
+        batch = {"row": rows.astype(np.int32)} if repeats or num_extra else {}
+        if vectors:
+            batch["teacher"] = vectors(rows)
+            if num_extra:
+                drawn = other_rows(rows, step, cfg.seed, num_extra, len(tokens))
+                batch["others"] = vectors(drawn.ravel()).reshape(*drawn.shape, -1)
+                batch["other_rows"] = drawn.astype(np.int32)
         return batch
 
     def padded_rows(step: int, width: int, rows: np.ndarray, vectors: Vectors | None) -> dict[str, np.ndarray]:
         ids, mask = tokens.padded(rows, width, pad_id)
         tokens.release()
-        return {"ids": ids, "mask": mask} | (of_teacher(step, rows, vectors) if vectors else {})
+        return {"ids": ids, "mask": mask} | beside_tokens(step, rows, vectors)
 
     def packed_rows(step: int, layout: Layout, rows: np.ndarray, vectors: Vectors | None) -> dict[str, np.ndarray]:
         rows_nxg = rows.reshape(-1, cfg.batch_size // groups)
-        of_rows = of_teacher(step, rows, vectors) if vectors else {}
+        of_rows = beside_tokens(step, rows, vectors)
         by_group = {name: x.reshape(*rows_nxg.shape, *x.shape[1:]) for name, x in of_rows.items()}
         arrays = pack_texts(tokens, rows_nxg, layout, pad_id) | by_group
         tokens.release()
@@ -153,7 +158,7 @@ def text_batches(
 
     rows_of: Callable[..., dict[str, np.ndarray]] = packed_rows if packed else padded_rows
     make = make_packed_batches if packed else make_batches
-    batches: BatchOrder = make(cfg, tokens.lengths, corpus.weights(cfg.seed))
+    batches: BatchOrder = make(cfg, tokens.lengths, of_epoch)
     if topics is not None:
         batches = replace(make_batches(cfg, tokens.lengths), groups=topics)
     ahead = AnswersAhead(cfg, batches, ask_for, every_row=num_extra > 0) if ask_for else None

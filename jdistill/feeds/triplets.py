@@ -112,6 +112,13 @@ def triplet_batches(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tu
       fewer than K negatives, …} (data.sets.triplets).
     """
     most = max(map(len, triplets.negatives))
+    if cfg.negatives > most:
+        log.warning(
+            "WARNING: --config.negatives=%d: no row of --config.triplets=%s has more than %d, and so many are used",
+            cfg.negatives,
+            cfg.triplets,
+            most,
+        )
     passages, columns = passage_columns(triplets, min(cfg.negatives or most, most))
     fewer = int((columns < 0).any(1).sum())
     if fewer:

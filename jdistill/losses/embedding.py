@@ -80,7 +80,7 @@ def pair_cosines(x_BxD: Array) -> Array:
     Returns: float32 [B, B].
     """
     u = unit(x_BxD)
-    return u @ u.T
+    return jnp.dot(u, u.T, precision=HIGHEST)
 
 
 def number_of_blocks(rows: int, block: int) -> int:
@@ -161,7 +161,7 @@ def info_nce(
 
     Returns: scalar, float32.
 
-    Source: IBKD eq. 5 and 10; DistilFACE eq. 1.
+    Source: IBKD eq. 5 and 10; DistilFACE, section 3 (without a number).
     """
     as_given = unit if cosine else lambda x: x.astype(jnp.float32)
     anchors, candidates = as_given(anchors_nxD), as_given(candidates_mxD)

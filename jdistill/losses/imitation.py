@@ -1,4 +1,4 @@
-"""D2LLM's losses: a student's scores and features imitate those of a language model that judges pairs (Zhang et al. 2024, 3.2).
+"""D2LLM's losses: a student's scores and features imitate those of a language model that judges pairs (Liao et al. 2024, 3.2).
 
 Shapes: n queries, C candidates a query: its positives P, hard negatives H and easy ones I, told apart by bool masks [n, C]; a place
 that no mask names is padding. z: logits, s = sigmoid(z^T): the teacher's scores. float32; a mean over no query is 0.
@@ -39,7 +39,9 @@ def contrastive_imitation(
       other_mask_nxM: bool, true for others that count.
       temperature: scalar above 0, that all logits are divided by.
       form: "joint": the positive and all negatives in one denominator. "paper": as printed, without the positive, which has no lower
-        bound. "code": the hard negatives and the positive, plus InfoNCE without weights over the positive, easy and other passages.
+        bound. "code": after the authors' code, the hard negatives and the positive, plus InfoNCE without weights over the positive, easy and
+        other passages. Both are means over queries here; theirs divides the first by the number of hard negatives too and the second by
+        the batch again, in which it has the positives of other queries alone.
 
     Returns: scalar, float32.
 
@@ -124,7 +126,8 @@ def hard_over_easy(
 
     Args:
       student_nxC, teacher_nxC: logits.
-      hard_nxC, easy_nxC: bool, H and I of each query.
+      hard_nxC, easy_nxC: bool, H and I of each query. The paper's I is in-batch negatives; here it is a query's drawn ones alone, since the
+        judge has scored no other query's passages.
       weight: lambda elsewhere. "ndcg": what exchanging their places would cost, |2^s_j - 2^s_k| |1 / log2(1 + r_j) - 1 / log2(1 + r_k)| / IDCG,
         with the teacher's scores s and ranks r among H and I (1: the highest; equal scores in the order of their columns).
         "difference": s_j - s_k.

@@ -90,7 +90,7 @@ def build(cfg: ConfigDict, context: Start[TaskFeed]) -> Method:
         loss = metrics["cross_entropy"]
         if "logits" in batch:
             metrics["logit_mse"] = mse(found_nxC, batch["logits"])
-            # L = a CE + (1 - a) |z_teacher - z|², a row's own: one without a label has the second part alone.
+            # L = a CE + (1 - a) |z_teacher - z|² / C, a row's own, C the classes: one without a label has the second part alone.
             loss = frozen["hard"] * (each_n * known_n).mean() + (1.0 - frozen["hard"]) * metrics["logit_mse"]
         return loss, metrics | {"loss": jnp.asarray(loss)}
 

@@ -60,7 +60,7 @@ def build(cfg: ConfigDict, context: Start) -> Method:
         t_nxd = unit(batch["teacher"] @ params["critic"]["teacher"])
         buffer_Nxd = unit(batch["others"].reshape(-1, batch["others"].shape[-1]) @ params["critic"]["teacher"])
         together_n = (s_nxd * t_nxd).sum(-1) / tau
-        other = jnp.arange(len(s_nxd))[:, None] != jnp.arange(len(s_nxd))
+        other = batch["row"][:, None] != batch["row"]  # a text that stands twice in a batch is no negative of itself
         to_buffer_nxN = jnp.dot(s_nxd, buffer_Nxd.T, precision=HIGHEST) / tau
         to_students_nxn = jnp.dot(t_nxd, s_nxd.T, precision=HIGHEST) / tau
         of_others_nxN = batch["row"][:, None] != batch["other_rows"].reshape(-1)
@@ -82,8 +82,10 @@ def _nce(positive_n: Array, negative_nxN: Array, counts_nxN: Array) -> Array:
     P is e^g over M times its mean over the step's negatives, which takes no gradient (Tian keeps the first step's); so the
     number M of texts cancels.
     """
-    N = counts_nxN.sum(-1)
-    log_mean = jax.nn.logsumexp(jnp.where(counts_nxN, negative_nxN, -jnp.inf)) - jnp.log(counts_nxN.sum())
+    N = jnp.maximum(counts_nxN.sum(-1), 1)
+    log_mean = jax.nn.logsumexp(jnp.where(counts_nxN, negative_nxN, -jnp.inf)) - jnp.log(
+        jnp.maximum(counts_nxN.sum(), 1)
+    )
     shift_n = jax.lax.stop_gradient(log_mean) + jnp.log(N)
     log_h_n = jax.nn.log_sigmoid(positive_n - shift_n)
     log_not_nxN = jax.nn.log_sigmoid(shift_n[:, None] - negative_nxN)  # log (1 - h)

@@ -78,7 +78,15 @@ def build(cfg: ConfigDict, context: Start) -> Method:
     ) -> tuple[Array, dict[str, Array]]:
         first_nxD, second_nxD = reps["views"][:, 0], reps["views"][:, 1]
         # l_i = -log exp(sim(h_i, h_i+) / tau) / sum_j exp(sim(h_i, h_j+) / tau)
-        contrast = info_nce(first_nxD, second_nxD, frozen["temperature"], block=cfg.block_size)
+        rows_nx1 = batch["row"][:, None] if "row" in batch else None  # of texts that stand in a batch twice
+        contrast = info_nce(
+            first_nxD,
+            second_nxD,
+            frozen["temperature"],
+            anchor_keys_nxG=rows_nx1,
+            candidate_keys_mxG=rows_nx1,
+            block=cfg.block_size,
+        )
         metrics = {"info_nce": contrast}
         total = contrast
         if loss.distil or loss.align:

@@ -1,9 +1,9 @@
 """Stage 2 of IBKD (eq. 9 to 11), and of every method compared with it: supervised InfoNCE on triplets, plus HSIC.
 
-Each anchor is to pick its positive among all positives and negatives of the batch; a text that is known to be right for it
-is not counted against it when it comes with another row, where the authors' code counts it. Where the triplets have scores of a reranker,
-the student may imitate them, with InfoNCE beside that or not (ours). A projection to output_dim, if asked for, is learnt here and
-exported with the student.
+Each anchor is to pick its positive among all positives and negatives of the batch; its own positive is not counted against it when it comes
+with another row, nor another row's positive of the same anchor, where the authors' code counts both. Where the triplets have scores of a
+reranker, the student may imitate them, with InfoNCE beside that or not (ours). A projection to output_dim, if asked for, is learnt here
+and exported with the student.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def in_batch_loss(cfg: ConfigDict, temperature: Array, out: Array, batch: dict[s
     real = batch["real"]
     anchors, positives, negatives = out[:, 0], out[:, 1], out[:, 2:]
     D = out.shape[-1]
-    # Another row's text is no negative where it is this row's own positive, or a positive of the same anchor.
+    # Another row's text is no negative where it is this row's own positive, nor is its positive where it has the same anchor. Its mined
+    # negative that a third row names as this anchor's positive counts: to leave it out too takes an n x m matrix whole, in no block.
     texts = batch["texts"]
     positive_keys = texts[:, :2]  # anchor, positive
     if cfg.loss.own_negatives:  # eq. 10 as printed: dot products, and only the anchor's own negatives

@@ -47,8 +47,15 @@ def build(cfg: ConfigDict, context: Start) -> Method:
         s_nxD, x_nxD = reps["sentence"], reps["input"]
         # Eq. 5: sim(s, t) = s W t / tau, or, as the authors run it, the cosine of W s and t over tau.
         Ws_nxT = in_teachers_space(params, reps)
+        rows_nx1 = batch["row"][:, None] if "row" in batch else None  # of texts that stand in a batch twice
         nce = info_nce(
-            Ws_nxT, batch["teacher"], frozen["temperature"], cosine=loss.similarity == "cosine", block=cfg.block_size
+            Ws_nxT,
+            batch["teacher"],
+            frozen["temperature"],
+            anchor_keys_nxG=rows_nx1,
+            candidate_keys_mxG=rows_nx1,
+            cosine=loss.similarity == "cosine",
+            block=cfg.block_size,
         )
         metrics = {"info_nce": nce}
         total = nce

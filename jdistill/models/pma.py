@@ -1,6 +1,6 @@
 """D2LLM's pooling of a language model's states by multihead attention (PMA).
 
-Zhang et al. 2024, eq. 4 and 5. Functions of parameter trees. Shapes: B texts, L tokens, T texts in a row, D width of the states.
+Liao et al. 2024, eq. 4 and 5. Functions of parameter trees. Shapes: B texts, L tokens, T texts in a row, D width of the states.
 """
 
 from __future__ import annotations

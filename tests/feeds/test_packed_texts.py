@@ -9,8 +9,9 @@ import pytest
 from simtde_setting import config, random_tokens
 
 from jdistill.core import sharding
+from jdistill.data.text.text_sources import TextSource
 from jdistill.feeds import tokens as feed_tokens
-from jdistill.feeds.corpus import Corpus
+from jdistill.feeds.corpus import Corpus, SourceRows
 from jdistill.feeds.texts import text_batches
 from jdistill.feeds.tokens import may_pack, number_of_groups
 from jdistill.models.token_batch import by_text
@@ -32,6 +33,21 @@ def test_each_packed_text_has_its_own_answer_and_others() -> None:
         assert (
             sum(int((batch[name] > 0).sum()) for name in batch if name.startswith("ids_")) == tokens.lengths[rows].sum()
         )
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("weight", [2.0, 1.0, 0.5])
+def test_texts_of_a_weighted_source_come_with_their_rows(packed: bool, weight: float) -> None:
+    """By which losses tell that a text stands twice in a batch, as no text of a source of weight 1 does."""
+    tokens, cfg = random_tokens(40), config(batch_size=24)
+    sources = (SourceRows(TextSource("a", "", weight), 20, 0), SourceRows(TextSource("b", "", 1.0), 20, 0))
+    corpus = Corpus([str(i) for i in range(40)], [], 0, sources)
+    data = text_batches(cfg, corpus, tokens, None, 0, packed=packed)
+    rows, batch = data.batches.at(0)[1], data.batch(0)
+    assert ("row" in batch) == (weight > 1)
+    if weight > 1:
+        np.testing.assert_array_equal(batch["row"].ravel(), rows)
+        assert len(set(rows)) < len(rows)
 
 
 class Mesh:

@@ -50,6 +50,7 @@ def test_pair_cosines_against_a_loop() -> None:
                 sum(a * a for a in x[i]) * sum(b * b for b in x[j])
             )
             assert math.isclose(c[i, j], wanted, abs_tol=1e-6)
+    assert "HIGHEST" in str(jax.make_jaxpr(embedding.pair_cosines)(x))  # true float32 where a GPU would take TF32
 
 
 def test_unit_has_a_finite_gradient_at_zero_and_survives_huge_and_bfloat16_rows() -> None:

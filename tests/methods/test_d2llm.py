@@ -20,6 +20,7 @@ from jdistill.losses import imitation
 from jdistill.losses.listed import listwise_kl
 from jdistill.methods import METHODS
 from jdistill.methods.d2llm import POOLINGS
+from jdistill.methods.d2llm_judge import judge_logits
 from jdistill.models import lora
 from jdistill.models.interaction import iem, interaction_of
 from jdistill.models.pma import pma, random_pma
@@ -241,3 +242,7 @@ def test_with_one_kind_of_pairs_both_questions_have_the_branch_that_was_trained(
 def test_keys_that_do_not_fit_are_named(changes: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         METHODS["d2llm"](config(**changes))
+
+
+def test_a_judge_is_tuned_by_products_of_true_float32() -> None:
+    assert "HIGHEST" in str(jax.make_jaxpr(judge_logits)(np.ones((3, 8)), np.ones((2, 8))))

@@ -36,6 +36,15 @@ def test_the_loss_against_loops() -> None:
     assert float(total) == pytest.approx(nce + 0.3 * (1 - np.mean(cosines)), rel=1e-5)
 
 
+def test_a_text_that_stands_twice_in_a_batch_is_no_negative_of_itself() -> None:
+    method, batch = setting()
+    rows = np.array([4, 7, 4, 1, 7, 4], np.int32)
+    total, _, reps = loss_of(method)(method.params, batch | {"row": rows}, jax.random.key(0))
+    first, second = np.asarray(reps["views"])[:, 0], np.asarray(reps["views"])[:, 1]
+    nce = naive_info_nce(first, second, 0.05, no_negative=lambda i, j: rows[i] == rows[j])
+    assert float(total) == pytest.approx(nce, rel=1e-5) and nce < naive_info_nce(first, second, 0.05) - 0.1
+
+
 @pytest.mark.parametrize("distil", [0.0, 0.3])
 def test_an_aligned_student_exports_W_and_is_contrasted_behind_it(distil: float) -> None:
     method, batch = setting(**{"loss.align": 0.5, "loss.distil": distil})

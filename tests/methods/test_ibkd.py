@@ -29,6 +29,19 @@ def test_stage_1_against_loops() -> None:
     assert total == pytest.approx(nce + 0.7 * information, rel=1e-5)
 
 
+def test_a_text_that_stands_twice_in_a_batch_is_no_negative_of_itself() -> None:
+    method, batch = setting("ckd", **{"loss.similarity": "cosine"})
+    rows = np.array([0, 1, 2, 3, 0, 1, 6, 0], np.int32)
+    _, metrics, reps = evaluate(method, batch | {"row": rows})
+    nce = naive_info_nce(
+        reps["sentence"].astype(np.float64) @ method.params["W"],
+        batch["teacher"],
+        0.1,
+        no_negative=lambda i, j: rows[i] == rows[j],
+    )
+    assert metrics["info_nce"] == pytest.approx(nce, rel=1e-5)
+
+
 def test_the_bilinear_form_that_the_paper_prints() -> None:
     method, batch = setting("ckd")
     total, metrics, reps = evaluate(method, batch)

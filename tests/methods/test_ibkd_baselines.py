@@ -41,6 +41,11 @@ def test_crd_against_loops() -> None:
     assert metrics["student_anchors"] == pytest.approx(nce(s, t, lambda i: buffer[drawn != i]), rel=1e-4)
     assert metrics["teacher_anchors"] == pytest.approx(nce(t, s, lambda i: np.delete(s, i, 0)), rel=1e-4)
 
+    rows = batch["row"] = np.array([0, 1, 2, 3, 0, 1, 6, 0], np.int32)  # texts that a source's weight brings again
+    _, metrics, _ = evaluate(method, batch)
+    assert metrics["student_anchors"] == pytest.approx(nce(s, t, lambda i: buffer[drawn != rows[i]]), rel=1e-4)
+    assert metrics["teacher_anchors"] == pytest.approx(nce(t, s, lambda i: s[rows != rows[i]]), rel=1e-4)
+
 
 def test_mse_and_hpd_against_numpy() -> None:
     method, batch = setting("mse")
