@@ -28,7 +28,7 @@ from jdistill.data.text.sources import read_texts
 from jdistill.encoder import loading
 from jdistill.retrieval.bm25 import bm25_search
 from jdistill.retrieval.dense import dense_search
-from jdistill.retrieval.mined_triplets import write_triplets
+from jdistill.retrieval.mined_triplets import write_scored
 from jdistill.retrieval.mining import Rules, mine
 from jdistill.teachers.pair_teachers import averaged_scores, open_pair_teachers
 
@@ -87,11 +87,13 @@ def main(argv: list[str] | None = None) -> int:
     if flags.corpus:
         passages = list(dict.fromkeys(passages + read_texts(flags.corpus, flags.column, key="corpus").texts))
     row_of = {text: row for row, text in enumerate(passages)}
-    texts_of: dict[str, dict[str, None]] = {}  # each query's positives, each once
+    rows_of: dict[str, dict[int, None]] = {}  # each query's positives, each once
     for query, positive in zip(pairs.anchors, pairs.positives, strict=True):
-        texts_of.setdefault(query, {})[positive] = None
-    queries, positives = list(texts_of), [list(texts) for texts in texts_of.values()]
-    log.info("mining: %d queries, %d passages, by %s", len(queries), len(passages), flags.by)
+        rows_of.setdefault(query, {})[row_of[positive]] = None
+    # A query has a triplet for each of its positives, that one first.
+    queries = [query for query, rows in rows_of.items() for _ in rows]
+    positives = [[own, *(row for row in rows if row != own)] for rows in rows_of.values() for own in rows]
+    log.info("mining: %d queries, %d passages, by %s", len(rows_of), len(passages), flags.by)
     # Positives stand among the best passages and are not counted as ranks.
     window = min(len(passages), rules.last + max(map(len, positives)))
     by = flags.by
@@ -103,9 +105,8 @@ def main(argv: list[str] | None = None) -> int:
         search, score_of = dense_search(model, queries, passages, window)
     flags.out.parent.mkdir(parents=True, exist_ok=True)
     check = partial(check_still_free, flags.out, flags.overwrite)
-    write = partial(write_triplets, positives=positives, out=flags.out, check_out=check, score=score)
-    rows = [[row_of[text] for text in texts] for texts in positives]
-    mine(queries, rows, passages, search, score_of, rules, by, flags.out, write)
+    write = partial(write_scored, score=score) if score else None
+    mine(queries, positives, passages, search, score_of, rules, by, flags.out, write, check)
     return 0
 
 

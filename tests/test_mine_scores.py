@@ -15,7 +15,7 @@ from jdistill import mine as command
 from jdistill.data.sets.triplets import read_triplets
 from jdistill.mine import main
 from jdistill.retrieval.bm25 import bm25_search
-from jdistill.retrieval.mined_triplets import write_triplets
+from jdistill.retrieval.mined_triplets import write_scored
 from jdistill.retrieval.mining import Rules, mine
 
 PAIRS = [
@@ -60,25 +60,28 @@ def test_the_scores_of_one_and_of_two_cross_encoders(tmp_path: Path) -> None:
     assert plain.scores == [] and not list(tmp_path.glob("*.part"))
 
 
-def test_each_positive_of_a_query_gives_a_triplet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_positive_of_a_query_gives_a_triplet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     query = PAIRS[2][0]
     rows = [*PAIRS, (query, "del removes items of a list"), (query, "pop takes one off a list"), ("no answer", "")]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps({"query": q, "positive": p}) + "\n" for q, p in rows))
     flags = ["--pairs", str(tmp_path / "pairs.jsonl"), "--by", "bm25", "--count", "2"]
+    said: list[str] = []
+    monkeypatch.setattr(command.log, "warning", lambda message, *of: said.append(message % of))
     assert main([*flags, "--out", str(tmp_path / "t.jsonl")]) == 0
     mined = read_triplets(str(tmp_path / "t.jsonl"))
     assert list(zip(mined.anchors, mined.positives, strict=True)) == [*PAIRS, (query, "pop takes one off a list")]
-    assert mined.negatives[2] == mined.negatives[3] != [] and "skipped 1 positive blank" in capsys.readouterr().err
+    assert mined.negatives[2] == mined.negatives[3] != [] and "skipped 1 positive blank" in said[0]
     assert not set(mined.positives[2:]) & set(mined.negatives[2])
 
     def lengths(of_queries: list[str], of_passages: list[str]) -> np.ndarray:
         return np.array([len(q) + 100 * len(p) for q, p in zip(of_queries, of_passages, strict=True)], np.float32)
 
     records = [
-        {"query": query, "positive": "", "negatives": ["a", "b c"]},
+        {"query": query, "positive": "x", "negatives": ["a", "b c"]},
+        {"query": query, "positive": "y z", "negatives": ["a", "b c"]},
         {"query": "q", "positive": "", "negatives": []},
     ]
-    write_triplets(records, [["x", "y z"], []], tmp_path / "s.jsonl", lambda: None, lengths)
+    write_scored(records, tmp_path / "s.jsonl", lengths)
     pairs, scores = listed(tmp_path / "s.jsonl")
     assert [text for _, text in pairs] == ["x", "a", "b c", "y z", "a", "b c"]
     np.testing.assert_array_equal(scores, [len(q) + 100 * len(p) for q, p in pairs])
@@ -133,12 +136,14 @@ def test_a_job_killed_as_it_scores_goes_on_behind_the_mining(tmp_path: Path) -> 
         return np.array([len(q) + 100 * len(p) for q, p in zip(of_queries, of_passages, strict=True)], np.float32)
 
     job = (queries, positives, passages, counted, score_of, Rules(2), "bm25", tmp_path / "t.jsonl")
-    texts = [[passages[row] for row in rows] for rows in positives]
-    write = partial(write_triplets, positives=texts, out=tmp_path / "t.jsonl", check_out=lambda: None)
     with pytest.raises(KeyboardInterrupt):
-        mine(*job, partial(write, score=killed))
+        mine(*job, partial(write_scored, score=killed))
     assert not (tmp_path / "t.jsonl").exists() and not list(tmp_path.glob(".jdistill-*"))
-    mine(*job, partial(write, score=lengths))
+    (tmp_path / ".jdistill-abcd1234-t.jsonl.written").touch()  # another job's, of another process
+    (part,) = tmp_path.glob("t.jsonl.*.part")
+    (tmp_path / f".jdistill-abcd1234-{part.stem}.written").touch()  # this job's, killed
+    mine(*job, partial(write_scored, score=lengths))
+    assert [path.name for path in tmp_path.glob(".jdistill-*")] == [".jdistill-abcd1234-t.jsonl.written"]
     assert searched == [0]
     pairs, scores = listed(tmp_path / "t.jsonl")
     np.testing.assert_array_equal(scores, [len(q) + 100 * len(p) for q, p in pairs])

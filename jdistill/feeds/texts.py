@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
+from jdistill.core.sorted_keys import halves, keys_at
 from jdistill.data.batching.batches import TokenTable, check_rows
 from jdistill.data.batching.layout import Layout
 from jdistill.data.batching.packing import pack_texts
@@ -116,23 +117,23 @@ def text_batches(
       topics: int [N], of each text: a batch holds one; None: whatever comes. Not with packed texts.
 
     Returns: Data of {"ids": int32 [n, L], "mask": bool [n, L], "teacher": float32 [n, D]}; with extra ones "others" float32
-      [n, num_extra, D], and which texts those are: "row" int32 [n], "other_rows" int32 [n, num_extra]. "row" is there too where a
-      source's weight brings a text several times, perhaps into one batch. Packed, the tokens are as data.batching.packing has them, and
-      [groups, texts of a group] takes the place of n.
+      [n, num_extra, D], and which texts those are, as asked_numbers has them: "row" int32 [n], "other_rows" int32 [n, num_extra]. "row"
+      is there too where a text may come twice into one batch, by its source's weight or as a translation of it. Packed, the tokens are
+      as data.batching.packing has them, and [groups, texts of a group] takes the place of n.
     """
     check_rows(texts=len(corpus.train), tokens=len(tokens))
     groups = number_of_groups(cfg)
     of_epoch = corpus.weights(cfg.seed)
-    repeats = of_epoch is not None and max(of_epoch.weights) > 1
+    repeats = corpus.asked is not None or (of_epoch is not None and max(of_epoch.weights) > 1)
 
     def beside_tokens(step: int, rows: np.ndarray, vectors: Vectors | None) -> dict[str, np.ndarray]:
-        batch = {"row": rows.astype(np.int32)} if repeats or num_extra else {}
+        batch = {"row": asked_numbers(corpus, rows)} if repeats or num_extra else {}
         if vectors:
             batch["teacher"] = vectors(rows)
             if num_extra:
                 drawn = other_rows(rows, step, cfg.seed, num_extra, len(tokens))
                 batch["others"] = vectors(drawn.ravel()).reshape(*drawn.shape, -1)
-                batch["other_rows"] = drawn.astype(np.int32)
+                batch["other_rows"] = asked_numbers(corpus, drawn.ravel()).reshape(drawn.shape)
         return batch
 
     def padded_rows(step: int, width: int, rows: np.ndarray, vectors: Vectors | None) -> dict[str, np.ndarray]:
@@ -165,6 +166,14 @@ def text_batches(
     made_up = unasked_rows if in_their_place else None
     fingerprint = corpus.fingerprint if topics is None else digest(corpus.fingerprint, topics)
     return Data(batches, asked_rows, fingerprint, "texts", made_up=made_up)
+
+
+def asked_numbers(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
+    """Which text the teacher is asked for each row, int32 [n]: the row itself or, of a corpus with translations, which share that of their
+    source, 31 bits of the text's hash."""
+    if corpus.asked is None:
+        return rows.astype(np.int32)
+    return (halves(keys_at(corpus.asked, rows))[:, 0] >> np.uint64(33)).astype(np.int32)
 
 
 def other_rows(rows: np.ndarray, step: int, seed: int, count: int, texts: int) -> np.ndarray:

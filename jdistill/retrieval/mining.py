@@ -21,6 +21,7 @@ import numpy as np
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.files import naming
+from jdistill.core.left_over import clear_beside
 from jdistill.core.progress import log, progress
 from jdistill.data.text.holdout import comparable
 
@@ -106,14 +107,16 @@ def mine(
     rules: Rules,
     by: str,
     out: Path,
-    write: Callable[[Sequence[dict[str, Any]]], None] | None = None,
+    write: Callable[[Sequence[dict[str, Any]], Path], None] | None = None,
+    check_out: Callable[[], None] = lambda: None,
 ) -> None:
     """Writes records as .jsonl (query, its first positive, negatives), one a query; goes on where the same job was killed, and waits
     where another process is at it.
 
     positives[i]: rows of `passages`. search: the best passages of a block of queries. score_of(i, rows): query i's scores
     of these passages, for the margins. by: names what searches, so that another searcher's part file is not gone on with.
-    write: makes `out` of the records; None: `out` holds them as they are. Where it raises they stay in their part file.
+    write: makes a file of the records, which becomes `out`; None: `out` holds them as they are.
+    check_out: raises where `out` may not be replaced, asked when all is ready. Where either raises the records stay in their part file.
     Queries without a positive are skipped and counted.
     """
     job = digest(repr((rules, by, [list(rows) for rows in positives])), queries, passages)
@@ -142,9 +145,17 @@ def mine(
         records = read_mined(beside, queries, passages) or []
         counts = [len(record["negatives"]) for record in records]
         if write is None:
+            check_out()
             os.replace(beside, out)
         else:
-            write(records)
+            written = beside.with_suffix(".written")  # of this job alone, whose lock this process holds
+            clear_beside(written)
+            try:
+                write(records, written)
+                check_out()
+                os.replace(written, out)
+            finally:
+                written.unlink(missing_ok=True)
             beside.unlink()
     skipped = sum(not rows for rows in positives)
     fewer = sum(count < rules.count for count in counts) - skipped

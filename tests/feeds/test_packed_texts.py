@@ -50,6 +50,21 @@ def test_texts_of_a_weighted_source_come_with_their_rows(packed: bool, weight: f
         assert len(set(rows)) < len(rows)
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_translations_have_the_number_of_their_source(packed: bool) -> None:
+    tokens, cfg = random_tokens(40), config(batch_size=24, chunk_size=8 * packed)
+    asked, answers = [str(i // 4) for i in range(40)], np.repeat(np.arange(10, dtype=np.float32), 4)[:, None]
+    corpus = Corpus([str(i) for i in range(40)], [], 0, asked=asked)
+    data = text_batches(cfg, corpus, tokens, lambda rows: answers[rows], 0, 3, packed)
+    rows, batch = data.batches.at(0)[1], data.batch(0)
+    read = by_text(batch, batch) if packed else batch
+    source = rows // 4
+    np.testing.assert_array_equal(read["row"][:, None] == read["row"], source[:, None] == source)
+    others = read["others"].reshape(-1).astype(np.int64)
+    np.testing.assert_array_equal(read["row"][:, None] == read["other_rows"].reshape(-1), source[:, None] == others)
+    assert read["row"].dtype == read["other_rows"].dtype == np.int32 and len(set(source)) < len(rows)
+
+
 class Mesh:
     def __init__(self, size: int):
         self.size = size
