@@ -14,6 +14,7 @@ from configs import distilface
 from jdistill.core.errors import UserError
 from jdistill.data.batching.batches import TokenTable
 from jdistill.feeds import topics
+from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.texts import TextFeed, text_batches
 
 
@@ -55,7 +56,7 @@ def test_texts_of_like_words_are_one_topic_and_a_batch_holds_one(tmp_path: Path)
     assert len(pairs) == 3 and {a for a, _ in pairs} == {b for _, b in pairs} == {0, 1, 2}
     assert len(list((tmp_path / "topics").iterdir())) == 1
     np.testing.assert_array_equal(topics.topics_of(config(tmp_path), student, tokens), found)
-    corpus: Any = SimpleNamespace(train=list(range(90)), weights=lambda seed: None, fingerprint="texts")
+    corpus = Corpus([str(i) for i in range(90)], [], 0)
     data = text_batches(config(tmp_path), corpus, tokens, None, 0, topics=found)
     order = data.batches
     assert order.steps_per_epoch == sum(np.bincount(found) // 8)
