@@ -16,6 +16,8 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from jdistill.core.cache_mirror import cache_root
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, leave
@@ -29,7 +31,7 @@ from jdistill.encoder import loading
 from jdistill.retrieval.bm25 import bm25_search
 from jdistill.retrieval.dense import dense_search
 from jdistill.retrieval.mined_triplets import write_scored
-from jdistill.retrieval.mining import Rules, mine
+from jdistill.retrieval.mining import Rules, Search, mine
 from jdistill.teachers.pair_teachers import averaged_scores, open_pair_teachers
 
 
@@ -90,24 +92,44 @@ def main(argv: list[str] | None = None) -> int:
     rows_of: dict[str, dict[int, None]] = {}  # each query's positives, each once
     for query, positive in zip(pairs.anchors, pairs.positives, strict=True):
         rows_of.setdefault(query, {})[row_of[positive]] = None
-    # A query has a triplet for each of its positives, that one first.
-    queries = [query for query, rows in rows_of.items() for _ in rows]
+    # A query has a triplet for each of its positives, that one first; it is searched once.
+    distinct, query_of = list(rows_of), np.repeat(np.arange(len(rows_of)), [len(rows) for rows in rows_of.values()])
+    queries = [distinct[i] for i in query_of]
     positives = [[own, *(row for row in rows if row != own)] for rows in rows_of.values() for own in rows]
     log.info("mining: %d queries, %d passages, by %s", len(rows_of), len(passages), flags.by)
     # Positives stand among the best passages and are not counted as ranks.
     window = min(len(passages), rules.last + max(map(len, positives)))
     by = flags.by
     if by == "bm25":
-        search, score_of = bm25_search(queries, passages, window)
+        search, score_of = bm25_search(distinct, passages, window)
     else:
         model = loading.load(by, key="by")
         by = model.fingerprint_in_roles()
-        search, score_of = dense_search(model, queries, passages, window)
+        search, score_of = dense_search(model, distinct, passages, window)
     flags.out.parent.mkdir(parents=True, exist_ok=True)
     check = partial(check_still_free, flags.out, flags.overwrite)
     write = partial(write_scored, score=score) if score else None
-    mine(queries, positives, passages, search, score_of, rules, by, flags.out, write, check)
+    found_by = partial(search_of_each, search, query_of)
+    mine(
+        queries,
+        positives,
+        passages,
+        found_by,
+        lambda i, rows: score_of(query_of[i], rows),
+        rules,
+        by,
+        flags.out,
+        write,
+        check,
+    )
     return 0
+
+
+def search_of_each(search: Search, query_of: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """`search` for triplets start..stop, of which query_of, int [N], rising, has the query: those of one query share what was found."""
+    rows = query_of[start:stop]
+    scores, passages = search(int(rows[0]), int(rows[-1]) + 1)
+    return scores[rows - rows[0]], passages[rows - rows[0]]
 
 
 def check_still_free(out: Path, overwrite: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from jdistill.core import files
 from jdistill.core.errors import UserError
+from jdistill.core.json_files import Settings
 from jdistill.core.progress import log
 from jdistill.data.text.locations import local_path, resolve
 from jdistill.encoder.encoder import Encoder
@@ -96,8 +97,9 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     model = Encoder(
         config, {}, tokenizer, pooling, include_prompt=counted, max_length=limit, dtype=dtype, source=source
     )
-    model = _with_modules(model, folder, after).with_weights(weights)
-    st_settings.check_encoding(st_settings.read_encoding(folder), model.dim, model.normalize)
+    encoding = st_settings.read_encoding(folder)
+    model = _with_modules(model, encoding, after).with_weights(weights)
+    st_settings.check_encoding(encoding, model.dim, model.normalize)
     return model
 
 
@@ -107,9 +109,9 @@ def _tell_damage(folder: Path) -> None:
         log.warning("WARNING: %s is not as it was exported: %s", folder, ", ".join(wrong))
 
 
-def _with_modules(model: Encoder, folder: Path, after: list[ModuleFolder]) -> Encoder:
+def _with_modules(model: Encoder, encoding: Settings, after: list[ModuleFolder]) -> Encoder:
     """The encoder with the projections' activations, normalisation and prompts of its folder. after: modules behind the pooler."""
-    prompts, default = st_settings.read_prompts(folder)
+    prompts, default = st_settings.prompts_of(encoding)
     return replace(
         model,
         normalize=after[-1:] != [] and after[-1].kind == "Normalize",

@@ -23,9 +23,8 @@ def last_stage(workdir: Path) -> str:
     begun = [path.parent for path in workdir.glob("*/student/modules.json")]
     order: dict[Path, Any] = {folder: (files.read_seal(folder, "student") or {}).get("stage") for folder in begun}
     if None in order.values():  # of a run from before seals had the place
-        done = (read_json(workdir / "results.json", None) or {}).get("training", {}).get("stages", [])
-        named = [workdir / stage["name"] / "student" for stage in done]
-        order = {folder: (folder in named[-1:], (folder / "modules.json").stat().st_mtime_ns) for folder in begun}
+        measured = workdir / measured_stage(workdir) / "student"
+        order = {folder: (folder == measured, (folder / "modules.json").stat().st_mtime_ns) for folder in begun}
     return max(begun, key=order.__getitem__).parent.name if begun else "distil"
 
 
@@ -71,9 +70,15 @@ def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tup
     return loading.load(str(folder / "student"), key="workdir", weights=weights), params
 
 
+def measured_stage(workdir: Path) -> str:
+    """The stage that a run's figures are of; "" where it has none yet."""
+    done = (read_json(workdir / "results.json", None) or {}).get("training", {}).get("stages", [])
+    return str(done[-1]["name"]) if done else ""
+
+
 def measured_instead(workdir: Path, stage: str, step: int | None) -> str:
     """What a run's figures are of, where they are not of this stage and step, as a card says it; else ""."""
-    done = (read_json(workdir / "results.json", None) or {}).get("training", {}).get("stages", [])
-    if done and done[-1]["name"] != stage:
-        return f"the student of its stage {done[-1]['name']}"
+    measured = measured_stage(workdir)
+    if measured not in ("", stage):
+        return f"the student of its stage {measured}"
     return "" if step is None else "the checkpoint that it exports"

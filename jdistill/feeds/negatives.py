@@ -27,8 +27,9 @@ def mined_negatives(cfg: ConfigDict, queries: Queries, passages: list[str]) -> l
     window = min(len(passages), rules.last + max(map(len, positives)))
     rankings_of: list[list[list[str]]] = []
     by_vectors = None
-    by_words = f"bm25, cleared by {encoder.fingerprint_in_roles()}" if encoder and relative else "bm25"
-    for by in (by_words, encoder.fingerprint_in_roles()) if encoder else (by_words,):
+    of_encoder = encoder.fingerprint_in_roles() if encoder else ""
+    by_words = f"bm25, cleared by {of_encoder}" if encoder and relative else "bm25"
+    for by in (by_words, of_encoder) if encoder else (by_words,):
         name = digest(repr((by, rules, positives)), queries.texts, passages)
         out = cache_folder(cfg) / "mined" / f"{name}.jsonl"
         if not out.exists():

@@ -144,19 +144,14 @@ def mine(
                 meter.advance(stop - start)
         records = read_mined(beside, queries, passages) or []
         counts = [len(record["negatives"]) for record in records]
-        if write is None:
-            check_out()
-            os.replace(beside, out)
-        else:
-            written = beside.with_suffix(".written")  # of this job alone, whose lock this process holds
-            clear_beside(written)
-            try:
-                write(records, written)
-                check_out()
-                os.replace(written, out)
-            finally:
-                written.unlink(missing_ok=True)
-            beside.unlink()
+        ready = beside
+        if write is not None:
+            ready = beside.with_suffix(".written")  # of this job alone, whose lock this process holds
+            clear_beside(ready)
+            write(records, ready)
+        check_out()
+        os.replace(ready, out)
+        beside.unlink(missing_ok=True)
     skipped = sum(not rows for rows in positives)
     fewer = sum(count < rules.count for count in counts) - skipped
     log.info(

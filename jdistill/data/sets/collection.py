@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from jdistill.core.errors import UserError
@@ -21,7 +22,7 @@ class Collection:
     queries: dict[str, str]
     relevant: dict[str, dict[str, int]]
 
-    @property
+    @cached_property
     def own_documents(self) -> frozenset[str]:
         """Ids of queries that are documents themselves, as ArguAna's are: the document of that id ends with the query's text, and nobody
         judged it relevant. Ids that documents and queries share by chance are none."""
