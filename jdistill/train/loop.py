@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +154,12 @@ class _Training:
         """Closes the record at the end. Raises UserError where the disk refused what was written meanwhile."""
         try:
             yield
-        except OSError as error:
+        except Exception as error:
+            if sharding.process_count() == 1:  # of several the others may be gone, without whom a save never ends
+                with suppress(UserError):
+                    self.checkpoints.wait()  # nothing writes or deletes in the folder that the caller has back
+            if not isinstance(error, OSError):
+                raise
             raise UserError(
                 f"{self.folder} cannot be written ({error}). Is the disk full? The checkpoints "
                 f"{self.checkpoints.on_disk()} are whole; make room and run the same command again"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import jax
@@ -22,7 +24,7 @@ from jdistill.train.loop import train
 TEXTS, STEPS, EVERY = 40, 6, 2
 
 
-def run(workdir: Path, checkpoint: str) -> list[np.ndarray]:
+def run(workdir: Path, checkpoint: str, scores: tuple[float, ...] = (3.0, 2.0, 1.0)) -> list[np.ndarray]:
     """The parameters that a stage ends with, whose dev scores fall from its first checkpoint on."""
     keys = {
         "student.layers": 1,
@@ -40,7 +42,7 @@ def run(workdir: Path, checkpoint: str) -> list[np.ndarray]:
     folder.mkdir(parents=True)
     save_encoder(method.student, folder / "student")
     (workdir / "config.json").write_text(json.dumps({"checkpoint": checkpoint} if checkpoint != "best" else {}))
-    falling = iter((3.0, 2.0, 1.0))
+    falling = iter(scores)
     params, _, _ = train(cfg, method, data, folder, lambda _: {"score": next(falling)})
     return jax.tree.leaves(params["student"])
 
@@ -63,6 +65,20 @@ def test_a_run_ends_with_that_checkpoint(tmp_path: Path, checkpoint: str, step: 
     assert same(jax.tree.leaves(load_student(tmp_path).weights()), params)  # as jdistill.export reads it later
     another = load_student(tmp_path, step=EVERY + STEPS - step)
     assert same(jax.tree.leaves(another.weights()), at(tmp_path, EVERY + STEPS - step))
+
+
+def test_a_run_that_fails_writes_nothing_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = os.rename
+
+    def slowly(old: os.PathLike[str] | str, new: os.PathLike[str] | str) -> None:
+        if Path(new).parent.name == "checkpoints":  # Orbax's thread, at the end of a save
+            time.sleep(0.5)
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", slowly)
+    with pytest.raises(StopIteration):
+        run(tmp_path, "last", scores=(3.0,))
+    assert [path.name for path in (tmp_path / "distil" / "checkpoints").iterdir()] == [str(EVERY)]
 
 
 def test_a_config_that_names_no_such_checkpoint_is_refused(tmp_path: Path) -> None:
