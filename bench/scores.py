@@ -42,7 +42,8 @@ RERANKER = "reranker"  # of --score_by: that which is trained here
 
 
 def mined(flags: argparse.Namespace, pairs: str, among: str, name: str, *more: str) -> list[dict[str, Any]]:
-    """The triplets workdir/name of workdir/pairs, mined in workdir/among; no positive of a query is a negative of it."""
+    """The triplets workdir/name of workdir/pairs, mined in workdir/among, the first of each query; no positive of a query is a negative of
+    it."""
     out, folder = flags.workdir / name, flags.workdir
     if not out.is_file():
         command = [
@@ -52,7 +53,8 @@ def mined(flags: argparse.Namespace, pairs: str, among: str, name: str, *more: s
         # An encoder's scores are cosines, of which a share means something; BM25's have no scale.
         command += [] if flags.by == "bm25" else ["--relative_margin", "0.95"]
         subprocess.run(command, check=True)
-    return [row for row in read_rows(out) if row["negatives"]]
+    first = {row["query"]: row for row in reversed(read_rows(out)) if row["negatives"]}
+    return list(first.values())[::-1]
 
 
 def scored_name(scorer: str) -> str:

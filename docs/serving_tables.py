@@ -45,7 +45,10 @@ def serving_page() -> str:
         head = [*HEAD[:3], "least cosine", *HEAD[3:]] if told else HEAD
         parts += [f"## {student}"]
         if told:  # a row may be of another text and commit than the others
-            parts += [f"{told[0]['sentences']:,} sentences, commit {code(told[0]['commit'])}."]
+            of_rows = dict.fromkeys(
+                f"{figures['sentences']:,} sentences, commit {code(figures['commit'])}" for figures in told
+            )
+            parts += [f"{', '.join(of_rows)}."]
         parts += [table(head, [_row(name, figures, bool(told)) for name, figures in servers.items()])]
         parts += [f"{name}: {figures['error']}" for name, figures in servers.items() if not figures["loads"]]
     rows = [[name, why] for name, why in NOT_RUN.items()]

@@ -30,6 +30,7 @@ from jdistill.core.errors import (
     keep_crashes_in,
 )
 from jdistill.core.files import naming
+from jdistill.core.launchers import connect
 from jdistill.core.machines import GRAMMAR, known_gpus
 from jdistill.core.progress import clock, log, setup_logging
 from jdistill.core.remote import is_url
@@ -138,7 +139,7 @@ def train_command(_: list[str]) -> int:
     setup_logging()
     if not WORKDIR.value and not DRY_RUN.value:
         raise UserError("--workdir is missing: the folder for this run's checkpoints and results")
-    sharding.connect(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
+    connect(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
     try:
         run(CONFIG.value, WORKDIR.value or "", DRY_RUN.value, MACHINE.value)
     except Interrupted as stop:

@@ -16,6 +16,7 @@ from jdistill.core.printable import printable
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.run_folder import WITH_INDEX, part_of_run
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL, EmbedSettings
+from jdistill.encoder.bulk import refuse_full_prompt
 from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.retrieval import index
 from jdistill.retrieval.bm25 import bm25_search
@@ -31,7 +32,8 @@ def answer(workdir: Path, query: str, k: int, hybrid: bool = False) -> list[tupl
     hybrid: BM25 proposes as many, and both rankings are fused (retrieval.fusion), each text with the sum of its reciprocal ranks.
 
     Reads workdir/export (the student) and workdir/index, or the model and the index of a folder of jdistill.embed. Raises
-    UserError where either is missing, where they do not belong together, or where the query is blank or k < 1.
+    UserError where either is missing, where they do not belong together, where the query is blank or k < 1, or where the model's prompt
+    for a query fills the length that its texts were read by.
     """
     if not query.strip():
         raise UserError("the question is empty")
@@ -39,6 +41,7 @@ def answer(workdir: Path, query: str, k: int, hybrid: bool = False) -> list[tupl
         raise UserError(f"--k={k}: ask for at least 1 result")
     scorer, index_dir = _load_model(workdir)
     model = scorer.encoder
+    refuse_full_prompt(model, "query", "train or embed with a longer one into a new folder")
     saved = index.load_index_of(index_dir, model)
     if saved.owner:
         log.info("the index holds vectors of %s; the question is read by %s alone", saved.owner, model.source)

@@ -48,7 +48,11 @@ def of_devices(count: int) -> list[str]:
     student too."""
     return [
         *ON_ANY_COUNT,
-        *([*LOSSES, "ibkd", "finetune", "finetune_kl", "crd", "bilstm", "task"] if count in (1, 8) else []),
+        *(
+            [*LOSSES, "ibkd", "finetune", "finetune_kl", "crd", "bilstm", "task", "distilface"]
+            if count in (1, 8)
+            else []
+        ),
     ]
 
 

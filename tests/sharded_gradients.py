@@ -17,9 +17,10 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from jdistill.core import sharding  # noqa: E402
+from jdistill.core.launchers import connect  # noqa: E402
 
 if len(sys.argv) > 2:
-    sharding.connect(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    connect(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -27,6 +28,7 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 from bilstm_setting import setting as bilstm_setting  # noqa: E402
 from d2llm_setting import setting as d2llm_setting  # noqa: E402
+from distilface_setting import setting as distilface_setting  # noqa: E402
 from ibkd_setting import IN_TWO_PROCESSES, of_devices  # noqa: E402
 from ibkd_setting import setting as ibkd_setting  # noqa: E402
 from jax.sharding import Mesh  # noqa: E402
@@ -50,11 +52,17 @@ def built(variant: str) -> tuple[Method, dict[str, np.ndarray], Callable[..., An
         make = partial(d2llm_setting, "calibrated")  # all terms, and random negatives too in its asymmetric batch
     if variant in ("bilstm", "task"):
         make = partial(bilstm_setting, variant)
+    if variant == "distilface":  # whose two views of a text lie in one batch
+        make = distilface_of
     if variant == "packed":
         make = partial(packed_setting)
     method, batch = make(BATCH, dropout=0.1, **({} if variant == "lmx" else {"student.layers": 1}))
     # In chunks too, which must leave each device its own rows.
     return method, batch, make_gradient(method, 7, True, chunk_size=16 if variant == "ibkd_blocks" else 0)
+
+
+def distilface_of(rows: int, dropout: float, **changes: object) -> tuple[Method, dict[str, np.ndarray]]:
+    return distilface_setting(rows, **{"student.dropout": dropout}, **changes)
 
 
 def gradients(

@@ -13,9 +13,10 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from jdistill.core import sharding  # noqa: E402
+from jdistill.core.launchers import connect  # noqa: E402
 
 if len(sys.argv) > 2:
-    sharding.connect(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    connect(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402

@@ -8,6 +8,7 @@ from pathlib import Path
 from conftest import make_encoder, sentences
 
 import jdistill
+from jdistill.encoder.encoder import Encoder
 from jdistill.export.folder import export
 from jdistill.export.site.web_runtime import PACKAGES
 from jdistill.retrieval.index import build_index
@@ -15,11 +16,11 @@ from jdistill.retrieval.index import build_index
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script> river & stone"
 
 
-def searchable_run(folder: Path, seed: int = 0, texts: list[str] | None = None) -> Path:
-    """A run's config, export and index: of a random compact student, 32 wide."""
+def searchable_run(folder: Path, seed: int = 0, texts: list[str] | None = None, student: Encoder | None = None) -> Path:
+    """A run's config, export and index. student: None: a random compact one, 32 wide."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"method": "simtde"}))
-    model = make_encoder(seed, model_type="electra", embedding_size=12, num_layers=2)
+    model = student or make_encoder(seed, model_type="electra", embedding_size=12, num_layers=2)
     export(model, folder / "export")
     loaded = jdistill.load(str(folder / "export"))
     texts = [*sentences(60), HOSTILE, "two\nlines", "مرحبا بالعالم"] if texts is None else texts

@@ -61,6 +61,17 @@ def test_every_labelled_passage_of_a_query_is_right_and_another_setting_needs_an
     flags = argparse.Namespace(**dict.fromkeys(scores_pairs.DECIDES, 1))
     flags.workdir, flags.pairs, flags.questions = tmp_path, textbooks, questions
     assert scores_pairs.pairs_of(flags) == {"a": ["one", "two", "three"], "c": ["two"]}
+    mined = [
+        {"query": q, "positive": p, "negatives": n}
+        for q, p, n in (("a", "one", []), ("a", "two", ["x"]), ("a", "three", ["x"]))
+    ]
+    scores_pairs.write_rows(
+        tmp_path / "triplets.jsonl", [*mined, {"query": "c", "positive": "two", "negatives": ["x"]}]
+    )
+    assert [row["positive"] for row in scores.mined(flags, "", "", "triplets.jsonl")] == [
+        "two",
+        "two",
+    ]  # a triplet a query
     scores_pairs.write_rows(tmp_path / "train.jsonl", [])
     with pytest.raises(UserError, match="begun before its settings were kept; choose another --workdir"):
         check_settings(tmp_path, {"triplets": 1}, "train.jsonl")

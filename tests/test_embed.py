@@ -15,6 +15,7 @@ from conftest import make_encoder, random_params, save_encoder
 from embed_setting import TEXTS, error_lines, let_logs_pass, read_folder, run_embed, vectors_of, write_place
 
 from jdistill import search
+from jdistill.core.errors import UserError
 from jdistill.core.files import SEAL
 from jdistill.core.progress import log
 from jdistill.encoder.loading import load
@@ -66,6 +67,19 @@ def test_a_search_without_index_says_what_makes_it(place: Path) -> None:
     assert run_embed(place) == 0
     with pytest.raises(Exception, match="index is missing; python -m jdistill.embed with --out .* and --index=Flat"):
         search.answer(place / "out", "question", 3)
+
+
+def test_a_length_that_the_prompt_of_a_question_fills(place: Path) -> None:
+    save_encoder(
+        replace(make_encoder(), prompts={"query": "a long question, as follows: ", "document": "tell: "}),
+        place / "MODEL",
+    )
+    assert run_embed(place, "--index", "Flat", "--max_length", "9") == 0
+    with pytest.raises(
+        UserError,
+        match="MODEL: its query prompt, 'a long .*', leaves a text none of the 9 tokens .*longer one into a new folder",
+    ):
+        search.answer(place / "out", TEXTS[7], 3)
 
 
 def test_ids_are_kept_with_the_texts_or_without(place: Path) -> None:
@@ -134,6 +148,7 @@ def test_what_a_user_put_there_stays(place: Path, capsys: pytest.CaptureFixture[
         (["--batch_size", "0"], "--batch_size=0: at least 1"),
         (["--part_size", "0"], "--part_size=0: at least 1"),
         (["--max_length", "65"], "--max_length=65: .*MODEL takes 3 to 64 tokens"),
+        (["--max_length", "4"], "MODEL: its document prompt, 'tell: ', leaves a text none of the 4 tokens .*give a longer --max_length"),
         (["--without_text"], "--without_text needs --id_column"),
         (["--without_text", "--id_column", "id", "--index", "Flat"], "--index keeps the texts"),
         (["--index_effort", "nprobe=4"], "--index_effort is of --index"),

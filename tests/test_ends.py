@@ -207,8 +207,14 @@ def test_what_the_vocabulary_lacks_is_told_or_refused(caplog: pytest.LogCaptureF
 
 
 def test_an_export_that_has_changed_is_told_when_it_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    export(make_encoder(num_layers=1), tmp_path / "out")
+    def add_card(folder: Path) -> None:
+        (folder / "README.md").write_text("A card.")
+
+    export(make_encoder(num_layers=1), tmp_path / "out", add=[add_card])
     with caplog.at_level("WARNING", logger="jdistill"):
+        load(str(tmp_path / "out"))
+        assert "is not as it was exported" not in caplog.text
+        (tmp_path / "out" / "README.md").write_text("A card of my own.")
         load(str(tmp_path / "out"))
         assert "is not as it was exported" not in caplog.text
         path = tmp_path / "out" / "model.safetensors"

@@ -20,7 +20,9 @@ from jdistill.core.progress import log
 from jdistill.core.remote import Store, StoreError, is_url
 
 CACHE_MARK = "jdistill-cache.json"
-PART_BYTES = 1 << 26  # of a part, after which answers go into another: a part is stored whole each time it has grown
+# Of a part, after which answers go into another: a part is stored whole each time it has grown. After each PARTS_OF_A_SIZE they may be
+# larger by as much, so that a cache of any size is of no more parts than a process can open.
+PART_BYTES, PARTS_OF_A_SIZE = 1 << 26, 32
 DERIVED = ".index"  # ends names of files that are made again from those beside them
 
 _roots: dict[Path, str] = {}  # local folders of caches in stores, and their URLs
@@ -82,7 +84,8 @@ def own_part(folder: Path) -> int:
         return 0
     number = _own_parts.get(folder)
     values = folder / f"part-{number}.values"
-    if number is None or (values.is_file() and values.stat().st_size > PART_BYTES):
+    most_bytes = PART_BYTES * (1 + sum(1 for _ in folder.glob("part-*.values")) // PARTS_OF_A_SIZE)
+    if number is None or (values.is_file() and values.stat().st_size > most_bytes):
         number = _own_parts[folder] = random.SystemRandom().randrange(10**8, 10**9)
     return number
 

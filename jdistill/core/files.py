@@ -125,14 +125,19 @@ def sealed_as(folder: Path) -> tuple[str, set[str]]:
     return (str(kind), set(seal["files"])) if seal is not None else ("", set())
 
 
-def damage(folder: Path, kind: str) -> list[str]:
-    """What is wrong with a sealed folder, a phrase a file ("x.json is missing", "y.json has changed"); empty where it is whole."""
+def damage(folder: Path, kind: str, among: Iterable[str] = ("*",)) -> list[str]:
+    """What is wrong with a sealed folder, a phrase a file ("x.json is missing", "y.json has changed"); empty where it is whole.
+
+    among: patterns of the names of the files that are looked at.
+    """
     content = read_seal(folder, kind)
     if content is None:
         return [f"{SEAL} is missing or damaged"] if folder.is_dir() else [f"{folder.name} is missing"]
     wrong = []
     for name, digest in content["files"].items():
         path = folder / name
+        if not any(fnmatch(name, pattern) for pattern in among):
+            continue
         if not path.is_file():
             wrong.append(f"{name} is missing")
         elif file_digest(path) != digest:

@@ -1,4 +1,4 @@
-"""The mesh: with core.absent the only file that names devices, axes and processes.
+"""The mesh: with core.absent and core.launchers the only file that names devices, axes and processes.
 
 Data parallelism is global-view: one jitted program over one axis, "data". Arrays whose rows are texts are split over
 it by rows, parameters are replicated or split, and the compiler inserts the collectives, so that a gradient is that of
@@ -17,31 +17,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jdistill.core.errors import UserError
-
 AXIS = "data"
-LOST_AFTER = 30  # seconds without a sign of life, after which a process counts as dead and the others end
 _planned: ContextVar[Mesh | None] = ContextVar("planned mesh", default=None)
-
-
-def connect(coordinator: str, num_processes: int, process_id: int) -> None:
-    """Joins the processes of one run; does nothing for a single process without a coordinator.
-
-    Args:
-      coordinator: HOST:PORT of process 0, or "auto" where the launcher's own variables tell (Slurm, Kubernetes, MPI); "": none.
-      num_processes: of the run.
-      process_id: of this one, from 0.
-
-    Raises: UserError for a process that is none of them.
-    """
-    if coordinator == "auto":
-        jax.distributed.initialize(heartbeat_timeout_seconds=LOST_AFTER)
-    elif coordinator:
-        if num_processes < 1 or not 0 <= process_id < num_processes:
-            raise UserError(
-                f"--process_id={process_id} must lie in 0..num_processes-1, and --num_processes={num_processes} must be positive"
-            )
-        jax.distributed.initialize(coordinator, num_processes, process_id, heartbeat_timeout_seconds=LOST_AFTER)
 
 
 def global_mesh() -> Mesh:

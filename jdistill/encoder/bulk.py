@@ -24,6 +24,7 @@ from jdistill.data.text.vector_parts import (
     write_part,
 )
 from jdistill.encoder import loading
+from jdistill.encoder.batch_ids import room_beside
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.text_encoder import PROMPT_NAMES
 
@@ -93,7 +94,7 @@ def open_bulk_encoder(
       max_length: of a text, in tokens; 0: the model's own limit.
       batch_size: texts at a time.
 
-    Raises: UserError for an unknown role, a length that the model does not take, and what loading refuses.
+    Raises: UserError for an unknown role, a length that the model does not take, or that its prompt fills, and what loading refuses.
     """
     if role not in PROMPT_NAMES:
         raise UserError(f"--role={role} is not one of {', '.join(PROMPT_NAMES)}")
@@ -106,7 +107,21 @@ def open_bulk_encoder(
     prompt = model.prompt_for(role)
     if not prompt and (names := [name for name, text in model.prompts.items() if text]):
         log.warning("%s has no prompt for a %s, only %s: none is used", source, role, ", ".join(sorted(names)))
+    remedy = (
+        "give a longer --max_length" if max_length else "give its folder a longer max_seq_length or a shorter prompt"
+    )
+    refuse_full_prompt(model, role, remedy)
     return BulkEncoder(model, source, role, prompt, batch_size)
+
+
+def refuse_full_prompt(model: Encoder, role: str, remedy: str) -> None:
+    """Raises UserError where the prompt of a "query" or a "document" leaves a text no token. remedy: what the message ends with."""
+    text = model.prompt_text(model.prompt_for(role))
+    if text and room_beside(model.tokenizer, text, model.max_length) < 1:
+        raise UserError(
+            f"{model.source}: its {role} prompt, {text[:60]!r}, leaves a text none of the {model.max_length} tokens (max_length), so that all "
+            f"would have the same vector; {remedy}"
+        )
 
 
 @dataclass

@@ -141,7 +141,7 @@ class Encoder:
 
         Args:
           texts: N strings.
-          batch_size: of them at a time, of like length.
+          batch_size: of them at a time, of like length; rounded up to a multiple of the devices.
           prompt: a name in `prompts`; "": none; None: the model's default.
           normalize: as the field; None: the field's own. False gives the vectors before Normalize.
           show_progress: whether a bar, or a log line now and then, is shown.
@@ -177,10 +177,11 @@ class Encoder:
         if not len(ids):
             return out
         mesh = sharding.local_mesh()
-        weights = (self.params, self.pooler, self.dense)
+        # Rows that the devices cannot share out would be computed by each of them.
+        batch_size = -(-batch_size // mesh.size) * mesh.size
         embed = partial(
             embed_batch,
-            *(sharding.replicate(weights, mesh) if mesh.size > 1 else self.on_device()),
+            *self.on_device(),
             config=self.config,
             pooling=self.pooling,
             dtype=self.dtype,
@@ -196,10 +197,12 @@ class Encoder:
         return out
 
     def on_device(self) -> tuple[Any, Any, Any]:
-        """(params, pooler, dense) on the one device there is."""
+        """(params, pooler, dense), whole on each of this process's devices."""
         # Moved once and remembered: a copy of 90 MB per call would dwarf the encoding of one sentence.
         if "_device" not in self.__dict__:
-            object.__setattr__(self, "_device", jax.device_put((self.params, self.pooler, self.dense)))
+            mesh, weights = sharding.local_mesh(), (self.params, self.pooler, self.dense)
+            placed = sharding.replicate(weights, mesh) if mesh.size > 1 else jax.device_put(weights)
+            object.__setattr__(self, "_device", placed)
         return self.__dict__["_device"]
 
     def fingerprint(self, normalize: bool | None = None) -> str:
@@ -241,10 +244,6 @@ class Encoder:
     def with_weights(self, weights: dict[str, Any]) -> Encoder:
         """The same encoder with other weights, as `weights` gives them, taken to the host."""
         host = jax.tree.map(np.asarray, weights)
-        dense = host.get("dense", {})
-        return replace(
-            self,
-            params=host["model"],
-            pooler=host.get("pooler", {}),
-            dense=tuple(dense[str(i)] for i in range(len(dense))),
-        )
+        layers = host.get("dense", {})
+        dense = tuple(layers[str(i)] for i in range(len(layers)))
+        return replace(self, params=host["model"], pooler=host.get("pooler", {}), dense=dense)

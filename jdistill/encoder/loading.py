@@ -89,6 +89,7 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
     settings = st_settings.read_first_module(root, architecture.length_file)
     limit = st_settings.read_limit(settings)
     if not architecture.recurrent:  # of which sentence-transformers does not ask the tokenizer
+        st_settings.check_texts_as_they_are(settings, bool(tokenizer.chat_template), in_modules=bool(own[0].row))
         limit = limit or tokenizer.model_max_length
         if settings.flag("do_lower_case", False):
             lower_case(tokenizer)
@@ -104,8 +105,11 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
 
 
 def _tell_damage(folder: Path) -> None:
-    """Warns where an export of ours is no longer what was written: somebody changed it, or a disk did."""
-    if files.read_seal(folder, "export") and (wrong := files.damage(folder, "export")):
+    """Warns where what is read of an export of ours is no longer what was written: somebody changed it, or a disk did.
+
+    Its other files, such as its card and graphs, are not fetched from a hub, and anybody may change them.
+    """
+    if files.read_seal(folder, "export") and (wrong := files.damage(folder, "export", among=WANTED)):
         log.warning("WARNING: %s is not as it was exported: %s", folder, ", ".join(wrong))
 
 

@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,10 @@ class TorchEncoder:
     def encode_in_role(self, texts: Sequence[str], role: str) -> np.ndarray:
         """The vectors of queries or documents, float32 [N, dim], as the model itself encodes a "query" or a "document"."""
         encode = self.model.encode_query if role == "query" else self.model.encode_document
+        if (
+            type(self.model[0]).__name__ == "WordEmbeddings"
+        ):  # whose tokenizer fails on being told a task, as those two do
+            encode = partial(self.model.encode, prompt=self.prompt_in_role(role))
         return np.asarray(encode(list(texts), batch_size=32, show_progress_bar=False), np.float32)
 
     def prompt_in_role(self, role: str) -> str:

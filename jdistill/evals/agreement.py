@@ -13,6 +13,8 @@ from jdistill.retrieval.index import unit_rows
 NEIGHBOURS = 10
 NEAR_PAIRS = 3  # of each text; as many random pairs are drawn
 SCATTER = 1000  # pairs listed for the plot
+FEWEST_RANKED = 3  # texts, of which there are pairs to rank
+FEWEST_FOR_OVERLAP = 100  # texts, whose ten nearest share a tenth by chance; of eleven they are all others
 COSINE_ROWS = 1000  # texts whose cosines with all others are held at once
 SEED = 0  # one set of pairs for all checkpoints, so that their figures compare
 
@@ -22,9 +24,9 @@ def agreement(student: np.ndarray, teacher: np.ndarray) -> dict[str, Any]:
 
     "mean_cosine": of a text's two vectors; only where D_s = D_t. "spearman", "pearson": x 100, of the two models'
     cosines over fixed pairs: each text with its 3 nearest by the teacher, and as many random ones, since almost all
-    random pairs are unrelated; 0 where undefined. "top10_overlap": percent of a text's 10 nearest that both models
-    share. "pairs": at most 1,000 of those pairs as [teacher's cosine, student's cosine]. O(N^2) time. Raises UserError
-    for NaN in a vector.
+    random pairs are unrelated; 0 where undefined, left out below FEWEST_RANKED texts. "top10_overlap": percent of a text's
+    10 nearest that both models share; left out below FEWEST_FOR_OVERLAP texts. "pairs": at most 1,000 of those pairs as
+    [teacher's cosine, student's cosine]. O(N^2) time. Raises UserError for NaN in a vector.
     """
     if len(student) != len(teacher):
         raise ValueError(f"{len(student)} student vectors for {len(teacher)} teacher vectors")
@@ -33,21 +35,20 @@ def agreement(student: np.ndarray, teacher: np.ndarray) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     if u_NxS.shape[1] == v_NxT.shape[1]:
         figures["mean_cosine"] = float(np.mean(_cosines(u_NxS, v_NxT)))
-    if texts < 3:
+    if texts < FEWEST_RANKED:
         log.warning("agreement with the teacher is measured on %d held-out texts: too few to mean anything", texts)
-        return figures | {"spearman": 0.0, "pearson": 0.0, "top10_overlap": 0.0, "pairs": []}
+        return figures | {"pairs": []}
     near = nearest(v_NxT, NEIGHBOURS)
     left, right = _pairs(near)
     mine, theirs = _cosines(u_NxS[left], u_NxS[right]), _cosines(v_NxT[left], v_NxT[right])
-    shared = (nearest(u_NxS, NEIGHBOURS)[:, :, None] == near[:, None, :]).any(axis=2)
     listed = np.random.default_rng(SEED).permutation(len(left))[:SCATTER]
     varies = np.ptp(mine) > 0 and np.ptp(theirs) > 0
-    return figures | {
-        "spearman": spearman(mine, theirs),
-        "pearson": 100 * float(np.corrcoef(mine, theirs, dtype=np.float64)[0, 1]) if varies else 0.0,
-        "top10_overlap": 100 * float(shared.mean()),
-        "pairs": [[round(float(theirs[i]), 4), round(float(mine[i]), 4)] for i in listed],
-    }
+    figures["spearman"] = spearman(mine, theirs)
+    figures["pearson"] = 100 * float(np.corrcoef(mine, theirs, dtype=np.float64)[0, 1]) if varies else 0.0
+    if texts >= FEWEST_FOR_OVERLAP:
+        shared = (nearest(u_NxS, NEIGHBOURS)[:, :, None] == near[:, None, :]).any(axis=2)
+        figures["top10_overlap"] = 100 * float(shared.mean())
+    return figures | {"pairs": [[round(float(theirs[i]), 4), round(float(mine[i]), 4)] for i in listed]}
 
 
 def nearest(unit_NxD: np.ndarray, k: int) -> np.ndarray:

@@ -33,11 +33,21 @@ def effective_rank(vectors: np.ndarray) -> float:
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
+def check_finite(vectors: np.ndarray, whose: str) -> None:
+    """Raises UserError for vectors [N, D] with a NaN or infinity. whose: who gave them, for the message."""
+    if broken := int((~np.isfinite(vectors).all(1)).sum()):
+        raise UserError(
+            f"{whose} gives vectors with NaN or infinity for {broken} of {len(vectors)} texts: its weights are damaged, or its training "
+            "diverged; take another checkpoint or fetch the weights again"
+        )
+
+
 def check_vectors(vectors: np.ndarray, whose: str) -> float:
     """The effective rank of the vectors of distinct texts; few directions are warned of.
 
-    whose: who gave them, for the message. Raises UserError where all are alike.
+    whose: who gave them, for the message. Raises UserError where all are alike, or one is not finite.
     """
+    check_finite(vectors, whose)
     if len(vectors) < 2:
         return 0.0
     rank = effective_rank(vectors)

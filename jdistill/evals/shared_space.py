@@ -18,8 +18,8 @@ COMPARED = 32  # queries, and as many documents, of a collection
 # What leaves a student in its teacher's space, for messages.
 HOW_TO_ALIGN = (
     "only a student that is trained to that model's own vectors can ask its index: train one by --config configs/search.py "
-    "(simtde with loss.sentence=mse), by bilstm_sra with loss.target=vectors, or by ibkd, ckd, mse or crd (without triplets) "
-    "or distilface with --config.loss.align=1"
+    "(simtde with loss.sentence=mse), by ibkd, ckd, mse or crd (without triplets) or distilface with --config.loss.align=1, or, where it need "
+    "not go into a Router, by bilstm_sra with loss.target=vectors"
 )
 
 

@@ -54,8 +54,11 @@ def results_table(results: dict[str, Any]) -> str:
             lines += [f"Labelled pairs, {name}, by {how}", *(line_of(*item) for item in figures.items())]
     for name, figures in results.get("transfer", {}).items():
         of_cosine = {f"cosine {what}": value for what, value in figures.get("cosine", {}).items()}
-        plain = {what: value for what, value in figures.items() if what != "cosine"} | of_cosine
-        lines += [f"Transfer, {name}", *(f"  {what:<24}{value:8.2f}" for what, value in plain.items())]
+        plain = {what: value for what, value in figures.items() if what not in ("cosine", "split")} | of_cosine
+        lines += [
+            f"Transfer, {name}, {figures['split']}",
+            *(f"  {what:<24}{value:8.2f}" for what, value in plain.items()),
+        ]
     for name, figures in results.get("mteb", {}).items():
         lines += [f"mteb, {name}", *(line_of(*item) for item in figures.items())]
     if "poolers" in results:

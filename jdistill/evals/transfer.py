@@ -22,7 +22,8 @@ PENALTIES = (0.25, 1.0, 4.0, 16.0, 64.0)  # C, chosen on dev
 
 def evaluate_transfer(encoder: TextEncoder, task: Task) -> dict[str, Any]:
     """The task's metrics on its test split (dev where there is none), in percent, by a logistic regression fitted to the training
-    split; "C": its penalty, chosen on dev. Pairs are seen as |u - v| and u * v; "cosine": evals.pair_labels of their cosines.
+    split; "split": test or dev, which of them that is; "C": its penalty, chosen on dev. Pairs are seen as |u - v| and u * v; "cosine":
+    evals.pair_labels of their cosines.
     """
     test = task.dev if task.test is None else task.test
     (train_x, train_cos), (dev_x, _), (test_x, test_cos) = (
@@ -30,7 +31,8 @@ def evaluate_transfer(encoder: TextEncoder, task: Task) -> dict[str, Any]:
     )
     model, C = fit_regression(train_x, task.train.labels, dev_x, task.dev.labels)
     predicted = model.predict(test_x)
-    figures: dict[str, Any] = classification_scores(test.labels, predicted, task.metrics) | {"C": C}
+    figures: dict[str, Any] = classification_scores(test.labels, predicted, task.metrics)
+    figures |= {"split": "dev" if task.test is None else "test", "C": C}
     if train_cos is not None and test_cos is not None and len(task.labels) == 2:
         figures["cosine"] = pair_scores(train_cos, task.train.labels == 1, test_cos, test.labels == 1)
     return figures

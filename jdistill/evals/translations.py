@@ -55,6 +55,15 @@ def translation_figures(pairs: PairVectors) -> dict[str, dict[str, Any]]:
     return figures
 
 
+def mean_over_languages(figures: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """Means of translation_figures: "translations", the Spearman of the languages that have one, absent where none has, and "matched", the
+    matching accuracy both ways."""
+    ranked = [of["spearman"] for of in figures.values() if "spearman" in of]
+    matched = [(of["source_to_translation"] + of["translation_to_source"]) / 2 for of in figures.values()]
+    of_ranks = {"translations": float(np.mean(ranked))} if ranked else {}
+    return of_ranks | {"matched": float(np.mean(matched))}
+
+
 def matching_accuracy(queries: np.ndarray, candidates: np.ndarray, numbers: np.ndarray) -> float:
     """Percent of queries whose nearest candidate by cosine is of the same number.
 

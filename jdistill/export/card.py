@@ -40,6 +40,10 @@ Its vocabulary is {pieces:,} of the {of:,} pieces that it started from, those th
 of the parameters. Other text is read by smaller pieces, or as unknown.
 """
 LOADS = "`transformers.AutoModel` and `AutoTokenizer` load the folder too. "
+RECURRENT = (
+    "`encode_query` and `encode_document` hand a role to its tokenizer, which fails on it; `encode` with `prompt_name` puts "
+    "the same prompt before the texts. "
+)
 BOTH_WAYS = (
     "`transformers.AutoModel` alone would read it left to right: that it reads both ways is in the folder's own code. "
 )
@@ -117,9 +121,10 @@ def write_card(
         module.kind == "Normalize" for module in rest
     )
     code = sorted(path.name for path in folder.glob("*.py"))
+    place = release.repository or f"path/to/{printable(workdir.resolve().name)}"
+    served = _served_model(folder, release.repository, place)
     own_results = {} if measured else results
     name = workdir.resolve().name
-    place = release.repository or f"path/to/{printable(name)}"
     text = metadata(name, config, own_results, release) + HEAD.format(
         name=plain(name),
         quoted=json.dumps(place, ensure_ascii=False),
@@ -134,16 +139,24 @@ def write_card(
         after=", " + ", then ".join(steps) if steps else "",
         max_length=_max_length(own[0].folder / architecture.length_file, sizes.usable_positions),
         vocabulary=VOCABULARY.format(**cut) if (cut := results.get("student", {}).get("vocabulary")) else "",
-        loads="" if architecture.recurrent else BOTH_WAYS if BIDIRECTIONAL_FILE in code else LOADS,
+        loads=_loads(architecture.recurrent, BIDIRECTIONAL_FILE in code, served),
     )
     # A transformer of our own is none that another pooler would spare.
     spared = code and not is_built_in(pooling) and BIDIRECTIONAL_FILE not in code
     text += TRUST.format(files=", ".join(code), plain=PLAIN if spared else "") if code else ""
     text += PAIRS if (folder / "interaction.py").is_file() else ""
-    served = _served_model(folder, release.repository, place)
     text += server_sections(served) + _further_files(folder, served)
     text += NOT_MEASURED.format(what=measured) if measured and results else figure_sections(own_results, config)
     write_bytes(folder / "README.md", text.encode("utf-8", "replace"))
+
+
+def _loads(recurrent: bool, both_ways: bool, served: ServedModel) -> str:
+    """What other than SentenceTransformer's encode loads the folder, or would be thought to. both_ways: by code in the folder."""
+    if recurrent:
+        return RECURRENT
+    if both_ways:
+        return BOTH_WAYS
+    return LOADS if served.by_auto_model else ""
 
 
 def _further_files(folder: Path, served: ServedModel) -> str:
@@ -179,6 +192,7 @@ def _served_model(folder: Path, repository: str, place: str) -> ServedModel:
         by_auto_model=not architecture.recurrent and _is_what_auto_model_makes(own[0].folder) and not lowered,
         last_layer=POOLERS[pooling].states(sizes.num_layers) == (sizes.num_layers,),
         normalize=any(module.kind == "Normalize" for module in rest),
+        tokenizer_file=(own[0].folder / "tokenizer.json").relative_to(folder).as_posix(),
         max_length=_max_length(own[0].folder / architecture.length_file, sizes.usable_positions),
         hidden_size=sizes.hidden_size,
         prompt=read_prompts(folder)[1] or "",

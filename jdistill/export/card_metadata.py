@@ -16,7 +16,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.printable import printable
 from jdistill.core.remote import is_url
 from jdistill.data.text.sources import local_path
-from jdistill.report.tables import real
+from jdistill.report.tables import COSTS, real
 
 TAGS = ["sentence-transformers", "sentence-similarity", "feature-extraction", "jdistill"]
 # Where SentEval's pairs lie on the hub. Its SICK-R is the test split alone, of which the hub's set is more.
@@ -117,14 +117,18 @@ def without_markup(text: str) -> str:
 
 
 def eval_results(results: dict[str, Any]) -> Iterator[EvalResult]:
-    """The student's figures of STS, retrieval, labelled pairs and a task, as far as they are numbers."""
+    """The student's figures of STS, retrieval, labelled pairs and a task, as far as they are numbers.
+
+    The split is that of STS and of a task: results do not say which one judged a collection or pairs, which a config or a source may choose.
+    """
     for name, value in results.get("sts", {}).items():
         if name != "Avg":  # which is of no data set
             yield from _of_set(
-                ("semantic-similarity", "Semantic Similarity"), name, {("spearmanr", "Spearman x 100"): value}
+                ("semantic-similarity", "Semantic Similarity"), name, {("spearmanr", "Spearman x 100"): value}, "test"
             )
     for name, scores in results.get("retrieval", {}).items():
-        figures = {(metric.replace("@", "_at_"), metric): value for metric, value in scores.items()}
+        of_quality = {metric: value for metric, value in scores.items() if metric not in COSTS}
+        figures = {(metric.replace("@", "_at_"), metric): value for metric, value in of_quality.items()}
         yield from _of_set(("information-retrieval", "Information Retrieval"), name, figures)
     for name, scorers in results.get("pairs", {}).items():
         yield from _of_set(("binary-classification", "Binary Classification"), name, _percent(scorers["student"]))
@@ -143,7 +147,7 @@ def _percent(scores: dict[str, Any]) -> dict[tuple[str, str], Any]:
 
 
 def _of_set(
-    task: tuple[str, str], name: str, figures: dict[tuple[str, str], Any], split: str | None = "test"
+    task: tuple[str, str], name: str, figures: dict[tuple[str, str], Any], split: str | None = None
 ) -> Iterator[EvalResult]:
     """The results on a data set. task: type and name; figures: (metric, its name) -> value."""
     dataset = without_markup(name)

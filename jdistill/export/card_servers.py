@@ -23,6 +23,7 @@ class ServedModel:
       by_auto_model: whether transformers' AutoModel makes of the folder what computes its token states.
       last_layer: whether its pooler reads the last layer alone, as sentence-transformers' other backends give it.
       normalize: whether its vectors have length one.
+      tokenizer_file: path of its tokenizer.json in the folder.
       max_length: tokens of a text that it reads.
       hidden_size: of its layers.
       prompt: what stands before a text where the caller asks for nothing.
@@ -36,6 +37,7 @@ class ServedModel:
     by_auto_model: bool
     last_layer: bool
     normalize: bool
+    tokenizer_file: str
     max_length: int
     hidden_size: int
     prompt: str
@@ -129,7 +131,7 @@ import numpy as np
 import onnxruntime
 from tokenizers import Tokenizer
 {_folder(model)}
-tokenizer = Tokenizer.from_file(f"{{folder}}/tokenizer.json")
+tokenizer = Tokenizer.from_file(f"{{folder}}/{model.tokenizer_file}")
 tokenizer.enable_truncation({model.max_length})
 session = onnxruntime.InferenceSession(f"{{folder}}/onnx/model.onnx")
 ids = np.array([tokenizer.encode("a sentence").ids])

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from jdistill.core.printable import printable
+from jdistill.report.beside import model_beside
+from jdistill.report.tables import num, retention
 
 AGREEMENT = {
     "mean_cosine": "mean cosine",
@@ -18,7 +20,7 @@ AGREEMENT = {
 # Columns beside a search by this model, and the key of results.json that each is read from.
 BESIDE_RETRIEVAL = {
     "{other}": "teacher_retrieval",
-    "its queries, the {other}'s index": "asymmetric_retrieval",
+    "its queries, {the_other}'s index": "asymmetric_retrieval",
     "BM25": "bm25_retrieval",
 }
 
@@ -44,24 +46,33 @@ def markdown_table(head: list[str], rows: Iterable[list[str]]) -> str:
 
 def figure_sections(results: dict[str, Any], config: dict[str, Any]) -> str:
     """The sections of a card that say what its run measured, from results.json and config.json; empty where it measured nothing."""
-    other = "teacher" if config.get("teacher", "teacher") else "its start"  # without a teacher, what stands beside it
+    other = "its start" if model_beside(config.get("teacher")) == "start" else "teacher"
     sections = [
         *_sts(results, other),
         *_retrieval(results, other),
         *_index(results),
         *_pairs(results),
-        *_agreement(results, "the teacher" if other == "teacher" else other),
+        *_agreement(results, _with_article(other)),
         *_translations(results),
         *_training(results),
     ]
     return "".join(f"\n## {title}\n\n{text}" for title, text in sections)
 
 
+def _with_article(other: str) -> str:
+    return "the teacher" if other == "teacher" else other
+
+
 def _sts(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
     """Title and text of the section on STS, where there is one; so with those below."""
     teacher = results.get("teacher_sts", {})
     rows = [
-        [plain(task), f"{value:.2f}", f"{teacher[task]:.2f}", f"{100 * value / teacher[task]:.1f} %"]
+        [
+            plain(task),
+            f"{value:.2f}",
+            f"{teacher[task]:.2f}",
+            "" if (share := retention(value, teacher[task])) is None else f"{share:.1f} %",
+        ]
         if task in teacher
         else [plain(task), f"{value:.2f}", "", ""]
         for task, value in results.get("sts", {}).items()
@@ -76,7 +87,11 @@ def _sts(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
 def _retrieval(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
     for name, scores in results.get("retrieval", {}).items():
         columns = {title: results.get(key, {}).get(name, {}) for title, key in BESIDE_RETRIEVAL.items()}
-        beside = {title.format(other=other): figures for title, figures in columns.items() if figures}
+        beside = {
+            title.format(other=other, the_other=_with_article(other)): figures
+            for title, figures in columns.items()
+            if figures
+        }
         rows = [
             [plain(metric), f"{value:.4f}", *(f"{of[metric]:.4f}" if metric in of else "" for of in beside.values())]
             for metric, value in scores.items()
@@ -109,7 +124,7 @@ def _agreement(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]
         for key, label in AGREEMENT.items()
         if figures.get(key) is not None
     ]
-    if figures:
+    if rows:
         yield f"Agreement with {other} on held-out text", markdown_table(["figure", "value"], rows)
 
 
@@ -119,7 +134,7 @@ def _translations(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
             plain(language),
             str(of["pairs"]),
             f"{of['mean_cosine']:.4f}" if "mean_cosine" in of else "–",
-            f"{of['spearman']:.2f}",
+            num(of.get("spearman")),
             f"{of['source_to_translation']:.1f}",
             f"{of['translation_to_source']:.1f}",
         ]
@@ -133,8 +148,12 @@ def _translations(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _training(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if training := results.get("training", {}):
+        texts = training.get("texts")  # none where labelled rows alone were read
+        of_texts = f" of {texts:,} distinct texts" if texts else ""
+        removed = (
+            f"; {training['removed_evaluation_texts']:,} texts of evaluation sets were removed first" if texts else ""
+        )
         yield (
             "Training",
-            f"{training['sentences']:,} sentences of {training['texts']:,} distinct texts in {training['steps']:,} steps on "
-            f"{plain(training['devices'])}; {training['removed_evaluation_texts']:,} texts of evaluation sets were removed first.\n",
+            f"{training['sentences']:,} sentences{of_texts} in {training['steps']:,} steps on {plain(training['devices'])}{removed}.\n",
         )

@@ -29,11 +29,7 @@ from jdistill.core.types import Tree
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder.classifier import load_classifier, save_head
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.formats.st_writer import (
-    custom_files,
-    is_built_in,
-    nearest_built_in,
-)
+from jdistill.encoder.formats.st_writer import custom_files
 from jdistill.encoder.loading import load
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.export.card import write_card
@@ -41,6 +37,7 @@ from jdistill.export.card_metadata import Release, language_code, license_name
 from jdistill.export.folder import EXPORT_SEAL, export
 from jdistill.export.interaction import save_interaction
 from jdistill.export.onnx_forms import INT8_GRAPH
+from jdistill.export.plain import with_built_in_pooler, without_unfit
 from jdistill.export.push import plan_push, push_folder
 from jdistill.export.quantize import QUANTIZATIONS
 from jdistill.export.router import export_router
@@ -66,7 +63,10 @@ def main(argv: list[str] | None = None) -> int:
         export_site(flags)
         return 0
     of_format = [flags.format] if flags.format in FORMATS_ADDED else []
-    forms = [*flags.target, *of_format, *([f"{flags.quantize_for}-{flags.quantize}"] if flags.quantize else [])]
+    if flags.quantize_for and not flags.quantize:
+        raise UserError(f"--quantize_for={flags.quantize_for} says what --quantize is for, and that is not given")
+    quantized = [f"{flags.quantize_for or 'onnx'}-{flags.quantize}"] if flags.quantize else []
+    forms = [*flags.target, *of_format, *quantized]
     if any([target_of(form).calibrated for form in forms]) != bool(flags.calibrate):
         raise UserError("--quantize=int8-calibrated and --calibrate=TEXTS go together")
     if flags.documents and (forms or flags.plain or flags.format != "safetensors"):
@@ -86,6 +86,8 @@ def main(argv: list[str] | None = None) -> int:
     in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
     check_out(flags.out, EXPORT_SEAL, "--out", flags.overwrite, None if in_run else flags.workdir)
     stage = flags.stage or last_stage(flags.workdir)
+    if in_run:
+        check_own_export(flags)
     student, params = load_trained(flags.workdir, stage, flags.step)
     if flags.documents:
         export_router(student, load(flags.documents, key="documents"), flags.out, flags.overwrite)
@@ -93,19 +95,19 @@ def main(argv: list[str] | None = None) -> int:
             push_folder(push, flags.out)
         return 0
     plain = with_built_in_pooler(student) if flags.plain else student
+    if flags.plain:
+        params = without_unfit(params, plain is not student)
     measured = measured_instead(flags.workdir, stage, flags.step)
     if plain is not student:
         measured = f"pooler {student.pooling}"
     texts = read_texts(flags.calibrate, key="calibrate").texts[:CALIBRATION_TEXTS] if flags.calibrate else []
 
     def add(folder: Path) -> None:
-        add_modules(plain, params, flags.workdir, folder, with_interaction=not flags.plain)
+        add_modules(plain, params, flags.workdir, folder)
         for form in forms:
             add_form(plain, folder, form, texts)
         write_card(flags.workdir, folder, measured, release=release)
 
-    if "iem" in params and flags.plain:
-        log.info("the interaction module was trained on PMA's vectors, and is left out")
     export(plain, flags.out, flags.format == "onnx", [add], flags.overwrite, in_run)
     if flags.plain and (code := custom_files(plain)):
         log.warning(
@@ -141,8 +143,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quantize_for",
         choices=("onnx", "torch"),
-        default="onnx",
-        help="torch adds torch_int8, a folder for sentence-transformers with trust_remote_code, in place of the graph",
+        default="",
+        help="of --quantize: torch adds torch_int8, a folder for sentence-transformers with trust_remote_code, in place of the graph",
     )
     parser.add_argument(
         "--target", nargs="+", default=[], metavar="FORM", help=f"adds further forms: {', '.join(TARGETS)}"
@@ -199,6 +201,7 @@ def export_site(flags: argparse.Namespace) -> None:
     for name in (
         "target",
         "quantize",
+        "quantize_for",
         "calibrate",
         "plain",
         "documents",
@@ -214,19 +217,20 @@ def export_site(flags: argparse.Namespace) -> None:
     write_site(flags.workdir, flags.out, flags.web_runtime, flags.overwrite)
 
 
-def with_built_in_pooler(student: Encoder) -> Encoder:
-    """The student, its pooler one that sentence-transformers has. Raises UserError where a projection follows the pooler."""
-    if is_built_in(student.pooling):
-        return student
-    if student.dense:
-        raise UserError(f"--plain: the student projects what {student.pooling} gives, so its pooler cannot be changed")
-    log.info("pooler %s becomes %s", student.pooling, nearest_built_in(student.pooling))
-    return replace(student, pooling=nearest_built_in(student.pooling))
+def check_own_export(flags: argparse.Namespace) -> None:
+    """Refuses what would put another model in the place of the run's own export, which its figures and its index are of."""
+    own = {"documents": "", "plain": False, "step": None, "stage": last_stage(flags.workdir) if flags.stage else ""}
+    for name, value in own.items():
+        if getattr(flags, name) != value:
+            raise UserError(
+                f"--{name} is for a folder of its own: --out={flags.out} is the run's export, which its figures and its index are of; "
+                f"leave --{name} out, or name another --out"
+            )
 
 
-def add_modules(student: Encoder, params: Tree, workdir: Path, folder: Path, with_interaction: bool) -> None:
+def add_modules(student: Encoder, params: Tree, workdir: Path, folder: Path) -> None:
     """Writes what was trained beside the student: an interaction module, and a classifier's head, which names its labels."""
-    if "iem" in params and with_interaction:
+    if "iem" in params:
         interaction = interaction_of(ConfigDict(json.loads((workdir / "config.json").read_text())))
         save_interaction(PairScorer(student, params["iem"], interaction), folder)
     of_run = workdir / "export"

@@ -14,7 +14,7 @@ from jdistill.encoder.formats.st_writer import (
     write_files,
     write_weights,
 )
-from jdistill.evals.collapse import effective_rank
+from jdistill.evals.collapse import check_finite, effective_rank
 from jdistill.export.probe_texts import PROBE_TEXTS
 from jdistill.export.targets import TARGETS, check_form
 
@@ -66,9 +66,10 @@ def export(
 def check_folder(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
     """Encodes the probe texts from the files of `folder` with each framework at hand: name -> max abs difference from Flax.
 
-    Raises UserError where one is more than float32 explains.
+    Raises UserError where one is more than float32 explains, and where the model gives numbers that are not finite.
     """
     expected = model.encode(list(PROBE_TEXTS))
+    check_finite(expected, "the model")
     if not effective_rank(expected):
         log.warning("WARNING: the model gives the same vector for each of %d different texts", len(PROBE_TEXTS))
     checks = {}

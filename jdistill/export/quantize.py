@@ -24,6 +24,7 @@ from onnxruntime.quantization import (
 
 from jdistill.core.errors import UserError
 from jdistill.export.onnx import storage
+from jdistill.export.onnx.graph import inputs_of
 
 QUANTIZED = ["MatMul", "Gemm", "Gather"]
 QUANTIZATIONS = ("int8", "int8-calibrated")
@@ -35,8 +36,7 @@ def quantize(graph: Path, out: Path, batches: Sequence[Mapping[str, np.ndarray]]
     """Writes the int8 form of a float32 graph to `out`, whole or not at all; above storage.INLINE_BYTES with a data file.
 
     Args:
-      batches: tokenised texts (input_ids, attention_mask, …), int64 [B, L], to measure the activations' ranges on; none: the
-        dynamic form.
+      batches: tokenised texts to measure the activations' ranges on, each as inputs_of has them; none: the dynamic form.
 
     Returns: `out`. Raises: UserError where ONNX Runtime cannot quantise the graph.
     """
@@ -52,7 +52,7 @@ def quantize(graph: Path, out: Path, batches: Sequence[Mapping[str, np.ndarray]]
                 quantize_static(
                     graph,
                     made,
-                    _Batches(batches),
+                    _Batches(graph, batches),
                     quant_format=QuantFormat.QDQ,
                     op_types_to_quantize=QUANTIZED,
                     per_channel=True,
@@ -84,9 +84,9 @@ def quantize(graph: Path, out: Path, batches: Sequence[Mapping[str, np.ndarray]]
 
 
 class _Batches(CalibrationDataReader):
-    def __init__(self, batches: Sequence[Mapping[str, np.ndarray]]):
-        self._left = iter(batches)
+    def __init__(self, graph: Path, batches: Sequence[Mapping[str, np.ndarray]]):
+        names = [value.name for value in onnx.load(graph, load_external_data=False).graph.input]
+        self._left = (inputs_of(names, batch) for batch in batches)
 
     def get_next(self) -> dict[str, np.ndarray] | None:
-        batch = next(self._left, None)
-        return None if batch is None else dict(batch)
+        return next(self._left, None)

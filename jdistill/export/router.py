@@ -25,6 +25,7 @@ from jdistill.export.folder import EXPORT_SEAL, check_folder
 from jdistill.export.probe_texts import PROBE_TEXTS
 from jdistill.export.targets import SENTENCE_TRANSFORMERS, tolerance_of
 from jdistill.models.architecture import BUILT_IN
+from jdistill.models.registry import architecture_of
 
 ROUTES = ("query", "document")
 DEFAULT_ROUTE = "document"  # of a text without a task, which is read by its prompt too
@@ -42,8 +43,14 @@ def export_router(queries: Encoder, documents: Encoder, out: Path, overwrite: bo
 
     Returns: max abs difference from Flax by role and framework.
 
-    Raises: UserError for models that do not share a space, and where a check fails; `out` is then as it was.
+    Raises: UserError for models that do not share a space, for recurrent ones, and where a check fails; `out` is then as it was.
     """
+    for what, model in (("the student", queries), (f"--documents={documents.source}", documents)):
+        if architecture_of(model.config).recurrent:
+            raise UserError(
+                f"{what} is recurrent, and a Router hands the role of a text to its tokenizer, which fails on it in sentence-transformers; "
+                'export it without --documents, and encode by encode(texts, prompt_name="query")'
+            )
     check_one_space(queries, documents, list(PROBE_TEXTS), f"--documents={documents.source}")
     checks: dict[str, float] = {}
     with replacing(

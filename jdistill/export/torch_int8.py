@@ -40,7 +40,7 @@ def save_int8_folder(model: Encoder, plain: Path, out: Path, texts: Sequence[str
     tensors = architecture_of(model.config).module_tensors(model.config, model.params)
     tensors = quantized_rows(tensors | (smoothed(tensors, largest_inputs(plain, texts)) if texts else {}))
     shutil.rmtree(out, ignore_errors=True)
-    skipped = shutil.ignore_patterns("model.safetensors", "onnx", "README.md", "torch_int8*", out.name)
+    skipped = shutil.ignore_patterns("model.safetensors", "onnx", "gguf", "README.md", "torch_int8*", out.name)
     shutil.copytree(plain, out, ignore=lambda folder, names: skipped(folder, names) if Path(folder) == plain else set())
     write_tensors(tensors, out / "int8.safetensors")
     shutil.copyfile(CUSTOM / f"{MODULE}.py", out / f"{MODULE}.py")

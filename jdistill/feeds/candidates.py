@@ -36,7 +36,7 @@ TIMED_PAIRS = 64  # that the judge of a dry run scores
 class ScoredCandidates:
     """The training queries of cfg.symmetric and cfg.asymmetric, with mined candidates and the judge's scores."""
 
-    scored = True
+    dev_keys = ("dev_queries",)
 
     def reads_text(self, there_is: bool) -> bool:
         return False

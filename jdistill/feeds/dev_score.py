@@ -13,13 +13,15 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.evals import sts
 from jdistill.evals.agreement import agreement
 from jdistill.evals.retrieval import document_vectors, ndcg_in
-from jdistill.evals.translations import translation_figures
+from jdistill.evals.translations import mean_over_languages, translation_figures
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.parallel import held_out_pair_vectors
 from jdistill.feeds.roles import held_out_vectors
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.teacher_index import dev_document_answers
 from jdistill.retrieval.index import EXACT, TEACHER, build_index
+
+DEV_SETS = ("dev_pairs", "dev_retrieval")  # keys of the config that name a set of one's own
 
 # A search's name among the figures, by whose index it asks.
 OWN_INDEX, TEACHERS_INDEX = "retrieval", "retrieval_teacher_index"
@@ -46,7 +48,8 @@ def encoder_score(
             agrees = agreement(held_out_vectors(model, corpus), of_teacher)
             figures = {name: agrees[name] for name in ("spearman", "mean_cosine") if agrees.get(name) is not None}
         if corpus.held_out_pairs:
-            figures |= _of_translations(model, corpus, embeddings)
+            vectors = held_out_pair_vectors(model, corpus, embeddings.held_out_pairs())
+            figures |= mean_over_languages(translation_figures(vectors))
         if dev_pairs is not None:
             figures["pairs"] = sts.evaluate_pairs(model, dev_pairs)
         figures |= search_figures(model)
@@ -57,14 +60,6 @@ def encoder_score(
         return figures | ({"score": float(np.mean([figures[name] for name in chosen_by]))} if chosen_by else {})
 
     return score
-
-
-def _of_translations(model: Encoder, corpus: Corpus, embeddings: TeacherEmbeddings) -> dict[str, float]:
-    """Means over languages: "translations", Spearman as agreement has it, and "matched", the matching accuracy both ways."""
-    vectors = held_out_pair_vectors(model, corpus, embeddings.held_out_pairs())
-    by_language = list(translation_figures(vectors).values())
-    matched = [(of["source_to_translation"] + of["translation_to_source"]) / 2 for of in by_language]
-    return {"translations": float(np.mean([of["spearman"] for of in by_language])), "matched": float(np.mean(matched))}
 
 
 def dev_search(cfg: ConfigDict) -> Callable[[Encoder], dict[str, float]]:

@@ -25,8 +25,8 @@ class Kind(Protocol):
     """A kind of training data as a stage names it: what is known of it before anything is read."""
 
     @property
-    def scored(self) -> bool:
-        """Whether its checkpoints have a dev score without cfg.dev_pairs."""
+    def dev_keys(self) -> tuple[str, ...]:
+        """Keys of the config, each of which brings a part of its checkpoints' dev score; without any of them there is none."""
 
     def reads_text(self, there_is: bool) -> bool:
         """Whether it reads the run's corpus.

@@ -33,7 +33,7 @@ PROMPTS = ("labelled", "drawn")
 class JudgeTuning:
     """The labelled pairs of cfg.symmetric and cfg.asymmetric, as prompts."""
 
-    scored = True
+    dev_keys = ("dev_queries",)
 
     def reads_text(self, there_is: bool) -> bool:
         return False

@@ -106,7 +106,7 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
         train, dev, test, removed = split_pairs(cfg, branch, evaluation)
         queries = by_query(train)
         log.info(
-            "%s: %d training pairs of %d queries, %d with a positive; %d dev and %d test pairs; removed %d with an evaluation text or a test query%s",
+            "%s: %d training pairs of %d queries, %d with a positive; %d dev and %d test pairs; removed %d with an evaluation text or their query%s",
             key, len(train), len(set(train.queries)), len(queries.texts), len(dev), len(test), removed,
             "".join(f"; skipped {count} {reason}" for reason, count in train.skipped.items()),
         )  # fmt: skip
@@ -135,10 +135,10 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
 
 
 def split_pairs(cfg: ConfigDict, branch: str, evaluation: set[str]) -> tuple[Pairs, Pairs, Pairs, int]:
-    """(training, dev and all test pairs of a branch's file, how many training pairs were removed: those with a text of `evaluation`, as
-    comparable() has it, or with a query of the test).
+    """(training, dev and all test pairs of a branch's file, how many training pairs were removed: those with a text of `evaluation`, or
+    with a query of the test or of dev, as comparable() has them).
 
-    Raises: UserError for a file that cannot be read, and one without test pairs.
+    Raises: UserError for a file that cannot be read, one without test pairs, and one whose test pairs are all right or all wrong.
     """
     source, key = cfg[branch], f"config.{branch}"
     pairs = read_pairs(source, key, (cfg.train_split, cfg.test_split))
@@ -147,9 +147,26 @@ def split_pairs(cfg: ConfigDict, branch: str, evaluation: set[str]) -> tuple[Pai
         raise UserError(
             f"--{key}={source}: no test pairs; --config.held_out_queries={cfg.held_out_queries} keeps some apart"
         )
+    scored = _first(test, cfg.test_pairs)
+    if len(set(scored.positive)) < 2:
+        unlabelled = pairs.skipped["without a label"]
+        raise UserError(
+            f"--{key}={source}: all {len(scored)} test pairs that are scored have the same label, so that nothing tells them apart"
+            + (
+                f"; --config.test_pairs={cfg.test_pairs} takes the first of {len(test)}"
+                if len(scored) < len(test)
+                else ""
+            )
+            + (
+                f"; {unlabelled} rows labelled -1, - or not at all were passed over: label wrong pairs 0"
+                if unlabelled
+                else ""
+            )
+        )
     rest, removed = without(rest, evaluation, {comparable(query) for query in test.queries})
     train, dev = train_and_test(_one_split(rest), "", "", cfg.dev_queries, key)
-    return train, dev, test, removed
+    train, of_dev = without(train, set(), {comparable(query) for query in dev.queries})
+    return train, dev, test, removed + of_dev
 
 
 def changed_judge_keys(cfg: ConfigDict) -> list[str]:

@@ -129,9 +129,12 @@ def add_pairs(cfg: ConfigDict, corpus: Corpus, pairs: Sequence[PairSource], apar
             "text_pairs: %d pairs to train on from %s, %d of their sources new, %d pairs held out, %d removed as evaluation text",
             len(left), of.source, len(new), len(of.held_out_rows), of.removed,
         )  # fmt: skip
+    train = JoinedTexts(texts)
+    if isinstance(corpus.train, JoinedTexts):
+        train.fingerprint = None  # runs that have begun are resumed by digest(texts)
     removed = corpus.removed + sum(of.removed for of in pairs)
     of_pairs = tuple((pair, of.source.role) for of in pairs for pair in of.held_out())
-    return Corpus(JoinedTexts(texts), held_out, removed, tuple(rows), JoinedTexts(asked), of_pairs)
+    return Corpus(train, held_out, removed, tuple(rows), JoinedTexts(asked), of_pairs)
 
 
 def _training(cfg: ConfigDict, of: PairSource, forbidden: set[str]) -> tuple[StoredTexts, np.ndarray]:

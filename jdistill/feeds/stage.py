@@ -10,14 +10,21 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.digest import digest
+from jdistill.core.progress import log
 from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.dev_score import DEV_SETS
 from jdistill.feeds.feed import Feed, Kind
 from jdistill.train.checkpoint import state_digest
 from jdistill.train.method import Method
 from jdistill.train.origins import BASE, STUDENT_VOCABULARY
 
 F = TypeVar("F")
+# What is left of a dev set that chooses nothing.
+OTHER_USE = {
+    "dev_pairs": "the finished student alone is scored on its pairs",
+    "dev_retrieval": "leave it empty, or give it as --config.beir, on which the finished student is judged",
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,16 @@ def check_start(stages: tuple[Stage, ...], start: Encoder, is_teacher: bool, tea
     for stage in stages:
         if stage.fits is not None:
             stage.fits(stage.cfg, start, is_teacher, teacher_width)
+
+
+def tell_unused_dev_sets(cfg: ConfigDict, stages: tuple[Stage, ...]) -> None:
+    """Warns of a dev set of the config that is no part of any stage's dev score."""
+    dev_keys = list(dict.fromkeys(key for stage in stages for key in stage.data.dev_keys))
+    for key in (key for key in DEV_SETS if cfg[key] and key not in dev_keys):
+        log.warning(
+            "WARNING: --config.%s=%s chooses no checkpoint: the dev score of --config.method=%s is that of --config.%s; %s",
+            key, cfg[key], cfg.method, " and --config.".join(dev_keys), OTHER_USE[key],
+        )  # fmt: skip
 
 
 def origins_of(feed: Feed, method: Method) -> dict[str, str]:

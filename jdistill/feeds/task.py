@@ -38,7 +38,7 @@ NO_LABEL = -1  # the label of a row that has none
 class LabelledTask:
     """cfg.task of cfg.task_dir. It needs no text."""
 
-    scored = True
+    dev_keys = ("task",)  # whose dev split it is
 
     def reads_text(self, there_is: bool) -> bool:
         return False

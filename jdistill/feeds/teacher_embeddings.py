@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core import sharding
-from jdistill.data.text.stored_texts import JoinedTexts, take_texts
+from jdistill.data.text.stored_texts import ChosenTexts, JoinedTexts, take_texts
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.tokens import cache_folder
 from jdistill.teachers.cache import AnswerCache, in_one_piece
@@ -24,6 +24,7 @@ class TeacherEmbeddings:
     def __init__(self, cfg: ConfigDict, corpus: Corpus, teacher: Teacher):
         self._folder, self._corpus, self._teacher = cache_folder(cfg), corpus, teacher
         self._in_role: dict[str, Teacher] = {}
+        self._caches: dict[str, AnswerCache] = {}
         self._train: dict[str, Answered] = {}
         self._held_out: np.ndarray | None = None
         self._of_pairs: np.ndarray | None = None
@@ -34,7 +35,12 @@ class TeacherEmbeddings:
         return self._in_role[role]
 
     def _cache(self, role: str) -> AnswerCache:
-        return self._asked(role).cache(self._folder, writer=sharding.process_index())
+        """The cache of a role, with what has come to it since it was opened first."""
+        if role in self._caches:
+            self._caches[role] = self._caches[role].opened_again()
+        else:
+            self._caches[role] = self._asked(role).cache(self._folder, writer=sharding.process_index())
+        return self._caches[role]
 
     def _ask(self, texts: Sequence[str], role: str) -> Answered:
         return ask(self._cache(role), texts, in_one_piece(self._asked(role).answer), "teacher answers")
@@ -86,7 +92,7 @@ class TeacherEmbeddings:
         texts_of = (
             self._by_role()
             if rows is None
-            else {role: take_texts(asked, rows[here]) for role, here in self._places(rows)}
+            else {role: ChosenTexts(asked, rows[here]) for role, here in self._places(rows)}
         )
         for role, texts in texts_of.items():
             self._train[role] = replace(self._ask(texts, role), keys=asked)

@@ -18,6 +18,7 @@ from jdistill.data.batching.packing import pack_texts
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.answers_ahead import AnswersAhead
 from jdistill.feeds.corpus import Corpus
+from jdistill.feeds.dev_score import DEV_SETS
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.roles import corpus_tokens
 from jdistill.feeds.shared import Shared
@@ -43,8 +44,8 @@ class Texts:
     packs: bool = True
 
     @property
-    def scored(self) -> bool:
-        return self.with_teacher
+    def dev_keys(self) -> tuple[str, ...]:
+        return (*DEV_SETS, "held_out") if self.with_teacher else DEV_SETS
 
     def reads_text(self, there_is: bool) -> bool:
         return True

@@ -25,7 +25,7 @@ from jdistill.encoder.tokenizing import tokenizing
 # A width costs a compilation of seconds, which fewer steps than this would not repay; but the first few always do.
 STEPS_PER_WIDTH, FEWEST_WIDTHS = 50, 4
 # Of fewer texts than this a group's rows are not filled.
-USUAL_GROUPS, TEXTS_OF_A_GROUP = 8, 32
+USUAL_DEVICES, TEXTS_OF_A_GROUP = 8, 32
 MOST_TEXTS = 256  # of a group, whose places are found one text after another
 
 
@@ -81,21 +81,29 @@ def make_packed_batches(cfg: ConfigDict, lengths: np.ndarray, of_epoch: EpochRow
 
 
 def may_pack(cfg: ConfigDict) -> bool:
-    """Whether a stage that packs its texts is the same run on 1 to 8 devices: dropout's masks depend on the groups, so that
-    there must be 8 on any, and each large enough."""
-    each, left = divmod(cfg.batch_size, USUAL_GROUPS)
-    return not cfg.student.dropout or (each >= TEXTS_OF_A_GROUP and not left)
+    """Whether a stage that packs its texts is the same run on 1, 2, 4 and 8 devices: dropout's masks depend on the groups, of which there
+    must then be as many on any, each large enough."""
+    return not cfg.student.dropout or _large_enough(cfg, _fewest_groups(cfg, USUAL_DEVICES))
 
 
 def number_of_groups(cfg: ConfigDict) -> int:
-    """Groups that a batch's texts are packed in: so many for each device that cfg.chunk_size bounds one's texts, and none is large.
-    With dropout a multiple of 8, where each is then large enough."""
-    B, devices = cfg.batch_size, sharding.global_mesh().size
+    """Groups that a batch's texts are packed in: one for each device in each chunk of cfg.chunk_size texts, and none is large. With dropout
+    as many as 8 devices take, where each is then large enough."""
+    devices = sharding.global_mesh().size
+    usual = _fewest_groups(cfg, math.lcm(devices, USUAL_DEVICES)) if cfg.student.dropout else None
+    return usual if usual and _large_enough(cfg, usual) else _fewest_groups(cfg, devices) or 1
+
+
+def _fewest_groups(cfg: ConfigDict, devices: int) -> int | None:
+    """The least multiple of `devices` that divides a batch into groups within a chunk and within MOST_TEXTS; None: there is none."""
+    B = cfg.batch_size
     chunks = math.ceil(B / cfg.chunk_size) if cfg.chunk_size else 1
     least = max(devices * chunks, math.ceil(B / MOST_TEXTS / devices) * devices)
-    fewest = next((count for count in range(least, B + 1, devices) if B % count == 0), 1)
-    usual = math.lcm(fewest, USUAL_GROUPS)
-    return usual if cfg.student.dropout and B % usual == 0 and B // usual >= TEXTS_OF_A_GROUP else fewest
+    return next((count for count in range(least, B + 1, devices) if B % count == 0), None)
+
+
+def _large_enough(cfg: ConfigDict, groups: int | None) -> bool:
+    return groups is not None and cfg.batch_size // groups >= TEXTS_OF_A_GROUP
 
 
 def cache_folder(cfg: ConfigDict) -> Path:

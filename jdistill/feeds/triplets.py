@@ -24,6 +24,7 @@ from jdistill.data.sets.triplets import (
 )
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.corpus import Corpus
+from jdistill.feeds.dev_score import DEV_SETS
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.roles import corpus_tokens
 from jdistill.feeds.shared import Shared
@@ -40,7 +41,7 @@ class LabelledTriplets:
     """
 
     with_scores: bool = False
-    scored = False
+    dev_keys = DEV_SETS
 
     def reads_text(self, there_is: bool) -> bool:
         return there_is

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 
 from ml_collections import ConfigDict
 
+from jdistill.core.digest import digest
 from jdistill.core.progress import log
-from jdistill.data.text.augment import text_variants
+from jdistill.data.text.augment import text_variants, variants_identity
 from jdistill.data.text.holdout import comparable
 from jdistill.data.text.kept_texts import keep_texts
 from jdistill.data.text.repeats import repeated_rows
@@ -24,10 +24,17 @@ def with_variants(
     out or of an evaluation set. source: whose column has the paraphrases; None: cfg.text."""
     forbidden = {comparable(text) for text in apart}
     path, column = (source.path, source.column) if source else (cfg.text, "")
-    variants = text_variants(train, cfg.augment, path, column or cfg.text_column)
-    further = (text for text in variants if comparable(text) not in forbidden)
+    goes_by = (cfg.augment, path, column or cfg.text_column)
+
+    def with_further() -> Iterator[str]:
+        variants = text_variants(train, *goes_by)  # which refuses what it cannot do before the first text
+        yield from train
+        yield from (text for text in variants if comparable(text) not in forbidden)
+
+    of_train, of_variants = fingerprint_of(train), variants_identity(*goes_by)
+    identity = None if of_variants is None else [of_train, digest(sorted(forbidden)), *of_variants]
     name = f"texts and variants by {cfg.augment}"
-    every = keep_texts(chain(train, further), name, fingerprint_of(train), None, cache_folder(cfg) / "texts").texts
+    every = keep_texts(with_further(), name, of_train, identity, cache_folder(cfg) / "texts").texts
     log.info("augmented: %d further texts by %s", len(every) - len(train), cfg.augment)
     return every
 

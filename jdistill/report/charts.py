@@ -94,18 +94,23 @@ def _scale_values(axes: Axes, low: float, high: float, from_zero: bool) -> None:
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def agreement_chart(pairs: np.ndarray) -> Chart:
-    """The student's cosine against the teacher's with the line on which both are the same. pairs: float64 [n, 2], teacher first."""
+def agreement_chart(pairs: np.ndarray, other: str) -> Chart:
+    """The student's cosine against the teacher's with the line on which both are the same.
+
+    Args:
+      pairs: float64 [n, 2], teacher first.
+      other: what the teacher is called, as report.beside has it.
+    """
     low, high = pairs.min() - 0.03, max(1.03, pairs.max())
     figure, axes = new_axes(4.2)
     axes.scatter(pairs[:, 0], pairs[:, 1], s=8, alpha=float(np.clip(400 / len(pairs), 0.05, 0.6)), color=BLUE, lw=0)
     axes.plot([low, high], [low, high], color=RED, linewidth=1)
-    axes.set(xlim=(low, high), ylim=(low, high), aspect="equal", xlabel="teacher's cosine", ylabel="student's cosine")
+    axes.set(xlim=(low, high), ylim=(low, high), aspect="equal", xlabel=f"{other}'s cosine", ylabel="student's cosine")
     axes.grid(alpha=0.25)
     off = f"{np.abs(pairs[:, 1] - pairs[:, 0]).mean():.3f}"
     return draw_chart(
         "agreement",
         figure,
-        f"Student's cosine against the teacher's for {len(pairs):,} pairs of texts; mean absolute difference {off}.",
+        f"Student's cosine against the {other}'s for {len(pairs):,} pairs of texts; mean absolute difference {off}.",
         f"{len(pairs):,} pairs of texts. On the line both give the same cosine; the mean absolute difference is {off}.",
     )

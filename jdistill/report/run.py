@@ -11,6 +11,7 @@ import numpy as np
 
 from jdistill.core.errors import UserError
 from jdistill.report import run_tables
+from jdistill.report.beside import model_beside
 from jdistill.report.charts import agreement_chart, curve_chart
 from jdistill.report.facts import objects, read_json_object, read_metrics
 from jdistill.report.labelled import labelled_tables
@@ -54,40 +55,44 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
     listed = content["speed"] if isinstance(content.get("speed"), list) else []
     speed = [row for row in listed if isinstance(row, dict)]
     stages = stage_curves(workdir)
+    other = model_beside(config.get("teacher"))
     pairs = cosine_pairs(sections["agreement"])
-    scatter = agreement_chart(pairs) if len(pairs) else None
+    scatter = agreement_chart(pairs, other) if len(pairs) else None
     return write_page(
         workdir / "report.html",
         "run.html",
         [chart for stage in stages for chart in stage.charts] + ([scatter] if scatter else []),
         name=workdir.resolve().name,
-        headline=run_tables.headline_sentence(sections, speed),
-        summary=run_tables.summary_table(sections),
+        headline=run_tables.headline_sentence(sections, speed, other),
+        other=other,
+        summary=run_tables.summary_table(sections, other, str(config.get(other) or "")),
         budget=run_tables.budget_table(sections["budget"]),
         results_missing=results_missing,
         training=run_tables.training_table(sections["training"]),
         stages=stages,
         sts=run_tables.score_table(
-            "Spearman x 100; retention is the student's score in percent of its teacher's",
+            f"Spearman x 100; retention is the student's score in percent of its {other}'s",
             sections["teacher_sts"],
             sections["sts"],
             decimals=2,
+            other=other,
         ),
         retrieval=run_tables.score_table(
             "By collection and measure",
             by_measure(sections["teacher_retrieval"]),
             by_measure(sections["retrieval"]),
             decimals=4,
+            other=other,
             beside={
-                "Student asks the teacher's index": by_measure(sections["asymmetric_retrieval"]),
+                f"Student asks the {other}'s index": by_measure(sections["asymmetric_retrieval"]),
                 "BM25": by_measure(sections["bm25_retrieval"]),
             },
         ),
         index_owner=run_tables.index_sentence(sections["index"]),
         labelled=labelled_tables(content),
-        agreement=run_tables.agreement_table(sections["agreement"]),
+        agreement=run_tables.agreement_table(sections["agreement"], other),
         scatter=scatter,
-        speed=run_tables.speed_table(speed),
+        speed=run_tables.speed_table(speed, other),
         config=json.dumps(config, indent=2, ensure_ascii=False),
         config_missing=config_missing,
         command=str(content.get("command", "")).replace(" --", " \\\n    --"),

@@ -1,29 +1,33 @@
-"""The tables of a run's page, from results.json: summary, training, scores beside the teacher's, agreement, latency."""
+"""The tables of a run's page, from results.json: summary, training, scores beside the teacher's, agreement, latency.
+
+other: what the model beside the student is called, as report.beside has it.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from jdistill.core.progress import clock
 from jdistill.report.facts import objects
-from jdistill.report.tables import Table, num, real, retention
+from jdistill.report.tables import COSTS, Table, num, real, retention
 
 
-def headline_sentence(results: dict[str, dict[str, Any]], speed: list[dict[str, Any]]) -> str:
+def headline_sentence(results: dict[str, dict[str, Any]], speed: list[dict[str, Any]], other: str) -> str:
     """The one sentence that says the result, as far as it was measured."""
     student, teacher = results["student"], results["teacher"]
     params, theirs = student.get("num_params"), teacher.get("num_params")
     sts, teacher_sts = results["sts"].get("Avg"), results["teacher_sts"].get("Avg")
     said = []
     if real(params) is not None:
-        said.append(f"has {num(params, 0)} parameters{_beside(params, theirs, 0)}")
+        said.append(f"has {num(params, 0)} parameters{_beside(params, theirs, 0, other)}")
     if real(sts) is not None:
-        said.append(f"scores {num(sts)} on average on STS{_beside(sts, teacher_sts, 2)}")
+        said.append(f"scores {num(sts)} on average on STS{_beside(sts, teacher_sts, 2, other)}")
     faster = ", ".join(
         f"{num(row['ratio'])} ({row.get('framework', '–')})"
-        for row in speed
+        for row in compared_rows(speed)
         if row.get("model") == student.get("name") and real(row.get("ratio")) is not None
     )
     if faster:
@@ -35,14 +39,20 @@ def headline_sentence(results: dict[str, dict[str, Any]], speed: list[dict[str, 
     return f"{'The student' if name == 'student' else name} {text}."
 
 
-def _beside(student: Any, teacher: Any, decimals: int) -> str:
+def compared_rows(speed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, without the ratio of a framework's only model, which is one to itself."""
+    models = Counter(str(row.get("framework")) for row in speed)
+    return [row if models[str(row.get("framework"))] > 1 else row | {"ratio": None} for row in speed]
+
+
+def _beside(student: Any, teacher: Any, decimals: int, other: str) -> str:
     """How much of its teacher's figure the student has, in brackets; empty where that cannot be said."""
     share = retention(student, teacher)
-    return "" if share is None else f" ({num(share, 1)} % of its teacher's {num(teacher, decimals)})"
+    return "" if share is None else f" ({num(share, 1)} % of its {other}'s {num(teacher, decimals)})"
 
 
-def summary_table(results: dict[str, dict[str, Any]]) -> Table:
-    """Size and average score of teacher and student."""
+def summary_table(results: dict[str, dict[str, Any]], other: str, source: str) -> Table:
+    """Size and average score of teacher and student. source: what the config calls the teacher, where the results do not name it."""
     student, teacher = results["student"], results["teacher"]
     compared = [
         ("Parameters", teacher.get("num_params"), student.get("num_params"), 0, 1.0, ""),
@@ -61,8 +71,8 @@ def summary_table(results: dict[str, dict[str, Any]]) -> Table:
         if real(theirs) is not None or real(mine) is not None
     ]
     return Table(
-        f"Teacher: {teacher.get('name', 'unnamed')}. Student: {student.get('name', 'unnamed')}.",
-        ["Summary", "Teacher", "Student", "Student / teacher"],
+        f"{other.capitalize()}: {teacher.get('name') or source or 'unnamed'}. Student: {student.get('name', 'unnamed')}.",
+        ["Summary", other.capitalize(), "Student", f"Student / {other}"],
         rows,
     )
 
@@ -111,31 +121,35 @@ def score_table(
     teacher: dict[str, Any],
     student: dict[str, Any],
     decimals: int,
+    other: str,
     beside: Mapping[str, dict[str, Any]] = MappingProxyType({}),
 ) -> Table:
-    """Teacher beside student with retention, one row a score, the average last. beside: further columns, where they have any score."""
+    """Teacher beside student with retention, but for COSTS, one row a score, the average last.
+
+    beside: further columns, where they have any score.
+    """
     more = {title: scores for title, scores in beside.items() if scores}
     rows = [
         [
             name,
             num(teacher.get(name), decimals),
             num(student.get(name), decimals),
-            num(retention(student.get(name), teacher.get(name)), 1, unit=" %"),
+            num(None if name.endswith(COSTS) else retention(student.get(name), teacher.get(name)), 1, unit=" %"),
             *(num(scores.get(name), decimals) for scores in more.values()),
         ]
         for name in sorted(teacher | student, key=lambda name: name == "Avg")
         if real(teacher.get(name)) is not None or real(student.get(name)) is not None
     ]
-    return Table(caption, ["Task", "Teacher", "Student", "Retention", *more], rows)
+    return Table(caption, ["Task", other.capitalize(), "Student", "Retention", *more], rows)
 
 
-def agreement_table(agreement: dict[str, Any]) -> Table:
+def agreement_table(agreement: dict[str, Any], other: str) -> Table:
     """The figures of student and teacher on the same texts."""
     rows = [[name.replace("_", " "), num(value, 4)] for name, value in agreement.items() if real(value) is not None]
-    return Table("Student and teacher on the same texts", ["Measure", "Value"], rows)
+    return Table(f"Student and {other} on the same texts", ["Measure", "Value"], rows)
 
 
-def speed_table(speed: list[dict[str, Any]]) -> Table:
+def speed_table(speed: list[dict[str, Any]], other: str) -> Table:
     """A row for each model and framework."""
     rows = [
         [
@@ -146,10 +160,10 @@ def speed_table(speed: list[dict[str, Any]]) -> Table:
             num(row.get("bytes"), 1, 1e-6, " MB"),
             num(row.get("num_params"), 0),
         ]
-        for row in speed
+        for row in compared_rows(speed)
     ]
     return Table(
-        "Latency of one text; speed is against the teacher in the same framework",
+        f"Latency of one text; speed is against the {other} in the same framework",
         ["Model", "Framework", "Latency", "Speed", "Size", "Parameters"],
         rows,
         text_columns=(1,),

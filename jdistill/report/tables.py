@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+COSTS = ("index_bytes", "queries_per_s")  # among the figures of a search: they say nothing of its quality
+
 
 @dataclass(frozen=True)
 class Table:

@@ -35,13 +35,18 @@ TOKEN_PATTERN = _token_pattern()
 def bm25_search(
     queries: Sequence[str], passages: Sequence[str], window: int
 ) -> tuple[Search, Callable[[int, Sequence[int]], np.ndarray]]:
-    """search and score_of by BM25 (Lucene's form, by bm25s; English stop words left out; TOKEN_PATTERN is what a word is)."""
+    """search and score_of by BM25 (Lucene's form, by bm25s; English stop words left out; TOKEN_PATTERN is what a word is).
+
+    Passages without one such word are none that any query hits.
+    """
     import bm25s  # which runs a JAX program as it is imported, and processes must be connected before the first one
 
     tokenize = partial(bm25s.tokenize, token_pattern=TOKEN_PATTERN, stopwords="en", show_progress=False)
+    words, window = tokenize(list(passages)), min(window, len(passages))
+    if not words.vocab:  # of which bm25s makes no index
+        return partial(_no_hit, len(queries), window), lambda _, rows: np.zeros(len(rows), np.float32)
     index = bm25s.BM25()
-    index.index(tokenize(list(passages)), show_progress=False)
-    window = min(window, len(passages))
+    index.index(words, show_progress=False)
 
     def search(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         tokens = tokenize(list(queries[start:stop]), return_ids=False)
@@ -54,3 +59,9 @@ def bm25_search(
         return index.get_scores(in_vocabulary)[list(rows)] if in_vocabulary else np.zeros(len(rows))
 
     return search, score_of
+
+
+def _no_hit(queries: int, window: int, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a search answers that hits nothing."""
+    shape = (min(stop, queries) - start, window)
+    return np.zeros(shape, np.float32), np.full(shape, -1, np.int32)

@@ -12,7 +12,8 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL
 from jdistill.data.text.vector_store import open_store
-from jdistill.retrieval.index import INDEX_SEAL, check_kind, fill_index, training_rows, unit_rows
+from jdistill.retrieval.index import INDEX_SEAL, fill_index, unit_rows
+from jdistill.retrieval.index_kinds import check_kind, training_rows
 
 
 def index_folder(folder: Path, kind: str, effort: str = "") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from jdistill.core.files import write_json
 from jdistill.core.folders import replacing
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL
 from jdistill.encoder.encoder import Encoder
+from jdistill.retrieval.index_kinds import refusal_of, refuse_centring
 
 EXACT = "Flat"
 STUDENT, TEACHER = INDEX_OWNERS = ("student", "teacher")  # whose vectors a run's index may hold
@@ -132,37 +132,6 @@ class SavedIndex:
     owner: str = ""
 
 
-def check_kind(kind: str, effort: str, width: int, rows: int) -> None:
-    """Refuses, before there are vectors, an index that build_index could not make. Raises UserError with FAISS's reason."""
-    try:
-        made = faiss.index_factory(width, kind, faiss.METRIC_INNER_PRODUCT)
-        if effort:
-            faiss.ParameterSpace().set_index_parameters(made, effort)  # type: ignore[arg-type]
-    except (RuntimeError, AssertionError) as error:
-        raise _refused(kind, effort, rows, width, error) from None
-    least = _fewest_to_train(made)
-    if rows < least:
-        raise UserError(
-            f"FAISS makes no index {kind!r} of {rows} vectors: its clusters need at least {least} to be trained on"
-        )
-
-
-def _fewest_to_train(made: Any) -> int:
-    """How many vectors the k-means of an index of FAISS's need: one a centroid."""
-    made = faiss.downcast_index(made)
-    inner = [made.index] if hasattr(made, "index") else []  # a transform, or a map of ids, before an index
-    lists = [made.nlist] if hasattr(made, "nlist") else []
-    codes = [made.pq.ksub] if hasattr(made, "pq") else []
-    return max([1, *lists, *codes, *map(_fewest_to_train, inner)])
-
-
-def _refused(kind: str, effort: str, rows: int, width: int, error: Exception) -> UserError:
-    reason = re.sub(r"^Error in .*?\.cpp:\d+: ", "", str(error))
-    return UserError(
-        f"FAISS makes no index {kind!r}{f' with {effort!r}' if effort else ''} of {rows} vectors of width {width}: {reason}"
-    )
-
-
 def build_index(vectors: np.ndarray, kind: str = EXACT, effort: str = "") -> Index:
     """An index over vectors, rows scaled to length one.
 
@@ -172,17 +141,13 @@ def build_index(vectors: np.ndarray, kind: str = EXACT, effort: str = "") -> Ind
         HNSW32 (graph) and so on.
       effort: how hard it searches, such as nprobe=16 or efSearch=128; "": as FAISS sets it.
 
-    Raises: UserError where there are no vectors, one holds NaN, or FAISS does not take the kind, for this width or number of vectors.
+    Raises: UserError where there are no vectors, one holds NaN, or FAISS does not take the kind, for this width or number of vectors, and
+      for a kind that takes off the vectors' mean (PCA, ITQ).
     """
     if not len(vectors):
         raise UserError("there are no texts to index")
     rows = unit_rows(vectors)
     return fill_index(rows, [rows], kind, effort)
-
-
-def training_rows(kind: str, width: int) -> int:
-    """As many vectors as FAISS looks at, of more, when it trains an index of this kind; of one that is not trained a few."""
-    return 256 * _fewest_to_train(faiss.index_factory(width, kind, faiss.METRIC_INNER_PRODUCT))
 
 
 def fill_index(sample: np.ndarray, pieces: Iterable[np.ndarray], kind: str = EXACT, effort: str = "") -> Index:
@@ -197,6 +162,7 @@ def fill_index(sample: np.ndarray, pieces: Iterable[np.ndarray], kind: str = EXA
     """
     try:
         made = faiss.index_factory(sample.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
+        refuse_centring(made, kind)
         if not made.is_trained:
             made.train(sample)
         for piece in pieces:
@@ -204,7 +170,7 @@ def fill_index(sample: np.ndarray, pieces: Iterable[np.ndarray], kind: str = EXA
         if effort:
             faiss.ParameterSpace().set_index_parameters(made, effort)  # type: ignore[arg-type]
     except (RuntimeError, AssertionError) as error:
-        raise _refused(kind, effort, len(sample), sample.shape[1], error) from None
+        raise refusal_of(kind, effort, len(sample), sample.shape[1], error) from None
     return Index(made)
 
 

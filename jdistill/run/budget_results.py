@@ -50,8 +50,9 @@ def budget_results(
       whole: the sizes of the student's start.
       export: its folder.
 
-    Returns: student (its shape in words), runtime, precision, promised (percent of the teacher's nDCG@10; None: nothing), asked and got
-      (mb, ms, dim, where 0 asks for nothing; got None: the form was left out), kept: whether got is within asked.
+    Returns: student (its shape in words), runtime, precision, promised (percent of the teacher's nDCG@10; None: nothing, as
+      of a student that is not trained for search), asked and got (mb, ms, dim, where 0 asks for nothing; got None: the form was left
+      out), kept: whether got is within asked.
     """
     budget = cfg.budget
     form = export / PLACES[budget_form(cfg)]
@@ -62,11 +63,12 @@ def budget_results(
     asked = {"mb": budget.mb, "ms": budget.ms, "dim": budget.dim}
     kept = all(value is not None and value <= asked[key] for key, value in got.items() if key != "dim" and asked[key])
     shape = {key: cfg.student[key] for key in SHAPE_KEYS}
+    shapes = MENU if cfg.index_by == "teacher" else ()  # as configs/search.py has it, by which the menu was measured
     return {
         "student": shape_in_words(cfg.student),
         "runtime": budget.runtime,
         "precision": budget.precision,
-        "promised": next((of.promise(whole) for of in MENU if of.student_keys(whole) == shape), None),
+        "promised": next((of.promise(whole) for of in shapes if of.student_keys(whole) == shape), None),
         "asked": asked,
         "got": got,
         "kept": kept and budget.dim in (0, model.dim),

@@ -16,6 +16,7 @@ from jdistill.evals.speed import per_second
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.stage import Stage
 from jdistill.feeds.tokens import cache_folder
+from jdistill.report.beside import model_beside
 from jdistill.students.vocabulary import saved_line
 from jdistill.teachers.embeddings import Teacher
 from jdistill.train.dataset import Data
@@ -35,7 +36,7 @@ TIMED_TEXTS = 256  # that a teacher answers
 
 def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
     """A stage's plan as lines of text. Compiles and runs a few steps; writes nothing."""
-    teacher, corpus = feed.shared.teacher, feed.shared.corpus
+    teacher, corpus, other = feed.shared.teacher, feed.shared.corpus, model_beside(feed.shared.cfg.teacher)
     cfg, batches = stage.cfg, data.batches
     steps = total_steps(cfg, batches.steps_per_epoch)
     per_token, memory = _measure(cfg, method, data)
@@ -54,7 +55,7 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
             "student",
             f"{method.student.num_params:,} parameters"
             + (
-                f", {100 * method.student.num_params / teacher.encoder.num_params:.0f} % of the teacher's"
+                f", {100 * method.student.num_params / teacher.encoder.num_params:.0f} % of the {other}'s"
                 if teacher.encoder
                 else ""
             )
@@ -70,10 +71,10 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
         ("memory", f"{memory / 2**20:,.0f} MiB a device for the step, parameters and optimiser included"),
         (
             "disk",
-            f"{answer_bytes / 2**20:,.0f} MiB of teacher answers, "
+            f"{answer_bytes / 2**20:,.0f} MiB of the {other}'s answers, "
             f"{(cfg.keep_last + 1) * checkpoint_bytes / 2**20:,.0f} MiB of checkpoints; {free_bytes / 2**30:,.0f} GiB free",
         ),
-        feed.plan(cfg) or _of_teacher(teacher, corpus.train, missing),
+        feed.plan(cfg) or _of_teacher(teacher, other, corpus.train, missing),
         (
             "training",
             f"about {clock(steps * step_tokens * per_token)} at {cfg.batch_size / (step_tokens * per_token):,.0f} {data.unit}/s",
@@ -111,9 +112,10 @@ def _measure(cfg: ConfigDict, method: Method, data: Data) -> tuple[float, int]:
     return seconds / tokens, memory
 
 
-def _of_teacher(teacher: Teacher, texts: Sequence[str], missing: int) -> tuple[str, str]:
+def _of_teacher(teacher: Teacher, name: str, texts: Sequence[str], missing: int) -> tuple[str, str]:
+    """What it is yet to answer; name: of the line, as report.beside has it."""
     about = ""
     if missing and teacher.encoder is not None:
         some = list(texts[:TIMED_TEXTS])
         about = f", about {clock(missing / per_second(lambda: teacher.answer(some), len(some)))}"
-    return "teacher", f"{missing:,} texts to answer{about}"
+    return name, f"{missing:,} texts to answer{about}"

@@ -25,6 +25,7 @@ from jdistill.export.folder import export
 from jdistill.feeds.parallel import held_out_pair_vectors
 from jdistill.feeds.roles import held_out_vectors
 from jdistill.models.registry import architecture_of
+from jdistill.report.beside import model_beside
 from jdistill.run.budget_results import budget_line, budget_results, write_budget_form
 from jdistill.run.completeness import (
     lacking,
@@ -49,6 +50,8 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
     results = None if "results" in lacks else read_results(workdir)
     if results is None:
         results = measure_results(run, trained, model, workdir, command)
+    if cfg.index_texts:  # results that are kept may be of before there was an index
+        results["index"] = index_owner(cfg, run.shared.teacher)
     if "index" in lacks:
         write_index(run, trained, model, workdir / "index")
     with files.adding_to(export_dir, "export"):
@@ -57,7 +60,9 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
 
     write_report(workdir, results)
     vouch(cfg, workdir, results)
-    for line in filter(None, (*headline_lines(results), owner_line(results), budget_line(results))):
+    for line in filter(
+        None, (*headline_lines(results, model_beside(cfg.teacher)), owner_line(results), budget_line(results))
+    ):
         log.info(line)
     log.info("trained in %s", clock(results["training"]["seconds"]))
 
@@ -87,14 +92,11 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
             "stages": stages,
             "devices": sharding.describe_devices(),
             "computed_in": cfg.dtype,
-            "texts": len(corpus.train),
-            "removed_evaluation_texts": corpus.removed,
+            **({"texts": len(corpus.train), "removed_evaluation_texts": corpus.removed} if corpus.train else {}),
         },
     }
     if whole := run.shared.whole_vocabulary:
         results["student"]["vocabulary"] = pieces_saved(model, whole)
-    if cfg.index_texts:
-        results["index"] = index_owner(cfg, teacher)
     if "budget" in cfg:
         results["budget"] = budget_results(cfg, model, run.shared.start.config, teacher, workdir / "export")
     sets = {"senteval": cfg.senteval, "beir": cfg.beir, "pairs": cfg.dev_pairs}
@@ -108,7 +110,7 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
         results["translations"] = translation_figures(of_pairs)
     if (as_used := teacher.as_used()) is not None:
         results["teacher"] = {
-            "name": cfg.teacher,
+            "name": cfg.teacher or cfg.start,
             "num_params": as_used.num_params,
             "bytes": 4 * as_used.num_params,
         }
@@ -136,7 +138,7 @@ def beside_teacher(run: Run, model: Encoder) -> dict[str, Any]:
         log.warning("WARNING: %s", error)
         results |= {"effective_rank": 0.0, "warning": str(error)}
     if run.cfg.latency_texts:
-        pair = {"teacher": teacher, "student": model} if teacher else {"student": model}
+        pair = {model_beside(run.cfg.teacher): teacher, "student": model} if teacher else {"student": model}
         results["speed"] = speed.compare_speed(pair, held_out[: run.cfg.latency_texts], repeats=3)
     return results
 
@@ -147,13 +149,13 @@ def unknown_tokens(model: Encoder, texts: Sequence[str]) -> float:
     return 100 * float(np.mean(ids == model.tokenizer.unk_token_id))
 
 
-def headline_lines(results: dict[str, Any]) -> list[str]:
-    """The result a reader wants first, as log lines."""
+def headline_lines(results: dict[str, Any], other: str) -> list[str]:
+    """The result a reader wants first, as log lines. other: what the model beside the student is called, as report.beside has it."""
     lines = []
     if "Avg" in results.get("sts", {}):
         teacher = results.get("teacher_sts", {}).get("Avg")
         lines.append(
-            f"STS average {results['sts']['Avg']:.2f}" + (f" of the teacher's {teacher:.2f}" if teacher else "")
+            f"STS average {results['sts']['Avg']:.2f}" + (f" of the {other}'s {teacher:.2f}" if teacher else "")
         )
     for name, scores in results.get("task", {}).items():
         figures = ", ".join(f"{metric} {value:.2f}" for metric, value in scores.items() if isinstance(value, float))
@@ -166,8 +168,8 @@ def headline_lines(results: dict[str, Any]) -> list[str]:
             f"{name}: {of['source_to_translation']:.1f} % of {of['pairs']} held-out sources find their translation, "
             f"{of['translation_to_source']:.1f} % the other way"
         )
-    if "agreement" in results:
+    if "spearman" in results.get("agreement", {}):
         lines.append(
-            f"agreement with the teacher on held-out text: Spearman of pair cosines {results['agreement']['spearman']:.2f}"
+            f"agreement with the {other} on held-out text: Spearman of pair cosines {results['agreement']['spearman']:.2f}"
         )
     return lines

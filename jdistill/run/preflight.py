@@ -15,7 +15,7 @@ from jdistill.core.errors import UserError
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals.collapse import check_tokens, check_vectors
 from jdistill.models.attention import CUDNN
-from jdistill.retrieval.index import check_kind
+from jdistill.retrieval.index_kinds import check_kind
 from jdistill.teachers.embeddings import Teacher
 from jdistill.train.method import Method
 

@@ -27,13 +27,14 @@ from jdistill.feeds.feed import Feed
 from jdistill.feeds.parallel import read_text_and_pairs
 from jdistill.feeds.roles import check_roles
 from jdistill.feeds.shared import Shared
-from jdistill.feeds.stage import Stage, Start, check_start, origins_of
+from jdistill.feeds.stage import Stage, Start, check_start, origins_of, tell_unused_dev_sets
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.tokens import configured_prompts
 from jdistill.feeds.vocabulary import with_cut_vocabulary
 from jdistill.methods import METHODS
 from jdistill.models.attention import use_attention
 from jdistill.models.pooling import resolve_pooler
+from jdistill.report.beside import model_beside
 from jdistill.run import dry_run, machine_plan, preflight
 from jdistill.run.search_index import check_index_owner
 from jdistill.students.vocabulary import check_cut, saved_line
@@ -91,6 +92,7 @@ def prepare(cfg: ConfigDict) -> Run:
     """Reads everything that a config names, before the first stage trains for hours. Raises UserError for what is not there or does
     not fit."""
     stages = stages_of(cfg)
+    tell_unused_dev_sets(cfg, stages)
     use_attention(cfg.attention)
     teacher = configured_teacher(cfg)
     start, is_teacher = open_start(cfg, stages[0], teacher)
@@ -226,9 +228,10 @@ def begin_folder(run: Run, stage: Stage, method: Method, folder: Path) -> None:
         place = [each.name for each in run.stages].index(stage.name)  # by which an export tells the last
         with replacing(folder / "student", "student", key="the student's files", legacy=WRITTEN, stage=place) as beside:
             write_files(method.student, beside)
-        teacher = run.shared.teacher.encoder
-        share = 100 * method.student.num_params / teacher.num_params if teacher else float("nan")
-        log.info("student: %d parameters, %.0f %% of the teacher's", method.student.num_params, share)
+        teacher, share = run.shared.teacher.encoder, ""
+        if teacher:
+            share = f", {100 * method.student.num_params / teacher.num_params:.0f} % of the {model_beside(run.cfg.teacher)}'s"
+        log.info("student: %d parameters%s", method.student.num_params, share)
         if whole := run.shared.whole_vocabulary:
             log.info("student: %s", saved_line(method.student, whole))
     sharding.barrier("stage folder")

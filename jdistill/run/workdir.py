@@ -167,11 +167,17 @@ def _settle_open_keys(cfg: ConfigDict, began: dict[str, Any]) -> dict[str, Any]:
     cfg.update_from_flattened_dict(older)
     settle_dtypes(cfg, began)
     if cfg.checkpoint == AUTO:
-        # A collection of one's own tells late checkpoints apart; some hundreds of scored pairs do not (docs/results/simtde.md).
-        mine = BEST_CHECKPOINT if cfg.dev_retrieval else LAST_CHECKPOINT
-        cfg.checkpoint = began.get("checkpoint", mine)
+        cfg.checkpoint = began.get("checkpoint", exported_checkpoint(cfg))
     settled = flat(cfg.to_dict())
     return {key: settled.get(key) if value == AUTO else value for key, value in (began | older).items()}
+
+
+def exported_checkpoint(cfg: ConfigDict) -> str:
+    """Which checkpoint a run of this config exports, where it says auto too: best or last."""
+    if cfg.checkpoint != AUTO:
+        return cfg.checkpoint
+    # A collection of one's own tells late checkpoints apart; some hundreds of scored pairs do not (docs/results/simtde.md).
+    return BEST_CHECKPOINT if cfg.dev_retrieval else LAST_CHECKPOINT
 
 
 def _may_change(cfg: ConfigDict) -> set[str]:

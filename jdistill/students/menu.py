@@ -19,7 +19,7 @@ class Shape:
       layers: so many of the start's.
       embedding: width of the token embeddings, of the layers' width; 1: no compact table.
       inner: inner neurons of a layer's feed-forward, times the layers' width; 0: the start's own.
-      retention: percent of its teacher's nDCG@10 on collections that it has never seen, as measured; None: not measured, nothing is promised.
+      retention: percent of its teacher's nDCG@10, as measured on one collection; None: not measured, nothing is promised.
       of_layers: layers of the start that retention was measured on; another start is promised nothing. None: any.
     """
 

@@ -22,10 +22,10 @@ from jdistill.core.errors import UserError, exits_cleanly, keep_crashes_in
 from jdistill.core.files import TEMPORARY, naming, write_json
 from jdistill.core.left_over import take_away
 from jdistill.core.progress import log, setup_logging
-from jdistill.report.sweep import write_sweep_page
+from jdistill.report.sweep import over_seeds, write_sweep_page
 from jdistill.run.remote_workdir import mirrored_run
 from jdistill.run.stages import prepare, train_stages
-from jdistill.run.workdir import DTYPE_KEYS, clear_temporary, only_run, settle_config
+from jdistill.run.workdir import DTYPE_KEYS, clear_temporary, exported_checkpoint, only_run, settle_config
 from jdistill.sweep.space import Space, check_space, parse_space
 from jdistill.sweep.trials import (
     ended_trials,
@@ -36,6 +36,7 @@ from jdistill.sweep.trials import (
     trial_name,
     trial_rows,
 )
+from jdistill.train.checkpoint import LAST_CHECKPOINT
 from jdistill.train.signals import Interrupted
 
 # A grid's trials are enqueued, so that its sampler draws nothing.
@@ -121,7 +122,9 @@ def _sweep(
             continue
         own_cfg = cfg.copy_and_resolve_references()
         own_cfg.update_from_flattened_dict(trial.params)
-        run_trial(study, trial, before.pop(name, {}), partial(trainer, own_cfg, workdir / "trials" / name))
+        own_cfg.checkpoint = exported_checkpoint(own_cfg)
+        by_last = own_cfg.checkpoint == LAST_CHECKPOINT
+        run_trial(study, trial, before.pop(name, {}), partial(trainer, own_cfg, workdir / "trials" / name), by_last)
         _write(workdir, study)
     return _write(workdir, study)
 
@@ -142,6 +145,17 @@ def _write(workdir: Path, study: optuna.Study) -> list[dict[str, Any]]:
     return rows
 
 
+def best_line(rows: list[dict[str, Any]]) -> str:
+    """The setting of the best mean over its seeds, as the page has it, for the log; empty where no trial has a score. rows: of sweep.json."""
+    groups = over_seeds(rows)
+    if not groups:
+        return ""
+    best = groups[0]
+    seeds = f" (mean of {best['count']} seeds)" if best["count"] > 1 else ""
+    setting = "".join(f" --config.{key}={value}" for key, value in best["params"].items())
+    return f"best: dev score {best['mean']:.2f}{seeds}" + (f" by{setting}" if setting else "")
+
+
 @exits_cleanly
 def sweep_command(_: list[str]) -> int:
     """The command `python -m jdistill.sweep`, by its flags; returns its exit status."""
@@ -155,8 +169,7 @@ def sweep_command(_: list[str]) -> int:
     except Interrupted as stop:
         log.info("stopped by %s; the same command goes on where it stopped", stop.name)
         return 0
-    if rows and rows[0]["score"] is not None:
-        best = " ".join(f"--config.{key}={value}" for key, value in rows[0]["params"].items())
-        log.info("best: dev score %.2f by %s", rows[0]["score"], best)
+    if best := best_line(rows):
+        log.info(best)
     log.info("see %s/sweep.html", WORKDIR.value.rstrip("/"))
     return 0

@@ -70,9 +70,10 @@ def check_space(cfg: ConfigDict, space: Space) -> None:
             for stage in stages:
                 make_optimizer(stage.cfg, 1)
                 resolve_pooler(stage.cfg.pooling or "mean")
-            if not (changed.dev_pairs or changed.dev_retrieval or stages[-1].data.scored):
+            dev_keys = stages[-1].data.dev_keys
+            if not any(changed[key] for key in dev_keys):
                 raise UserError(
-                    "a sweep compares dev scores, and this method has none without --config.dev_pairs or --config.dev_retrieval"
+                    f"a sweep compares dev scores, and this method has none without {' or '.join(f'--config.{key}' for key in dev_keys)}"
                 )
 
 

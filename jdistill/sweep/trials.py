@@ -49,12 +49,16 @@ def run_trial(
     trial: optuna.Trial,
     curve: dict[int, float],
     train: Callable[[Callable[[int, float], bool]], None],
+    by_last: bool = False,
 ) -> None:
-    """Runs a trial to its end and tells the study its best dev score, or that it was pruned or diverged.
+    """Runs a trial to its end and tells the study its dev score, or that it was pruned or diverged.
 
     Args:
       curve: step -> dev score of the trial before it was killed; empty for a new one. Scores are added to it.
       train: trains; calls its argument with step and dev score of each checkpoint, and stops where that returns True.
+      by_last: whether the trial's score is that of its last checkpoint, as where a run exports that one; else of the best.
+
+    Raises: UserError for a trial that ended without a dev score.
     """
     pruned = False
     for step, score in curve.items():
@@ -75,12 +79,17 @@ def run_trial(
         trial.set_user_attr("diverged", str(error))
         study.tell(trial, state=TrialState.PRUNED)
         return
-    best = max(curve.values())
+    if not curve:
+        raise UserError(
+            "the trial ended without a dev score, by which a sweep compares: too few texts are held out to have one. Bring more text, "
+            "or --config.dev_pairs or --config.dev_retrieval"
+        )
+    score = curve[max(curve)] if by_last else max(curve.values())
     if pruned:
         study.tell(trial, state=TrialState.PRUNED)
     else:
-        study.tell(trial, best)
-    log.info("%s at a dev score of %.2f", "pruned" if pruned else "done", best)
+        study.tell(trial, score)
+    log.info("%s at a dev score of %.2f", "pruned" if pruned else "done", score)
 
 
 def repeat_trial(study: optuna.Study, trial: optuna.Trial, same: FrozenTrial) -> None:

@@ -7,8 +7,8 @@ about.json, which says what the answers are (readable, never needed to find them
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +17,11 @@ from jdistill.core.cache_mirror import sync_parts
 from jdistill.core.errors import UserError
 from jdistill.core.files import naming
 from jdistill.core.mapped import release, slices_of
+from jdistill.core.open_files import allow_open_files
 from jdistill.core.progress import log, progress
 from jdistill.core.sorted_keys import BUCKET_ROWS, keys_of_texts
-from jdistill.teachers.cache_parts import STRUCK_KEY, RowType, open_own_part, read_parts
+from jdistill.teachers.cache_about import check_shape
+from jdistill.teachers.cache_parts import STRUCK_KEY, Part, RowType, open_own_part, read_parts
 from jdistill.teachers.missing import LOOKED_UP, find_missing
 
 CHUNK = 2048  # texts that are asked for at once; what a killed fill loses at most
@@ -67,34 +69,24 @@ class AnswerCache:
     ):
         self.folder, self.width, self.dtype, self.writer = folder, width, np.dtype(dtype), writer
         self.row_type = RowType(width, self.dtype)
+        self.parts: list[Part] = []
+        self._others_checked = False
+        allow_open_files()
         folder.mkdir(parents=True, exist_ok=True)
         sync_parts(folder)
-        self._describe(about or {})
+        check_shape(folder, self.row_type, about or {}, writes=writer == 0)
         self.reload()
 
-    def _describe(self, about: dict[str, object]) -> None:
-        """Writes about.json. Raises UserError for a folder of answers of another shape."""
-        description = {"width": self.width, "dtype": self.dtype.name}
-        path = self.folder / "about.json"
-        try:
-            content = json.loads(path.read_text())
-            earlier = {name: content[name] for name in description}
-        except FileNotFoundError:
-            earlier = None
-        except (ValueError, KeyError, TypeError, RecursionError):
-            log.warning("%s is damaged, and written again", path)
-            earlier = None
-        if earlier is None and self.writer == 0:
-            # In place: nothing reads it but people and the check above, which writes a half one again.
-            path.write_text(json.dumps(description | about, indent=2) + "\n")
-        elif earlier is not None and earlier != description:
-            raise UserError(
-                f"{self.folder} holds answers of another shape ({earlier}, not {description}); delete it or set cache_dir"
-            )
+    def opened_again(self) -> AnswerCache:
+        """The cache with what has been appended since, for a further fill: who reads this one is not disturbed by it."""
+        again = copy(self)
+        sync_parts(self.folder)
+        again.reload()
+        return again
 
     def reload(self) -> None:
-        """Opens all parts afresh; their keys and values stay on disk, memory-mapped."""
-        self.parts = read_parts(self.folder, self.row_type)
+        """Opens what has come to the parts since they were opened; their keys and values stay on disk, memory-mapped."""
+        self.parts = read_parts(self.folder, self.row_type, self.parts)
         self.starts = np.cumsum([0] + [len(part) for part in self.parts])
 
     def __len__(self) -> int:
@@ -197,7 +189,9 @@ class AnswerCache:
         total = missing.count
         if not total:
             return 0
-        self._strike_damaged_keys(missing.wanted)
+        if not self._others_checked:  # once: the others of a later fill are, for the most part, answers to this one
+            self._strike_damaged_keys(missing.wanted)
+            self._others_checked = True
         own_part = open_own_part(self.folder, self.row_type, self.writer)
         with naming(self.folder), own_part as append, progress(what, total, "texts") as meter:
             for texts, mask in zip(chunks, missing.masks, strict=True):

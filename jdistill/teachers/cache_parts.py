@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +57,7 @@ class Part:
       sums: uint32 [n].
       values: [n, width].
       index: finds a key among them.
+      files: (device, number) of the three files, which others in their place do not have.
     """
 
     values_path: Path
@@ -64,6 +65,7 @@ class Part:
     sums: np.ndarray
     values: np.ndarray
     index: PartIndex
+    files: tuple[tuple[int, int], ...]
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -87,20 +89,32 @@ def checksums(keys: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.fromiter((zlib.crc32(row, zlib.crc32(key)) for key, row in pairs), SUM, len(keys))
 
 
-def read_parts(folder: Path, row_type: RowType) -> list[Part]:
-    """All parts of a folder, in the order of their names."""
-    return [_read_part(path, row_type) for path in sorted(folder.glob("part-*.values"))]
+def read_parts(folder: Path, row_type: RowType, earlier: Sequence[Part] = ()) -> list[Part]:
+    """All parts of a folder, in the order of their names.
+
+    Args:
+      earlier: as they were read before. Of those that have not grown nothing is opened, of the others only the new keys are looked at.
+    """
+    of_path = {part.values_path: part for part in earlier}
+    return [_read_part(path, row_type, of_path.get(path)) for path in sorted(folder.glob("part-*.values"))]
 
 
-def _read_part(values_path: Path, row_type: RowType) -> Part:
+def _read_part(values_path: Path, row_type: RowType, earlier: Part | None) -> Part:
     keys_path, sums_path = values_path.with_suffix(".keys"), values_path.with_suffix(".sums")
     n = min(_count_rows(keys_path, KEY.itemsize), _count_rows(values_path, row_type.nbytes))
     if n and not sums_path.exists():
         _add_checksums(values_path, row_type, n)
     n = min(n, _count_rows(sums_path, SUM.itemsize))
+    stats = [path.stat() for path in (values_path, sums_path, keys_path)] if n else []
+    files = tuple((stat.st_dev, stat.st_ino) for stat in stats)
+    if earlier is not None and (earlier.files != files or not 0 < len(earlier) <= n):
+        earlier = None
+    if earlier is not None and len(earlier) == n:
+        return earlier
     keys = map_rows(keys_path, KEY, n)
     values = map_rows(values_path, row_type.dtype, n, row_type.width)
-    return Part(values_path, keys, map_rows(sums_path, SUM, n), values, open_index(keys_path, keys))
+    index = open_index(keys_path, keys, earlier.index if earlier is not None else None)
+    return Part(values_path, keys, map_rows(sums_path, SUM, n), values, index, files)
 
 
 def _add_checksums(values_path: Path, row_type: RowType, n: int) -> None:

@@ -168,8 +168,7 @@ class Judge:
         sequences = pack(*self._halves(queries, passages))
         mesh = sharding.local_mesh()
         answers_2xD = self.answer_rows
-        params = sharding.replicate(self.model.params, mesh) if mesh.size > 1 else self.model.on_device()[0]
-        judge = partial(_judge, params, answers_2xD, config=config, dtype=self.model.dtype)
+        judge = partial(_judge, self.model.on_device()[0], answers_2xD, config=config, dtype=self.model.dtype)
         # So many sequences as have about batch_size pairs; a power of two, so that two calls of unlike pairs share their programs.
         height = 1 << max(1, batch_size * len(sequences) // max(len(queries), 1)).bit_length() - 1
         height = -(-height // mesh.size) * mesh.size

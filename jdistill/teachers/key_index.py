@@ -7,7 +7,7 @@ part-00000.index     of a part with more than KEPT_ABOVE answers: its keys in or
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,10 +44,18 @@ class PartIndex:
         return np.where(later >= 0, later + len(self.kept.keys), rows)
 
 
-def open_index(keys_path: Path, keys: np.ndarray) -> PartIndex:
-    """The index of a part's keys, [N] of 16 bytes, which are those of the file `keys_path`."""
+def open_index(keys_path: Path, keys: np.ndarray, earlier: PartIndex | None = None) -> PartIndex:
+    """The index of a part's keys.
+
+    Args:
+      keys_path: their file.
+      keys: [N] of 16 bytes, memory-mapped.
+      earlier: the index of the first of them, whose file has been looked at.
+    """
     if len(keys) <= KEPT_ABOVE:
         return PartIndex(sort_keys(keys[:0]), sort_keys(keys))
+    if earlier is not None and (n := len(earlier.kept.keys)) > 0 and len(keys) <= n + KEPT_ABOVE:
+        return PartIndex(replace(earlier.kept, keys=keys[:n]), sort_keys(keys[n:]))
     path = keys_path.with_suffix(".index")
     kept = _read(path, keys_path, keys)
     if kept is None:

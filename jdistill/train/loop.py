@@ -203,17 +203,17 @@ class _Training:
     def save(self, with_score: bool) -> None:
         """Scores the parameters, where asked to, and starts saving. Raises Diverged for a state that is worth nothing."""
         self.watch.look()
-        if self.done == self.steps:
-            self.watch.check_trained(self.done)
-        self.watch.check_params(self.done, self.state.params)
-        figures = self.score(host_params(self.state)) if with_score else {}
-        if figures:
-            self.recorder.write_scores(self.done, figures)
-        if self.give_up and "score" in figures:  # told before it is saved: a kill in between scores the step again
-            self.given_up = self.give_up(self.done, figures["score"])
-        self.about["seconds"] = self.seconds_before + time.monotonic() - self.started
-        self.checkpoints.save(self.done, self.state._asdict(), self.about, figures.get("score"))
-        self.recorder.restart_clock()
+        with self.recorder.clock_stopped():
+            if self.done == self.steps:
+                self.watch.check_trained(self.done)
+            self.watch.check_params(self.done, self.state.params)
+            figures = self.score(host_params(self.state)) if with_score else {}
+            if figures:
+                self.recorder.write_scores(self.done, figures)
+            if self.give_up and "score" in figures:  # told before it is saved: a kill in between scores the step again
+                self.given_up = self.give_up(self.done, figures["score"])
+            self.about["seconds"] = self.seconds_before + time.monotonic() - self.started
+            self.checkpoints.save(self.done, self.state._asdict(), self.about, figures.get("score"))
 
     def may_stop(self) -> bool:
         """Whether a signal is obeyed after this step: of several processes all must ask one another at the same one."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -53,11 +54,14 @@ class Recorder:
         self.schedule = make_schedule(cfg, steps)
         self.writer = MetricsWriter(folder) if sharding.is_first_process() and done < steps else None
         self.progress = Progress(f"training {folder.name}", steps, "steps", done)
-        self.restart_clock()
+        self.interval_start = time.monotonic()  # later by what the clock stood still
 
-    def restart_clock(self) -> None:
-        """From here the time counts towards the rate of the next interval."""
-        self.interval_start = time.monotonic()
+    @contextmanager
+    def clock_stopped(self) -> Iterator[None]:
+        """The time that is spent within counts towards the rate of no interval."""
+        stopped = time.monotonic()
+        yield
+        self.interval_start += time.monotonic() - stopped
 
     def advance(self, window: list[dict[str, float]], steps: int) -> None:
         """Counts steps; beside the bar stands the newest loss of the window."""

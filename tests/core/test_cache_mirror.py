@@ -84,6 +84,17 @@ def test_a_long_part_is_followed_by_another(url: str, monkeypatch: pytest.Monkey
     assert len([name for name in objects(url) if name.endswith(".keys")]) == 2
 
 
+def test_parts_grow_with_their_number(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_mirror, "PART_BYTES", 10)
+    monkeypatch.setattr(cache_mirror, "PARTS_OF_A_SIZE", 2, raising=False)
+    cache, teacher = AnswerCache(cache_root(url) / "teacher" / "name", 3), Counting()
+    for i in range(40):
+        cache.fill([f"text {i}"], teacher)  # 12 bytes
+    assert len(cache.parts) < 12 and len(cache) == len(teacher.asked) == 40
+    sizes = [int(part.values.nbytes) for part in cache.parts]
+    assert min(sizes) == 12 and 40 < max(sizes) <= 6 * 12
+
+
 def test_tokens_are_made_once(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 

@@ -16,6 +16,7 @@ from jdistill.data.text.augment import (
     read_wordnet,
     substituted,
     text_variants,
+    variants_identity,
 )
 from jdistill.feeds.variants import with_variants
 
@@ -115,6 +116,17 @@ def test_a_column_of_paraphrases(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("a\n")
     with pytest.raises(UserError, match=r"column:other: --config.text=.*t.txt has no columns"):
         text_variants(["a"], "column:other", str(tmp_path / "t.txt"), "")
+
+
+def test_what_variants_go_by_is_told_apart(wordnet: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"text": "a", "other": "b"}\n')
+    of_column, of_files = ("column:other", str(tmp_path / "t.jsonl"), "text"), (f"wordnet:{wordnet}", "", "")
+    before = [variants_identity(*of) for of in (of_column, of_files, ("spans:2", "", ""), ("spans:3", "", ""))]
+    assert len({json.dumps(of) for of in before}) == 4 and json.loads(json.dumps(before)) == before
+    (tmp_path / "t.jsonl").write_text('{"text": "a", "other": "cc"}\n')
+    (wordnet / "data.verb").write_text(LICENCE)
+    assert variants_identity(*of_column) != before[0] and variants_identity(*of_files) != before[1]
+    assert variants_identity("column:other", "python-docs", "text") is None
 
 
 def test_what_cannot_be_read_is_named(wordnet: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from jdistill.core.sorted_keys import keys_of_texts
 from jdistill.data.text import distinct, kept_split, kept_texts, stored_texts, text_file
 from jdistill.data.text.holdout import split_held_out
 from jdistill.data.text.kept_split import split_kept
-from jdistill.data.text.kept_texts import keep_sentences, keep_source
+from jdistill.data.text.kept_texts import keep_sentences, keep_source, keep_texts
 from jdistill.data.text.sentences import sentences_of
 from jdistill.data.text.sources import read_texts
 from jdistill.data.text.stored_texts import JoinedTexts, put_together, take_texts
@@ -127,6 +127,17 @@ def test_long_texts_are_a_sequence(tmp_path: Path, small: None) -> None:
     assert put_together(["a"], ["b"]) == ["a", "b"]
 
 
+def test_a_slice_of_several_sources_that_is_one_of_them_keeps_its_fingerprint(tmp_path: Path) -> None:
+    whole = corpus_of(tmp_path, [f"text {i}" for i in range(9)])
+    first, second = (whole.without(np.array(gone), 5, name) for gone, name in (([0], "a"), ([1, 2], "b")))
+    joined = JoinedTexts([first, second, ["in memory"]])
+    assert joined[:5] is first and joined[5:10] is second and joined[5:10].fingerprint == "b"
+    assert joined[:10].fingerprint == JoinedTexts([first, second]).fingerprint == digest(["a", "b"])
+    assert joined[6:10].fingerprint is None and list(joined[6:10]) == list(second)[1:]
+    assert list(joined[3:6]) == [*list(first)[3:], second[0]] and not list(joined[5:5]) and not list(joined[4:2])
+    assert list(joined[10:]) == ["in memory"] and len(joined[10:] + first) == 6
+
+
 def test_a_source_that_changed_is_told_and_read_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "jdistill")
     source, cache = tmp_path / "a.txt", tmp_path / "cache"
@@ -144,6 +155,21 @@ def test_a_source_that_changed_is_told_and_read_anew(tmp_path: Path, caplog: pyt
     assert after.content != before.content
     other = keep_source(str(source), "text", KEY, cache)
     assert other.folder != after.folder
+
+
+def test_texts_that_are_made_again_alike_stay_in_their_files(tmp_path: Path) -> None:
+    def kept(texts: list[str], identity: list[str] | None = None) -> tuple[kept_texts.KeptTexts, list[int]]:
+        made = keep_texts(texts, "made up", "name", identity, tmp_path)
+        assert list(made.texts) == list(dict.fromkeys(texts)) and not files.damage(made.folder, "texts")
+        return made, [(made.folder / name).stat().st_ino for name in (distinct.TEXTS_FILE, distinct.KEYS_FILE)]
+
+    before, of_before = kept(["one", "two"])
+    assert kept(["one", "two", "one"])[1] == of_before  # which another process may have mapped
+    assert kept(["one", "six"])[1][0] != of_before[0] and list(before.texts) == ["one", "two"]
+    kept(["one", "ten"], ["a"])  # what was made without an identity is of none
+    assert list(keep_texts(iter(()), "made up", "name", ["a"], tmp_path).texts) == ["one", "ten"]
+    kept(["one", "two"], ["b"])
+    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize("name", [distinct.TEXTS_FILE, distinct.KEYS_FILE, kept_texts.ABOUT_FILE, "jdistill.json"])

@@ -103,6 +103,22 @@ def test_bad_records_are_named(tmp_path: Path, content: bytes, message: str) -> 
         read_task("mine", str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("1 -1 1 -1", "train.tsv, line 2 and on: .* one label, '1', .* 2 rows labelled - or -1 .* name it 0$"),
+        ("-1 -1", "the training rows have no label, .* 2 rows labelled"),
+        ("x x", "one label, 'x', and a task tells two or more apart$"),
+    ],
+)
+def test_a_task_of_fewer_than_two_labels_is_refused(tmp_path: Path, labels: str, message: str) -> None:
+    for split in ("train", "dev"):
+        rows = [f"text {i}\t{label}\n" for i, label in enumerate(labels.split())]
+        (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
+    with pytest.raises(UserError, match=message):
+        read_task("mine", str(tmp_path))
+
+
 def test_columns_of_pairs_labels_without_and_the_positive_one(tmp_path: Path) -> None:
     def write(split: str, *rows: dict) -> None:
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

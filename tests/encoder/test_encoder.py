@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import make_encoder, real_teacher_folder, save_encoder, sentences
+from made_up_devices import three_devices
 
 import jdistill
 from jdistill.core.errors import UserError
@@ -33,6 +34,20 @@ def test_order_and_batch_size_change_nothing() -> None:
     assert np.abs(model.encode([texts[i] for i in shuffled], batch_size=7) - one[shuffled]).max() < 1e-5
     assert np.allclose(np.linalg.norm(one, axis=1), 1, atol=1e-5)
     assert model.encode([]).shape == (0, 32)
+
+
+def test_several_devices_are_given_the_weights_once_and_rows_that_they_can_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, texts = make_encoder(), sentences(70)
+    alone = model.encode(texts)
+    model = replace(model)  # as new
+    uploads, heights = three_devices(monkeypatch)
+    for _ in range(2):
+        assert np.abs(model.encode(texts, batch_size=32) - alone).max() < 1e-5
+    assert len(uploads) == 1 and heights == [33, 33, 4] * 2
+    replace(model, max_length=9).encode(texts[:1])
+    assert len(uploads) == 2
 
 
 def test_prompts_are_put_before_the_text_and_unknown_ones_refused(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 from conftest import make_decoder, save_encoder
 from hostile_setting import change, refused, write_whole
 
+import jdistill
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -176,3 +178,24 @@ def test_a_decoder_s_config_json(tmp_path: Path, key: str, values: list[Any]) ->
         (folder / "config.json").write_text(before)
         change(folder / "config.json", **{key: value})
         refused(folder, str(folder))
+
+
+def test_texts_that_are_cut_or_filled_by_their_role_are_refused(folder: Path) -> None:
+    path = folder / "sentence_bert_config.json"
+    options: list[tuple[str, Any]] = [
+        ("query_length", 16),
+        ("document_length", 300),
+        ("query_expansion", {"strategy": "fixed", "length": 32}),
+        ("processing_kwargs", {"text": {"max_length": 8}}),
+        ("processing_kwargs", {"common": {"padding": "max_length"}}),
+        ("processing_kwargs", ["text"]),
+        ("modality_config", "text"),
+    ]
+    before = path.read_text()
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    for key, value in options:
+        change(path, **{key: value})
+        refused(folder, f"sentence_bert_config.json: {key}", *(["st:SOURCE"] if isinstance(value, dict | int) else []))
+        path.write_text(before)
+    change(path, query_length=None, processing_kwargs={"image": {"size": 8}, "text": {}})
+    jdistill.load(str(folder))

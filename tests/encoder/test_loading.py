@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from conftest import make_decoder, make_encoder, save_encoder, sentences
 from hostile_setting import change, refused, write_whole
+from hub_setting import only_hub
 from safetensors.numpy import save_file
 
 import jdistill
@@ -155,6 +156,28 @@ def test_a_language_model_without_modules_is_pooled_by_its_last_token(
     assert jdistill.load(str(folder)).pooling == "mean"
 
 
+def test_a_chat_template_is_refused_told_of_or_not_asked_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = save_encoder(make_decoder(), tmp_path / "m")
+    (folder / "chat_template.jinja").write_text(
+        "{% for said in messages %}<{{ said.role }}> {{ said.content }}{% endfor %}"
+    )
+    plain = jdistill.load(str(folder))
+    assert_as_theirs(plain, folder)
+    assert not caplog.records
+    text = {"method": "forward", "method_output_name": "last_hidden_state"}
+    settings = {
+        "modality_config": {"text": text, "message": text | {"format": "flat"}},
+        "module_output_name": "token_embeddings",
+    }
+    change(folder / "sentence_bert_config.json", **settings)
+    assert np.abs(theirs(folder).encode(TEXTS) - plain.encode(TEXTS)).max() > 0.01
+    refused(folder, "sentence_bert_config.json: modality_config", "chat template", "st:SOURCE")
+    (folder / "modules.json").unlink()
+    with caplog.at_level(logging.INFO, "jdistill"):
+        jdistill.load(str(folder))
+    assert "has a chat template and no modules.json" in caplog.text
+
+
 def test_the_length_by_an_older_name_and_above_the_tokenizers(folder: Path) -> None:
     path = folder / "sentence_bert_config.json"
     change(path, max_seq_length=20)
@@ -189,3 +212,19 @@ def test_weighted_layers_start_at_the_fourth_where_nothing_is_said(tmp_path: Pat
     change(place / "config.json", layer_start=...)
     save_file({"layer_weights": np.array([0, 1, 1], np.float32)}, place / "model.safetensors")
     assert_as_theirs(jdistill.load(str(folder)), folder)
+
+
+def test_an_export_from_the_hub_is_whole_without_what_is_not_read_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = replace(make_encoder(num_layers=4), pooling="max_last2")  # which sentence-transformers runs by a .py file
+
+    def add_card(folder: Path) -> None:
+        (folder / "README.md").write_text("A card.")
+
+    export(model, tmp_path / "out", onnx=True, add=[add_card])
+    with only_hub(monkeypatch, tmp_path) as hub, caplog.at_level(logging.WARNING, "jdistill"):
+        hub.add_commit("owner/student", tmp_path / "out")
+        np.testing.assert_array_equal(jdistill.load("owner/student").encode(TEXTS), model.encode(TEXTS))
+        assert not any(name in request for request in hub.requests for name in ("README.md", ".onnx", ".py"))
+    assert "is not as it was exported" not in caplog.text

@@ -13,6 +13,7 @@ from scipy.stats import pearsonr, spearmanr
 from jdistill.core.errors import UserError
 from jdistill.evals.agreement import agreement, nearest
 from jdistill.evals.speed import compare_speed, latency_ms
+from jdistill.run.finish import headline_lines
 
 RNG = np.random.default_rng(0)
 TEACHER = RNG.normal(size=(300, 16)).astype(np.float32)
@@ -85,7 +86,18 @@ def test_a_collapsed_or_diverged_student() -> None:
 @pytest.mark.parametrize("texts", [1, 2, 3, 5])
 def test_few_texts(texts: int) -> None:
     found = agreement(TEACHER[:texts], TEACHER[:texts])
-    assert found["spearman"] == (0 if texts < 3 else pytest.approx(100)) and found["mean_cosine"] == pytest.approx(1)
+    ranks = {} if texts < 3 else {"spearman": pytest.approx(100), "pearson": pytest.approx(100)}
+    pairs = found.pop("pairs")
+    assert found == ranks | {"mean_cosine": pytest.approx(1)} and bool(pairs) == bool(ranks)
+    assert len(headline_lines({"agreement": found}, "teacher")) == (1 if ranks else 0)
+
+
+@pytest.mark.parametrize("texts", [11, 40, 99, 100])
+def test_no_overlap_where_chance_alone_makes_much_of_it(texts: int) -> None:
+    """Of eleven texts all others are the ten nearest, by any vectors."""
+    other = np.random.default_rng(1).normal(size=(texts, 16)).astype(np.float32)
+    found = agreement(other, TEACHER[:texts])
+    assert found.get("top10_overlap", 0.0) < 15 and ("top10_overlap" in found) == (texts == 100)
 
 
 class Clocked:

@@ -75,13 +75,14 @@ def test_pairs_of_which_none_is_called_positive_score_nothing(positive: bool) ->
     assert found["accuracy"] == pytest.approx(100 / 3 if positive else 100, abs=1e-9)
 
 
-def test_frozen_vectors_know_the_word(tmp_path: Path, real_teacher: str) -> None:
+def test_frozen_vectors_know_the_word(tmp_path: Path, real_teacher: str, capsys: pytest.CaptureFixture[str]) -> None:
     flavour(tmp_path / "flavour", pairs=False)
     out = tmp_path / "results.json"
     flags = ["--transfer", "flavour", "--task_dir", str(tmp_path / "flavour"), "--out", str(out)]
     assert main(["--model", real_teacher, *flags]) == 0
     found = json.loads(out.read_text())["transfer"]["flavour"]
-    assert found["accuracy"] > 80 and "cosine" not in found
+    assert found["accuracy"] > 80 and "cosine" not in found and found["split"] == "test"
+    assert "Transfer, flavour, test\n" in capsys.readouterr().out
     assert main(["--model", real_teacher, "--transfer", "flavour"]) == 2
 
 
@@ -114,6 +115,7 @@ def test_rows_of_the_hub_have_the_figures_of_own_files(tmp_path: Path, monkeypat
     assert own.labels == hub.labels == ("not_entailment", "entailment")
     figures = evaluate_transfer(Signs(), own)  # type: ignore[arg-type]
     assert evaluate_transfer(Signs(), hub) == figures and figures["cosine"]["ap"] > 70  # type: ignore[arg-type]
+    assert figures["split"] == "dev"  # on which C was chosen too
 
 
 def test_pairs_by_regression_and_by_cosine(tmp_path: Path) -> None:

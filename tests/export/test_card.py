@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import make_encoder, save_encoder
 from huggingface_hub import EvalResult, ModelCard
+from t5_setting import make_t5
 
 from jdistill.export.card import write_card
 from jdistill.export.card_metadata import Release, hub_id, language_code, license_name, metadata
@@ -21,7 +23,7 @@ RESULTS: dict[str, Any] = {
     "teacher": {"name": "owner/teacher", "num_params": 22_713_216},
     "sts": {"STS12": 72.123456, "SICK-R": 70.0, "Avg": 71.0},
     "teacher_sts": {"STS12": 80.0, "Avg": 78.0},
-    "retrieval": {"scifact": {"ndcg@10": 0.61, "recall@100": 0.9}},
+    "retrieval": {"scifact": {"ndcg@10": 0.61, "recall@100": 0.9, "index_bytes": 1536, "queries_per_s": 90.5}},
     "teacher_retrieval": {"scifact": {"ndcg@10": 0.64}},
     "pairs": {"same": {"student": LABELS, "teacher": LABELS | {"ap": 99.0}}},
     "task": {"sst2": {"accuracy": 90.5, "split": "dev", "dev": {"accuracy": 90.5}, "rows": {"train": 10}}},
@@ -60,12 +62,12 @@ def test_the_hub_finds_what_was_measured(folder: Path, tmp_path: Path) -> None:
     assert data["library_name"] == "sentence-transformers" and data["pipeline_tag"] == "sentence-similarity"
     assert {"sentence-transformers", "jdistill"} <= set(data["tags"]) and data["base_model"] == "owner/teacher-v1.5"
     assert "language" not in data and data["model-index"][0]["name"] == card.data.model_name == "my run"
-    pairs = ("binary-classification", "same", "test")
+    pairs = ("binary-classification", "same", None)
     assert found(card.data.eval_results) == {
         ("semantic-similarity", "mteb/sts12-sts", "test", "spearmanr", 72.1235),
         ("semantic-similarity", "SICK-R", "test", "spearmanr", 70.0),
-        ("information-retrieval", "scifact", "test", "ndcg_at_10", 0.61),
-        ("information-retrieval", "scifact", "test", "recall_at_100", 0.9),
+        ("information-retrieval", "scifact", None, "ndcg_at_10", 0.61),
+        ("information-retrieval", "scifact", None, "recall_at_100", 0.9),
         (*pairs, "accuracy", 81.25),
         (*pairs, "f1", 70.0),
         (*pairs, "average_precision", 64.0),
@@ -94,6 +96,28 @@ def test_the_text_of_a_card_shows_the_same_figures(folder: Path, tmp_path: Path)
     ):
         assert line in text.splitlines(), line
     assert "33.3 % of them are positives" in text and "## Agreement with the teacher on held-out text" in text
+
+
+def test_a_card_of_labelled_rows_alone_counts_no_texts(folder: Path, tmp_path: Path) -> None:
+    training = {"sentences": 64, "steps": 8, "devices": "1 x cpu"}
+    for before in ({}, {"texts": 0, "removed_evaluation_texts": 0}):  # as runs wrote it once
+        text = card_of(folder, tmp_path / "run", "owner/teacher", {"training": training | before}).text
+        assert "\n64 sentences in 8 steps on 1 x cpu.\n" in text
+
+
+def test_a_teacher_s_figure_of_nothing_is_no_divisor(folder: Path, tmp_path: Path) -> None:
+    results = {"sts": {"STS12": 72.0}, "teacher_sts": {"STS12": 0.0}}
+    assert "| STS12 | 72.00 | 0.00 |  |" in card_of(folder, tmp_path / "run", "owner/teacher", results).text
+
+
+def test_auto_model_is_named_where_it_makes_the_encoder(folder: Path, tmp_path: Path) -> None:
+    """Of T5 it makes a decoder too, which the folder has no weights for; AutoTokenizer does not lower text as the first module's settings ask."""
+    lowered = shutil.copytree(folder, tmp_path / "lowered")
+    settings = lowered / "sentence_bert_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"do_lower_case": True}))
+    t5 = save_encoder(make_t5(), tmp_path / "t5")
+    for place, is_named in ((folder, True), (t5, False), (lowered, False)):
+        assert ("AutoModel" in card_of(place, tmp_path / "run", "owner/teacher", RESULTS).text) == is_named
 
 
 @pytest.mark.parametrize(("results", "measured"), [({}, ""), (RESULTS, "the checkpoint that it exports")])

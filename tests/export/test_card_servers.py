@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bilstm_setting import student as make_bilstm
 from conftest import make_decoder, make_encoder
 from modernbert_setting import make_modernbert
 from t5_setting import make_sentence_t5
 
+from jdistill.encoder import torch_backend
 from jdistill.encoder.encoder import Encoder
 from jdistill.export.card import write_card
 from jdistill.export.card_metadata import Release
@@ -69,6 +71,27 @@ def test_every_snippet_is_code_that_names_the_model(tmp_path: Path, release: Rel
     assert by_title["Infinity"] == (
         "bash", f"infinity_emb v2 --model-id {place} --engine torch --port 7997 --no-bettertransformer"
     )  # fmt: skip
+
+
+def test_a_recurrent_student_is_loaded_as_its_card_says(tmp_path: Path) -> None:
+    """Its tokenizer lies with its first module, and takes no role."""
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="needs the torch extra")
+    model = replace(make_bilstm(), prompts={"query": "ask: "})
+    export(model, tmp_path / "export", onnx=True)
+    by_title, names = snippets(tmp_path / "export"), dict[str, Any]()
+    code = by_title["ONNX Runtime alone, which pools by the graph"][1]
+    exec(code.replace('"path/to/run"', repr(str(tmp_path / "export"))), names)
+    np.testing.assert_allclose(names["vectors"], model.encode(TEXTS[:1]), atol=1e-5)
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert "`encode` with `prompt_name` puts the same prompt" in card and "AutoModel" not in card
+    theirs = sentence_transformers.SentenceTransformer(str(tmp_path / "export"), device="cpu", trust_remote_code=True)
+    np.testing.assert_allclose(
+        theirs.encode(TEXTS, prompt_name="query"), model.encode(TEXTS, prompt="query"), atol=1e-5
+    )
+    with pytest.raises(TypeError, match="task"):
+        theirs.encode_query(TEXTS)
+    by_torch = torch_backend.load_torch_encoder(str(tmp_path / "export"), trust_remote_code=True)
+    np.testing.assert_allclose(by_torch.encode_in_role(TEXTS, "query"), model.encode(TEXTS, prompt="query"), atol=1e-5)
 
 
 CASES: dict[str, tuple[Callable[[], Encoder], bool, set[str]]] = {

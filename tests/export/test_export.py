@@ -99,6 +99,16 @@ def test_dense_prompt_pooling_and_length_travel(tmp_path: Path, pooling: str) ->
     assert np.abs(again.encode(texts) - replace(model, default_prompt=None).encode(texts)).max() > 1e-3
 
 
+def test_no_shorter_length_of_the_start_travels(tmp_path: Path) -> None:
+    """MiniLM's tokenizer.json cuts at 128, which transformers keeps; readers such as fastembed cut at the least length that they find."""
+    model = replace(student(), max_length=50)
+    assert model.tokenizer.init_kwargs["max_length"] == 128
+    st_writer.save_tokenizer(model, tmp_path)
+    written = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert written["model_max_length"] == 50 and "max_length" not in written
+    assert model.tokenizer.init_kwargs["max_length"] == 128
+
+
 def test_a_folder_that_encodes_differently_is_refused_and_the_old_one_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from prose import PROSE
 import jdistill
 from jdistill.core.errors import UserError
 from jdistill.encoder import torch_backend
+from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import write_files
 from jdistill.export import command as exporter
 from jdistill.export import onnx_forms, torch_int8
@@ -182,3 +184,15 @@ def test_a_calibrated_graph_and_one_that_strays(
     assert not path.with_name("model.onnx").exists()  # which was made on the way and nobody asked for
     assert exporter.main(["--workdir", str(tmp_path), "--out", "x", "--quantize", "int8-calibrated"]) == 2
     assert "go together" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("make", [make_encoder, make_decoder])
+def test_a_calibrated_graph_whose_inputs_are_not_the_tokenizers(
+    make: Callable[[], Encoder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, takes_types = make(), make is make_encoder
+    model.tokenizer.model_input_names = ["input_ids", "attention_mask", *([] if takes_types else ["token_type_ids"])]
+    export(model, tmp_path / "out", onnx=True)
+    ask_cosine(monkeypatch, 0.5)
+    path = add_form(model, tmp_path / "out", "onnx-int8-calibrated", sentences(32))
+    assert ("token_type_ids" in {value.name for value in onnx.load(path).graph.input}) == takes_types

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bilstm_setting import student as make_bilstm
 from commands import command, in_a_process_without_jdistill, run_inside
 from conftest import make_encoder, save_encoder, sentences
 
@@ -111,6 +112,14 @@ def test_models_that_share_no_space_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(UserError, match="--documents=narrow: its vectors are 16 wide and the student's 32"):
         export_router(student, narrow, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_recurrent_model_is_no_part_of_a_router(tmp_path: Path) -> None:
+    recurrent, other = make_bilstm(), make_encoder(num_layers=1)
+    for queries, documents, who in ((recurrent, other, "the student"), (other, recurrent, "--documents=")):
+        with pytest.raises(UserError, match=f"{who}.* is recurrent, .*without --documents, and encode by encode"):
+            export_router(queries, documents, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bilstm_setting import student as make_bilstm
 from commands import ROOT
 from conftest import make_encoder, sentences
 from site_setting import HOSTILE, npm_packages, searchable_run
@@ -176,6 +177,13 @@ def test_a_cdn_is_asked_for_the_tested_versions_alone(run: Path, tmp_path: Path)
     policy = content_policy(tuple(roots))
     assert f"script-src 'self' {' '.join(roots)} 'wasm-unsafe-eval'; connect-src 'self' {' '.join(roots)};" in policy
     assert policy.replace("'", "&#39;") in (tmp_path / "page" / "index.html").read_text()
+
+
+def test_a_recurrent_student_brings_its_tokenizer(tmp_path: Path) -> None:
+    run = searchable_run(tmp_path / "run", student=make_bilstm())
+    assert command(run, tmp_path / "page", "--web_runtime=https://cdn.example/npm") == 0
+    own = (run / "export" / "0_WordEmbeddings" / "tokenizer.json").read_bytes()
+    assert (tmp_path / "page" / "tokenizer.json").read_bytes() == own
 
 
 def test_a_page_is_replaced_by_a_page(page: Path) -> None:

@@ -10,9 +10,12 @@ import pytest
 from simtde_setting import config, random_tokens
 
 from jdistill.core import sharding
+from jdistill.core.mapped import file_sum
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.texts import text_batches
+from jdistill.teachers import key_index
+from jdistill.teachers.cache import AnswerCache
 from jdistill.teachers.embeddings import Teacher
 from jdistill.train.dataset import Data
 
@@ -61,6 +64,34 @@ def test_answers_come_so_many_texts_at_a_time(tmp_path: Path) -> None:
         check(data, step)
         assert len(asked) == 64 * (step // 4 + 1)
     assert len(set(asked)) == TEXTS
+
+
+def test_a_window_does_not_look_again_at_the_answers_of_those_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_index, "KEPT_ABOVE", 250)  # of which an index is kept in a file
+    sums, looked_at = [], []
+    gather = AnswerCache.gather
+
+    def counted_sum(path: Path, *place: int) -> int:
+        sums.append(path)
+        return file_sum(path, *place)
+
+    def counted_gather(cache: AnswerCache, rows: np.ndarray, columns: slice = slice(None)) -> np.ndarray:
+        looked_at.append(len(rows))
+        return gather(cache, rows, columns)
+
+    data, _, embeddings = feed(tmp_path, epochs=1.0, answers_ahead=64)
+    Teacher("made up", 2, "f", lambda texts: None).cache(tmp_path).fill(
+        [f"other {i}" for i in range(100)], lambda texts: np.ones((len(texts), 2))
+    )
+    monkeypatch.setattr(key_index, "file_sum", counted_sum)
+    monkeypatch.setattr(AnswerCache, "gather", counted_gather)
+    for step in range(40):
+        check(data, step)
+    assert sum(looked_at) == 100 + TEXTS  # the others' once, and each batch's
+    assert len(sums) == 2 * 4  # an index is written of 292 keys, and of 548: each twice of keys and index
+    assert embeddings.lacking(False) == 0
 
 
 def test_a_resumed_run_asks_for_the_texts_of_the_same_windows(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from jdistill.data.batching import kept_tokens, order
 from jdistill.data.batching.kept_tokens import in_this_process, tokenize_once
 from jdistill.data.text import distinct, kept_split, stored_texts, text_file
 from jdistill.data.text.readers import BLOCK_BYTES
-from jdistill.data.text.stored_texts import JoinedTexts, PromptedTexts
+from jdistill.data.text.stored_texts import JoinedTexts, PromptedTexts, StoredTexts
+from jdistill.data.text.text_file import TextFile
 from jdistill.feeds.corpus import Corpus, read_corpus
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.texts import text_batches
@@ -84,13 +85,52 @@ def test_what_is_allocated_does_not_grow_with_the_corpus(
     np.testing.assert_array_equal(data.batch(last)["teacher"].reshape(-1, 2), np.array(expected, np.float32))
 
 
+def test_what_is_asked_of_a_part_of_the_corpus_stays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that reads half of an epoch."""
+    monkeypatch.setattr(missing, "LOOKED_UP", BUCKET)
+    monkeypatch.setattr(caches, "LOOKED_UP", BUCKET)
+    (tmp_path / "warm.txt").write_text("".join(f"{i}\n" for i in range(2000)))
+    corpus_and_embeddings(tmp_path, "warm.txt", "file")[1].ask_for(np.arange(100))  # modules are loaded
+    with open(tmp_path / "text.txt", "w") as file:
+        file.writelines(f"{i} ".ljust(CHARACTERS, "a") + "\n" for i in range(COUNT))
+    corpus, embeddings, _ = corpus_and_embeddings(tmp_path, "text.txt", "file")
+    rows = np.arange(0, len(corpus.train), 2)
+    tracemalloc.start()
+    try:
+        embeddings.ask_for(rows)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (
+        peak < 4 * CHUNK * HELD + 100 * COUNT < len(rows) * HELD
+    )  # a chunk and its texts, and what is kept of each key and row
+    np.testing.assert_array_equal(
+        embeddings.train(rows[-3:])[:, 1], [float(corpus.train[i].split()[0]) for i in rows[-3:]]
+    )
+
+
+def test_views_of_a_corpus_share_what_is_left_out(tmp_path: Path) -> None:
+    """Of one that has texts of a source before, a fill has a view for every chunk."""
+    with text_file.TextWriter(tmp_path / "texts.arrow") as file:
+        for i in range(40_000):
+            file.add(str(i))
+    corpus = StoredTexts(TextFile(tmp_path / "texts.arrow"), np.empty(0, sorted_keys.KEY), np.arange(0, 40_000, 2))
+    tracemalloc.start()
+    try:
+        views = [corpus[start : start + 100] for start in range(0, len(corpus), 100)]
+        assert tracemalloc.get_traced_memory()[1] < 1 << 18
+    finally:
+        tracemalloc.stop()
+    assert views[-1][50:52] == ["39901", "39903"] and views[0].take(np.array([7])) == ["15"]
+
+
 def lines_of(path: Path) -> Iterator[str]:
     with open(path) as file:
         yield from (line.rstrip("\n") for line in file)
 
 
-def first_batches(folder: Path, name: str, tokens_each: int, of: str) -> tuple[Corpus, Data]:
-    """A corpus and its packed batches, the last of an epoch made."""
+def corpus_and_embeddings(folder: Path, name: str, of: str) -> tuple[Corpus, TeacherEmbeddings, ConfigDict]:
+    """A corpus, what its teacher answers, and their config."""
     several = f"{folder / name}@document,{folder / 'warm.txt'}*2" if name != "warm.txt" else f"{folder / name}@query"
     names = {"file": str(folder / name), "teacher": "", "roles": several}
     cfg = ConfigDict(
@@ -106,6 +146,12 @@ def first_batches(folder: Path, name: str, tokens_each: int, of: str) -> tuple[C
     in_role = Teacher("t", 2, f"in role {name}", answer)
     teacher = Teacher("t", 2, f"t {name}", answer, texts=own, roles=lambda role: in_role)
     corpus = read_corpus(cfg, teacher, ["never"])
+    return corpus, TeacherEmbeddings(cfg, corpus, teacher), cfg
+
+
+def first_batches(folder: Path, name: str, tokens_each: int, of: str) -> tuple[Corpus, Data]:
+    """A corpus and its packed batches, the last of an epoch made."""
+    corpus, embeddings, cfg = corpus_and_embeddings(folder, name, of)
     ranges = corpus.role_rows()
     texts = (
         corpus.train if len(ranges) == 1 else JoinedTexts([PromptedTexts(corpus.train[i:j], "p") for _, i, j in ranges])
@@ -117,6 +163,6 @@ def first_batches(folder: Path, name: str, tokens_each: int, of: str) -> tuple[C
         cache_folder(cfg) / "tokens",
         chunk=SHARD,
     )
-    data = text_batches(cfg, corpus, tokens, TeacherEmbeddings(cfg, corpus, teacher).train, 0, packed=True)
+    data = text_batches(cfg, corpus, tokens, embeddings.train, 0, packed=True)
     data.batch(data.batches.steps_per_epoch - 1)
     return corpus, data

@@ -1,17 +1,21 @@
-"""Held-out questions of a pair file as a retrieval task: what they look among, and what counts as found."""
+"""Held-out questions of a pair file: none is trained on, and as a retrieval task what they look among and what counts as found."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from conftest import make_encoder, sentences
 
+from configs import d2llm
 from jdistill.data.sets.candidates import Candidates
 from jdistill.data.sets.pairs import Pairs
+from jdistill.data.text.holdout import comparable
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import average_precision
-from jdistill.feeds.judged import JudgedPairs, JudgedSet
+from jdistill.feeds.judged import JudgedPairs, JudgedSet, split_pairs
 from jdistill.feeds.judged_results import average_precisions, evaluate_questions, held_out_collection
 from jdistill.models.interaction import BRANCHES, random_iem
 
@@ -52,3 +56,19 @@ def test_held_out_questions_look_among_all_passages() -> None:
     assert average_precisions(judged, scorer) == by_hand
     by_cosine = average_precisions(judged, PairScorer(make_encoder(), None, "cosine"))
     assert by_cosine == {"asked": 50.0, "same": 50.0}  # the wrong pair is one text twice
+
+
+def test_a_held_out_question_is_trained_on_in_no_other_spelling(tmp_path: Path) -> None:
+    rows = [
+        {"question": question, "sentence": f"{text} {label}", "label": label}
+        for text in sentences(40)
+        for question in (text, text.upper().replace(" ", "  "))
+        for label in (0, 1)
+    ]
+    (tmp_path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    cfg = d2llm.get_config()
+    cfg.asymmetric, cfg.held_out_queries, cfg.dev_queries = str(tmp_path / "answers.jsonl"), 10, 10
+    train, dev, test, removed = split_pairs(cfg, BRANCHES[1], set())
+    asked = [{comparable(query) for query in pairs.queries} for pairs in (train, dev, test)]
+    assert len(dev) == len(test) == 20 and not asked[0] & (asked[1] | asked[2]) and not asked[1] & asked[2]
+    assert len(train) + len(dev) + len(test) + removed == len(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from judged_setting import I, K, P, asked, judged_files, judged_model
 from parity import assert_close
 
 from configs import d2llm
+from jdistill.core.errors import UserError
 from jdistill.data.sets.candidates import Queries
 from jdistill.data.sets.pairs import Pairs, sample_pairs
 from jdistill.encoder.encoder import Encoder
@@ -20,7 +22,7 @@ from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import pair_scores
 from jdistill.feeds.candidates import candidate_batches
 from jdistill.feeds.judge_tuning import prompt_batches
-from jdistill.feeds.judged import JudgedPairs, JudgedSet, changed_judge_keys, pairs_to_judge
+from jdistill.feeds.judged import JudgedPairs, JudgedSet, changed_judge_keys, pairs_to_judge, split_pairs
 from jdistill.feeds.judged_results import evaluate_judged
 from jdistill.feeds.negatives import mined_negatives
 from jdistill.teachers.judge import Judge
@@ -211,3 +213,24 @@ def test_an_adapter_that_was_tuned_by_other_words_is_told(tmp_path: Path) -> Non
     assert changed_judge_keys(cfg) == ["yes", "asymmetric"]
     cfg.judge.adapter = ""
     assert changed_judge_keys(cfg) == []
+
+
+def test_test_pairs_of_one_class_are_refused(tmp_path: Path) -> None:
+    rows = [("train", 1), ("train", 0), ("test", 1), ("test", 1), ("test", -1)]
+    cells = [{"split": split, "sentence1": f"a {i}", "sentence2": "b", "label": n} for i, (split, n) in enumerate(rows)]
+    cfg = d2llm.get_config()
+    cfg.symmetric, cfg.train_split, cfg.test_split = str(tmp_path / "same.jsonl"), "train", "test"
+    cfg.dev_queries = 0
+
+    def write(*labels: int) -> None:
+        of = [*cells, *({"split": "test", "sentence1": "c", "sentence2": "d", "label": label} for label in labels)]
+        (tmp_path / "same.jsonl").write_text("".join(json.dumps(row) + "\n" for row in of))
+
+    write()
+    with pytest.raises(UserError, match="same.jsonl: all 2 test pairs .* the same label.* apart; 1 rows labelled -1, "):
+        split_pairs(cfg, "symmetric", set())
+    write(0)
+    assert len(split_pairs(cfg, "symmetric", set())[2]) == 3
+    cfg.test_pairs = 2
+    with pytest.raises(UserError, match="all 2 test pairs .*; --config.test_pairs=2 takes the first of 3"):
+        split_pairs(cfg, "symmetric", set())

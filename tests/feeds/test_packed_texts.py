@@ -105,3 +105,16 @@ def test_with_dropout_few_texts_are_padded_on_any_number_of_devices(devices: dic
     of_sizes = {size: config(batch_size=size, **{"student.dropout": 0.1}) for size in (64, 128, 250, 256, 512)}
     assert [size for size, cfg in of_sizes.items() if may_pack(cfg)] == [256, 512]
     assert all(number_of_groups(of_sizes[size]) == 8 for size in (256, 512))
+
+
+@pytest.mark.parametrize(
+    "batch_size, chunk_size, groups",
+    [(768, 0, 8), (1536, 0, 8), (2304, 0, 16), (512, 128, None), (1024, 512, 16), (2048, 256, 64), (8192, 256, 256)],
+)
+def test_with_dropout_there_are_as_many_groups_on_any_devices(
+    devices: dict[str, int], batch_size: int, chunk_size: int, groups: int | None
+) -> None:
+    cfg = config(batch_size=batch_size, chunk_size=chunk_size, **{"student.dropout": 0.1})
+    for devices["devices"] in (1, 2, 4, 8):
+        assert may_pack(cfg) == (groups is not None)  # else they are padded
+        assert groups is None or number_of_groups(cfg) == groups

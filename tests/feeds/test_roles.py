@@ -17,11 +17,15 @@ from simtde_setting import config
 from train_setting import command, final_weights
 
 import jdistill
+from jdistill.data.batching import kept_tokens
+from jdistill.data.text.stored_texts import LongTexts, StoredTexts
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.roles import check_roles
+from jdistill.feeds import roles as feed_roles
+from jdistill.feeds.corpus import read_corpus
+from jdistill.feeds.roles import check_roles, corpus_tokens
 from jdistill.losses.embedding import unit
 from jdistill.run.stages import prepare
-from jdistill.teachers.embeddings import open_teacher
+from jdistill.teachers.embeddings import Teacher, open_teacher
 from jdistill.train.dataset import Data
 
 PROMPTS = {"query": "find what answers this: ", "document": "the text is: "}
@@ -155,6 +159,24 @@ def test_what_roles_cannot_be_read_is_said_with_key_and_source(run: Path, keys: 
     settings = {"teacher": run / "teacher"} | keys
     done = run_inside(command(run, settings.pop("teacher"), "refused", **settings), run)
     assert done.returncode == 2 and message in done.stderr, done.stderr[-500:]
+
+
+def test_a_corpus_of_roles_is_not_read_to_name_its_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_sources(tmp_path)
+    cfg = config(
+        text=f"{tmp_path}/documents.txt@document,{tmp_path}/queries.txt@query", cache_dir=str(tmp_path / "cache")
+    )
+    corpus = read_corpus(cfg, Teacher("t", 4, "0" * 32, lambda asked: None), ())
+    tokenized: list[LongTexts] = []
+    monkeypatch.setattr(feed_roles, "tokens_of", lambda _, __, texts: tokenized.append(texts))
+    monkeypatch.setattr(kept_tokens, "LARGE", 20)
+    corpus_tokens(cfg, prompted(), corpus)
+
+    def refuses(*_: object) -> None:
+        raise AssertionError("a text was read")
+
+    monkeypatch.setattr(StoredTexts, "take", refuses)
+    assert kept_tokens.table_name(tokenized[0], "of the tokenizer") and len(tokenized[0]) > 100
 
 
 def test_a_role_without_a_prompt_is_told_once(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

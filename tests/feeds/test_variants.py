@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from conftest import sentences
 
 from configs import search
+from jdistill.core.digest import digest
+from jdistill.feeds import variants
 from jdistill.feeds.corpus import Corpus, read_corpus
 from jdistill.feeds.parallel import read_text_and_pairs
 from jdistill.teachers.embeddings import Teacher
@@ -27,6 +30,21 @@ def test_an_index_holds_ones_own_texts_alone(tmp_path: Path) -> None:
         assert sorted(corpus.indexed()) == sorted(texts)
         own = list(corpus.train[:55])
         assert set(own) < set(texts) and not set(corpus.train[55:]) & set(texts)
+
+
+def test_variants_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("\n".join(f"{text} and {text}" for text in sentences(40)) + "\n")
+    corpus = corpus_of(tmp_path, str(tmp_path / "a.txt"), text_role="")
+    with monkeypatch.context() as patch:
+        patch.setattr(variants, "text_variants", None)
+        assert list(corpus_of(tmp_path, str(tmp_path / "a.txt"), text_role="").train) == list(corpus.train)
+    own = len(corpus.train) - corpus.variants
+    cfg = search.get_config()
+    cfg.update({"cache_dir": str(tmp_path / "cache"), "text": str(tmp_path / "a.txt")})
+    apart = [corpus.train[own]]  # an evaluation text
+    again = list(variants.with_variants(cfg, corpus.train[:own], apart))
+    assert set(corpus.train) - set(again) == set(apart) and len(again) == len(corpus.train) - 1
+    assert again == list(variants.with_variants(cfg, corpus.train[:own], apart))
 
 
 def test_what_equals_another_sources_variant_stays_its_own(tmp_path: Path) -> None:
@@ -57,3 +75,20 @@ def test_so_it_is_beside_translations(tmp_path: Path) -> None:
     corpus = read_text_and_pairs(cfg, Teacher("t", 4, "0" * 32, lambda asked: None, texts=None), ())
     made = sum(of.variants for of in corpus.sources)
     assert made > 20 and len(corpus.indexed()) == len(corpus.train) + len(corpus.held_out) - made
+
+
+def test_several_sources_and_pairs_are_known_by_their_texts(tmp_path: Path) -> None:
+    """As runs that have begun know them."""
+    texts = sentences(60)
+    for name, some in (("a", texts[:20]), ("b", texts[20:40])):
+        (tmp_path / f"{name}.txt").write_text("\n".join(some) + "\n")
+    rows = [f"{text}\tx{i} y{i}" for i, text in enumerate(texts[40:])]
+    (tmp_path / "pairs.tsv").write_text("source\ttranslation\n" + "\n".join(rows) + "\n")
+    cfg = search.get_config()
+    cfg.update(
+        {"cache_dir": str(tmp_path / "cache"), "text": f"{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}", "held_out": 2}
+    )
+    cfg.update({"text_pairs": str(tmp_path / "pairs.tsv"), "text_role": "", "augment": ""})
+    corpus = read_text_and_pairs(cfg, Teacher("t", 4, "0" * 32, lambda asked: None, texts=None), ())
+    roles = [f"{of.source.role} {of.source.weight} {of.train}" for of in corpus.sources]
+    assert len(roles) == 4 and corpus.fingerprint == digest(digest(list(corpus.train)), roles)

@@ -20,8 +20,8 @@ RESULTS: dict[str, Any] = {
     "teacher": {"name": "large", "num_params": 22_713_216, "bytes": 90_852_864},
     "sts": {"STS12": 72.0, "Avg": 78.4},
     "teacher_sts": {"STS12": 80.0, "SICK-R": 77.091, "Avg": 78.87},
-    "retrieval": {"scifact": {"ndcg@10": 0.6}},
-    "teacher_retrieval": {"scifact": {"ndcg@10": 0.64}},
+    "retrieval": {"scifact": {"ndcg@10": 0.6, "index_bytes": 100, "queries_per_s": 90.0}},
+    "teacher_retrieval": {"scifact": {"ndcg@10": 0.64, "index_bytes": 300, "queries_per_s": 30.0}},
     "agreement": {"mean_cosine": 0.9651, "spearman": 0.97, "pairs": [[0.1, 0.2], [0.5, 0.4], [0.9, float("nan")]]},
     "speed": [
         {
@@ -93,6 +93,8 @@ def test_full_run(tmp_path: Path) -> None:
     assert ["SICK-R", "77.09", "–", "–"] in page.rows
     assert ["Avg", "78.87", "78.40", "99.4 %"] in page.rows
     assert ["scifact ndcg@10", "0.6400", "0.6000", "93.8 %"] in page.rows
+    assert ["scifact index_bytes", "300.0000", "100.0000", "–"] in page.rows  # a cost is no quality that is kept
+    assert ["scifact queries_per_s", "30.0000", "90.0000", "–"] in page.rows
     assert ["Size", "90.9 MB", "38.0 MB", "41.8 %"] in page.rows
     assert ["small", "flax", "4.90 ms", "1.86 x", "38.0 MB", "9,493,632"] in page.rows
     assert (
@@ -115,6 +117,25 @@ def test_full_run(tmp_path: Path) -> None:
     assert len(page.images) == len(names)
     assert all(image["alt"] and str(image["src"]).startswith("data:image/png;base64,") for image in page.images)
     assert "script" not in page.tags and "link" not in page.tags and "http" not in html.replace("base64,", "")[:6000]
+
+
+def test_a_run_without_a_teacher_stands_beside_its_start(tmp_path: Path) -> None:
+    results = RESULTS | {"teacher": RESULTS["teacher"] | {"name": ""}}
+    run = make_run(tmp_path / "run", None, results)
+    (run / "config.json").write_text(json.dumps({"teacher": "", "start": "its/start"}))
+    html = write_report(run).read_text("utf-8")
+    assert "(41.8 % of its start&#39;s 22,713,216)" in html and "Start: its/start. Student: small." in html
+    rows = Cells(html).rows
+    assert ["Summary", "Start", "Student", "Student / start"] in rows
+    assert rows.count(["Task", "Start", "Student", "Retention"]) == 2
+    assert "teacher" not in html.partition("<h2>Configuration")[0].lower()
+
+
+def test_a_student_that_was_timed_alone_is_not_said_to_be_as_fast_as_itself(tmp_path: Path) -> None:
+    alone = RESULTS["speed"][1] | {"ratio": 1.0}
+    html = write_report(make_run(tmp_path / "run", None, RESULTS | {"speed": [alone]})).read_text("utf-8")
+    assert "times as fast" not in html and "78.40 on average" in html
+    assert ["small", "flax", "4.90 ms", "–", "38.0 MB", "9,493,632"] in Cells(html).rows
 
 
 def test_only_a_config(tmp_path: Path) -> None:

@@ -61,3 +61,12 @@ def test_a_question_finds_the_passage_of_its_letters(query: str, passages: list[
     scores, rows = search(0, 1)
     assert rows[0, 0] == 1 and scores[0, 0] > max(scores[0, 1], 0)
     np.testing.assert_allclose(score_of(0, [1]), scores[0, :1])
+
+
+def test_passages_without_a_word_are_no_hits() -> None:
+    """Neither a stop word nor a single letter is counted."""
+    search, score_of = bm25_search(["a cat", "the", "x"], ["a", "the", ""], 2)
+    scores, rows = search(1, 5)
+    np.testing.assert_array_equal(scores, np.zeros((2, 2)))
+    np.testing.assert_array_equal(rows, np.full((2, 2), -1))
+    np.testing.assert_array_equal(score_of(0, [0, 2]), [0, 0])

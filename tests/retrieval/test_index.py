@@ -18,7 +18,7 @@ from jdistill.encoder.formats.interaction import add_interaction
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.sts import evaluate_sts
 from jdistill.models.interaction import random_iem
-from jdistill.retrieval import index
+from jdistill.retrieval import index, index_kinds
 
 RNG = np.random.default_rng(0)
 VECTORS = RNG.normal(size=(50, 8)).astype(np.float32)
@@ -65,6 +65,24 @@ def test_k_is_cut_and_checked() -> None:
 def test_an_index_that_faiss_does_not_make(kind: str, effort: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         index.build_index(VECTORS, kind, effort)
+
+
+def test_an_index_that_takes_off_the_mean_is_refused_and_others_rank_by_the_cosine() -> None:
+    vectors = RNG.normal(size=(300, 8)).astype(np.float32) + 2
+    for kind in ("PCA8,Flat", "PCAR8,IVF4,Flat", "ITQ8,Flat"):
+        for make in (
+            lambda kind: index_kinds.check_kind(kind, "", 8, 300),
+            lambda kind: index.build_index(vectors, kind),
+        ):
+            with pytest.raises(
+                UserError, match=f"an index '{kind}' takes the vectors' mean off.*; OPQ in the place of PCA"
+            ):
+                make(kind)
+    expected, _ = index.build_index(vectors).search(vectors, 300)
+    for kind in ("OPQ2_8,Flat", "RR8,Flat"):
+        index_kinds.check_kind(kind, "", 8, 300)
+        scores, _ = index.build_index(vectors, kind).search(vectors, 300)
+        np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
 def test_kinds_are_saved_with_their_effort(tmp_path: Path) -> None:

@@ -82,7 +82,11 @@ def test_where_all_qualities_are_measured_the_best_is_taken_and_promised(
     menu = (Shape(4, 1 / 3, retention=90.0), Shape(2, 1 / 3, retention=93.25))
     monkeypatch.setattr(student_candidates, "MENU", menu)
     keys, said = choose_student(config(place))
-    assert keys == shape(2, 11, 0) and "the menu promises 93.2 % of its teacher's nDCG@10" in said
+    assert (
+        keys == shape(2, 11, 0)
+        and "the menu promises 93.2 % of its teacher's nDCG@10, by one collection, if configs/search.py trains it"
+        in said
+    )
     monkeypatch.setattr(student_candidates, "MENU", (*menu, Shape(3, 1 / 3)))  # of which nothing is known
     keys, said = choose_student(config(place))
     assert keys == shape(4, 11, 0) and "promises 90.0 %" in said

@@ -15,10 +15,10 @@ from commands import run_inside
 from jdistill.encoder import loading
 from jdistill.export.onnx_forms import INT8_GRAPH
 from jdistill.export.targets import TARGETS
-from jdistill.run import budget
+from jdistill.run import budget, budget_results
 from jdistill.run.budget import settle_student
 from jdistill.run.workdir import settle_config
-from jdistill.students.menu import SHAPE_KEYS
+from jdistill.students.menu import SHAPE_KEYS, Shape
 
 INT8 = f"onnx/{INT8_GRAPH}"
 
@@ -58,6 +58,16 @@ def test_a_run_reports_its_budget_against_its_export(place: Path, run: Path) -> 
     page = (run / "report.html").read_text()
     assert "The budget was kept, in onnx and int8: 4 layers" in page and f"{got['mb']:.1f} MB" in page
     assert loading.load(str(run / "export")).config.num_layers == 4
+
+
+def test_a_promise_is_made_to_the_recipe_that_it_was_measured_by(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_results, "MENU", (Shape(4, 1 / 3, retention=90.0),))
+    start = loading.load(str(place / "teacher"))
+    for index_by, promised in (("student", None), ("teacher", 90.0)):  # configs/budget.py, and its variant search
+        cfg = config(place, index_by=index_by).unlock()
+        cfg.student.update(shape(4, 11, 0))
+        of_budget = budget_results.budget_results(cfg, start, start.config, None, place / "no_export")
+        assert of_budget["promised"] == promised
 
 
 def test_a_run_goes_on_with_its_choice_and_without_the_form_that_strays(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from commands import run_inside
 from conftest import make_encoder, save_encoder, sentences
-from finished_setting import assert_same, command, flip, leaves
+from finished_setting import assert_same, command, flip, leaves, results
 
 from jdistill.core import files
 from jdistill.encoder import loading
@@ -94,6 +94,13 @@ def test_keys_that_do_not_touch_the_weights_may_change(place: Path, finished: Pa
     assert "is complete" in again.stderr
     other = run_inside(command(place, finished.name, index="HNSW8", index_texts=40, learning_rate=2e-3))
     assert other.returncode == 2 and "learning_rate: 0.001 there, 0.002 now" in other.stderr
+
+
+def test_an_index_that_was_asked_for_later_is_in_the_results(place: Path) -> None:
+    assert run_inside(command(place, "late", index_texts=0)).returncode == 0
+    assert not (place / "late" / "index").exists()
+    assert run_inside(command(place, "late")).returncode == 0
+    assert results(place / "late") == results(place / "run") and results(place / "late")["index"]["by"] == "student"
 
 
 @pytest.mark.parametrize("keys, said", [

@@ -126,6 +126,10 @@ def test_triplets_alone_need_neither_a_teacher_nor_text(folder: Path) -> None:
     done = run_inside(arguments)
     assert done.returncode == 0, done.stderr[-3000:]
     assert jdistill.load(str(folder / "alone" / "export")).dim == 6
+    assert "% of the start's" in done.stderr and "of the teacher's" not in done.stderr
+    results = json.loads((folder / "alone" / "results.json").read_text())
+    assert results["teacher"]["name"] == str(folder / "teacher") and "texts" not in results["training"]
+    assert "of its start&#39;s" in (folder / "alone" / "report.html").read_text()
 
     done = run_inside(command(folder, "no_text", "--config.text="))
     assert done.returncode == 2 and "--config.text is empty" in done.stderr

@@ -10,10 +10,11 @@ import pytest
 from ml_collections import ConfigDict
 from sweep_setting import config, hill, never
 
+from configs import d2llm as d2llm_file
 from configs import distilface as config_file
 from jdistill.core.errors import UserError
 from jdistill.sweep.command import sweep
-from jdistill.sweep.space import parse_space
+from jdistill.sweep.space import check_space, parse_space
 
 
 @pytest.mark.parametrize(
@@ -79,3 +80,15 @@ def test_trials_without_a_dev_score_are_refused_before_the_first(tmp_path: Path)
     taught = config_file.get_config()  # agreement with the teacher is a score of its own
     taught.update_from_flattened_dict({"teacher": "teacher", "loss.distil": 1.0})
     assert sweep(taught, tmp_path / "taught", space, trainer=hill)
+    taught.held_out = 0
+    with pytest.raises(UserError, match="--config.dev_retrieval or --config.held_out$"):
+        sweep(taught, tmp_path / "alone", space, trainer=never)
+    assert not (tmp_path / "alone").exists()
+
+
+def test_a_dev_set_that_the_method_does_not_choose_by_is_no_dev_score(tmp_path: Path) -> None:
+    cfg = d2llm_file.get_config()
+    cfg.symmetric, cfg.dev_pairs, cfg.dev_retrieval = "pairs.jsonl", "dev.csv", "folder"
+    with pytest.raises(UserError, match="none without --config.dev_queries$"):
+        sweep(cfg, tmp_path / "sweep", parse_space(["dev_queries=100,0"], cfg, "grid"), trainer=never)
+    check_space(cfg, parse_space(["dev_queries=100"], cfg, "grid"))

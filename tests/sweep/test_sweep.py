@@ -17,7 +17,7 @@ from sweep_setting import config, hill, never
 from jdistill.core.errors import UserError
 from jdistill.models.pooling import DISTILFACE
 from jdistill.report.sweep import best_by_value, over_seeds
-from jdistill.sweep.command import sweep
+from jdistill.sweep.command import best_line, sweep
 from jdistill.sweep.space import parse_space
 from jdistill.train.watch import Diverged
 
@@ -103,6 +103,29 @@ def test_values_drawn_again_are_not_run_again(tmp_path: Path) -> None:
     assert [len(row["curve"]) for row in rows] == [3, 3, 3] and over_seeds(rows)[0]["spread"] is None
 
 
+def test_a_trial_without_a_dev_score_is_said_to_have_none(tmp_path: Path) -> None:
+    space = parse_space(["temperature=0.05"], config(), "grid")
+    with pytest.raises(UserError, match="ended without a dev score"):
+        sweep(config(), tmp_path, space, trainer=lambda cfg, folder, give_up: None)
+
+
+@pytest.mark.parametrize(("keys", "score"), [({}, 9.0), ({"checkpoint": "last"}, 2.0), ({"checkpoint": "auto"}, 2.0)])
+def test_a_trial_counts_by_the_checkpoint_that_a_run_exports(
+    tmp_path: Path, keys: dict[str, str], score: float
+) -> None:
+    def trainer(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
+        for step, value in ((10, 1.0), (20, 9.0), (30, 2.0)):
+            give_up(step, value)
+
+    cfg = config()
+    cfg.update(keys)
+    space = parse_space(["temperature=0.05"], cfg, "grid")
+    assert [row["score"] for row in sweep(cfg, tmp_path / "sweep", space, trainer=trainer)] == [score]
+    if keys == {"checkpoint": "auto"}:
+        cfg.dev_retrieval = "collections"
+        assert sweep(cfg, tmp_path / "searched", space, trainer=trainer)[0]["score"] == 9.0
+
+
 def test_the_fourteen_poolers_have_a_bar_each(tmp_path: Path) -> None:
     def trainer(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
         give_up(10, float(len(cfg.pooling)))
@@ -138,7 +161,16 @@ def test_seeds_are_one_setting_and_a_bar_is_the_best_over_the_other_keys() -> No
         for (tau, lr), both in scores.items()
         for seed, score in enumerate(both)
     ]
-    groups = over_seeds([*rows, {"params": {"tau": 9, "lr": 1, "seed": 0}, "score": None}])
+    rows.append({"params": {"tau": 0.2, "lr": 1e-5, "seed": 0}, "score": None})
+    groups = over_seeds(rows)
+    lucky = {
+        "params": {"tau": 0.2, "lr": 1e-3, "seed": 2},
+        "score": 70.0,
+    }  # the luckiest single trial, whose mean is 60
+    assert best_line([lucky, *rows]) == "best: dev score 61.00 (mean of 2 seeds) by --config.tau=0.1 --config.lr=0.0001"
+    assert best_line([lucky]) == "best: dev score 70.00 by --config.tau=0.2 --config.lr=0.001" and not best_line(
+        rows[-1:]
+    )
     assert [group["mean"] for group in groups] == [61.0, 55.0, 52.0]
     assert groups[0]["spread"] == pytest.approx(2**0.5) and groups[0]["count"] == 2
     found = best_by_value(groups, "tau")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import tempfile
 from pathlib import Path
 
@@ -107,6 +109,37 @@ def test_two_fills_at_once_take_a_part_each(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("*.keys")) == ["part-00000.keys", "part-00001.keys"]
     cache = AnswerCache(tmp_path, 3)
     np.testing.assert_array_equal(cache.gather(cache.rows(["a", "other"])), Counting()(["a", "other"]))
+
+
+def test_a_cache_of_many_parts_is_opened_by_a_process_that_may_open_few_files(tmp_path: Path) -> None:
+    for number in range(40):
+        AnswerCache(tmp_path, 3, writer=number).fill([f"text {number}"], Counting())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = [os.dup(0) for _ in range(50)]
+    for handle in room:
+        os.close(handle)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(room) + 1, hard))
+        cache = AnswerCache(tmp_path, 3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(cache) == 40
+
+
+def test_what_has_not_grown_stays_open(tmp_path: Path) -> None:
+    AnswerCache(tmp_path, 3, writer=1).fill(["of another"], Counting())
+    cache = AnswerCache(tmp_path, 3)
+    cache.fill(["one", "two"], Counting())
+    own, other = cache.parts
+    cache.fill(["three"], Counting())
+    assert cache.parts[1] is other and len(cache.parts[0]) == 3 and len(own) == 2
+    cache.strike(cache.rows(["of another"]))
+    assert cache.rows(["of another", "three"]).tolist() == [-1, 2]
+    other.values_path.with_suffix(".keys").unlink()
+    AnswerCache(tmp_path, 3, writer=1).fill(["in its place"], Counting())  # as much, in another file
+    again = cache.opened_again()
+    assert again.parts[1] is not other and again.rows(["in its place"]).tolist() == [3]
+    assert cache.parts[1] is other  # who reads it goes on
 
 
 def flip(path: Path, at: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import make_decoder, make_encoder, sentences
 from d2llm_setting import LOGIT, SUMS
+from made_up_devices import three_devices
 from parity import assert_close, excess, rounding
 
 from configs import d2llm
@@ -77,6 +78,14 @@ def test_pairs_of_a_query_share_its_beginning_and_nothing_else(monkeypatch: pyte
         z, y = judge.score(queries, passages)
         assert_close(z, [one[0][0] for one in alone], *SUMS, what="z")
         assert_close(y, [one[1][0] for one in alone], *SUMS, what="y")
+
+
+def test_several_devices_are_given_the_weights_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = Judge(decoder(), query_tokens=16, passage_tokens=16)
+    uploads, heights = three_devices(monkeypatch)
+    for seed in range(2):
+        judge.score(sentences(6, seed=seed), sentences(6, seed=2))
+    assert len(uploads) == 1 and len(heights) >= 2
 
 
 def test_pairs_that_need_two_sequences_are_shared_out_evenly() -> None:

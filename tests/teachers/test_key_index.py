@@ -86,6 +86,23 @@ def test_a_cache_is_what_a_dict_of_its_keys_is(tmp_path_factory: pytest.TempPath
     assert not list(folder.glob(".jdistill-*"))
 
 
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(st.lists(st.tuples(texts, st.lists(st.integers(0, 200), max_size=2)), max_size=7))
+def test_a_cache_that_stays_open_is_what_one_opened_afresh_is(
+    tmp_path_factory: pytest.TempPathFactory, done: list[tuple[list[str], list[int]]]
+) -> None:
+    cache = AnswerCache(tmp_path_factory.mktemp("cache"), 2)
+    every = [f"text {i}" for i in range(60)]
+    for wanted, struck in done:
+        cache = cache.opened_again()
+        cache.fill(wanted, answer, chunk=7)
+        cache.strike(np.unique([row for row in struck if row < cache.starts[-1]]).astype(np.int64))
+        afresh = AnswerCache(cache.folder, 2)
+        assert cache.rows(every).tolist() == afresh.rows(every).tolist() and len(cache) == len(afresh)
+        row_of = row_of_each_key(cache)
+        assert cache.rows(every).tolist() == [row_of.get(key, -1) for key in keys_of_texts(every).tolist()]
+
+
 def test_an_index_is_kept_until_many_answers_have_come(tmp_path: Path) -> None:
     AnswerCache(tmp_path, 2).fill([f"text {i}" for i in range(20)], answer)
     (index,) = tmp_path.glob("*.index")

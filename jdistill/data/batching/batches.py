@@ -118,9 +118,10 @@ def choose_buckets(lengths: np.ndarray, count: int, multiple: int) -> tuple[int,
 class Batches:
     """An endless, seeded, random-access sequence of batches: the step number is the whole position.
 
-    Every epoch shuffles anew and cuts full batches of one width each. Texts that do not fill a batch of their width
-    move up to the next; the last fewer than batch_size texts of an epoch sit it out (others the next time). Of more than order.LARGE
-    rows without groups, batches are cut from a window of the order at a time.
+    Every epoch shuffles anew and cuts full batches of one width each. Texts that do not fill a batch of their width move up to the next; those
+    that are left at the end, fewer than batch_size, sit the epoch out (others the next time). Where these would be all texts of some width,
+    in every epoch, the last of the shuffled order sit it out instead, as many, before any batch is filled. All that holds of each group.
+    Of more than order.LARGE rows without groups, batches are cut from a window of the order at a time, which leaves none.
 
     Args:
       lengths: int [N], of each row, in tokens.
@@ -197,9 +198,14 @@ class Batches:
         bucket_of = np.searchsorted(np.asarray(self.widths), self.lengths[order])
         batches: list[tuple[int, np.ndarray]] = []
         for group in np.unique(group_of):
+            of_group = np.flatnonzero(group_of == group)
+            own, bucket_of_own = order[of_group], bucket_of[of_group]
+            if _leaves_a_width_out(np.bincount(bucket_of_own, minlength=len(self.widths)), self.batch_size):
+                used = len(own) // self.batch_size * self.batch_size
+                own, bucket_of_own = own[:used], bucket_of_own[:used]
             left = np.empty(0, np.int64)
             for bucket, width in enumerate(self.widths):
-                rows = np.concatenate([order[(group_of == group) & (bucket_of == bucket)], left])
+                rows = np.concatenate([own[bucket_of_own == bucket], left])
                 full = len(rows) // self.batch_size * self.batch_size
                 batches += [(width, part) for part in rows[:full].reshape(-1, self.batch_size)]
                 left = rows[full:]
@@ -215,3 +221,17 @@ class Batches:
         for width, _ in self._plan_of(0, 0):
             counts[width] = counts.get(width, 0) + 1
         return sorted(counts, key=lambda width: -counts[width])
+
+
+def _leaves_a_width_out(counts: np.ndarray, batch_size: int) -> bool:
+    """Whether no row of some width would ever be in a batch, if those that fill none of their width move up.
+
+    Those that move up are the first to do so again: at the end those are left over that every wider width left over. How many they are the
+    counts alone decide, so that it is the same in every epoch.
+
+    Args:
+      counts: int [widths], rows of each.
+    """
+    moving_up = np.cumsum(counts) % batch_size
+    left_over = np.minimum.accumulate(moving_up[::-1])[::-1]  # of each width and those below it
+    return bool(((counts > 0) & (np.diff(left_over, prepend=0) == counts)).any())

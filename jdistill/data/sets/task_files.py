@@ -82,7 +82,10 @@ def _with_label_named(row: dict[str, Any], names: Sequence[str] | None) -> dict[
 
 
 def labelled_rows(records: dict[str, list[LabelledRecord]]) -> tuple[dict[str, list[LabelledRow]], tuple[str, ...]]:
-    """Records as rows, by the columns of the first training record. A test split without labels is left out, and said."""
+    """Records as rows, by the columns of the first training record. A test split without labels is left out, and said.
+
+    Raises: UserError for columns that are not there, a row that does not fit, and training rows of fewer than two labels.
+    """
     where, first = records["train"][0] if records["train"] else ("train", {})
     pair = next(((a, b) for a, b in TASK_COLUMNS if a in first and (b is None or b in first)), None)
     label = next((name for name in TASK_LABEL_COLUMNS if name in first), None)
@@ -102,6 +105,16 @@ def labelled_rows(records: dict[str, list[LabelledRecord]]) -> tuple[dict[str, l
         if len(labelled) < len(split_records):
             log.info("%s: %d rows without a label are left out", split, len(split_records) - len(labelled))
         rows[split] = [_row(row, pair, label, labels, where) for where, row in labelled]
+    if len(labels) < 2:
+        passed_over = len(records["train"]) - len(rows["train"])
+        raise UserError(
+            f"{where} and on: the training rows have {f'one label, {labels[0]!r}' if labels else 'no label'}, and a task tells two or more apart"
+            + (
+                f"; {passed_over} rows labelled {' or '.join(UNKNOWN_LABELS)} count as unlabelled: where that is a class, name it 0"
+                if passed_over
+                else ""
+            )
+        )
     return rows, labels
 
 

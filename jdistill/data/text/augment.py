@@ -6,11 +6,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from jdistill.core.errors import UserError
-from jdistill.data.text.sources import read_columns
+from jdistill.data.text.sources import file_identity, open_source, read_columns
 from jdistill.data.text.spans import SPANS, draw_by, spans_asked, text_spans
 
+FORMAT_OF_VARIANTS = "variants 1"  # another where the same texts would have other variants
 SHARE = 0.3  # of the words that have a synonym
 WORD = re.compile(r"[A-Za-z]{4,}")
 # Function words that WordNet lists in some other, rare sense (over: a part of a cricket match).
@@ -42,6 +44,18 @@ def text_variants(texts: Sequence[str], augment: str, source: str, column: str) 
     raise UserError(
         f"--config.augment={augment!r}: it is wordnet, wordnet:FOLDER, column:NAME, spans, spans:K, or empty"
     )
+
+
+def variants_identity(augment: str, source: str, column: str) -> list[Any] | None:
+    """What text_variants goes by beside the texts, as JSON that is another where it may have changed; None: nothing tells. Arguments, and
+    errors of an absent source or WordNet, as of text_variants."""
+    identity: list[Any] | None = []
+    if augment.startswith("column:"):
+        identity = open_source(source, column, "config.text").identity
+    elif augment == "wordnet" or augment.startswith("wordnet:"):
+        folder = find_wordnet(augment.removeprefix("wordnet").removeprefix(":"))
+        identity = [file_identity(folder / f"{kind}.{part}") for kind in ("index", "data") for part in PARTS]
+    return None if identity is None else [FORMAT_OF_VARIANTS, augment, column, identity]
 
 
 def substituted(text: str, synonyms: Callable[[str], tuple[str, ...]]) -> str:

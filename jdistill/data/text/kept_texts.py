@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,9 +141,20 @@ def _keep(
                 about = {"source": what, "identity": identity, "skipped": skipped.counts, "first": skipped.first}
                 write_json(beside / ABOUT_FILE, about)
                 check(skipped, (beside / KEYS_FILE).stat().st_size // KEY.itemsize)
+                _take_over_same_files(out, beside)
             share_files(out, "*", SEAL)
             kept = _opened(out)
         return kept
+
+
+def _take_over_same_files(out: Path, beside: Path) -> None:
+    """Puts the files of `out` into `beside` where they hold the same: another process may have them mapped, and on a network's file
+    system would die of their end."""
+    for name in (TEXTS_FILE, KEYS_FILE):
+        with suppress(OSError):  # a file system without hard links
+            if (out / name).is_file() and filecmp.cmp(out / name, beside / name, shallow=False):
+                os.link(out / name, beside / f"same-{name}")
+                os.replace(beside / f"same-{name}", beside / name)
 
 
 def _open(out: Path, identity: list[Any], what: str) -> KeptTexts | None:
@@ -149,7 +162,7 @@ def _open(out: Path, identity: list[Any], what: str) -> KeptTexts | None:
     if not out.is_dir():
         return None
     about = look_into(out / ABOUT_FILE)
-    if isinstance(about, dict) and about.get("identity") not in (None, identity):
+    if isinstance(about, dict) and about.get("identity", identity) != identity:
         log.info("%s has changed since its texts were kept in %s: read anew", what, out)
         return None
     if wrong := damage(out, KIND):

@@ -88,7 +88,7 @@ def open_source(source: str, column: str, key: str) -> OpenSource:
         identity = [str(getattr(table, "_fingerprint", "")), len(table)]
         return OpenSource(source, identity, lambda: iter([(f"{source} row", _table_rows(table, source, column, key))]))
     files = files_of(path, TEXT_SUFFIXES, key)
-    identity = [_file_identity(file) for file in files]
+    identity = [file_identity(file) for file in files]
     return OpenSource(os.path.abspath(path), identity, lambda: _file_groups(files, column, key))
 
 
@@ -97,7 +97,8 @@ def _file_groups(files: Iterable[Path], column: str, key: str) -> Iterator[tuple
         yield f"{file} {'row' if kind(file) == '.parquet' else 'line'}", file_rows(file, column, key)
 
 
-def _file_identity(path: Path) -> list[Any]:
+def file_identity(path: Path) -> list[Any]:
+    """JSON that is another where a file may have changed. Raises UserError for what is no file."""
     about = regular(path).stat()
     return [os.path.abspath(path), about.st_size, about.st_mtime_ns, about.st_ctime_ns]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from itertools import chain
 from typing import overload
 
@@ -88,10 +89,10 @@ class StoredTexts(LongTexts):
         fingerprint: str | None = None,
     ):
         self._file, self._keys, self._start, self.fingerprint = file, keys, start, fingerprint
-        self._left_out = np.empty(0, np.int64) if left_out is None else left_out
-        self._stop = len(file) - len(self._left_out) if stop is None else stop
+        left_out = np.empty(0, np.int64) if left_out is None else left_out
+        self._stop = len(file) - len(left_out) if stop is None else stop
         # How many of the rest come before each that is left out.
-        self._before = self._left_out - np.arange(len(self._left_out))
+        self._before = left_out - np.arange(len(left_out))
 
     def __len__(self) -> int:
         return self._stop - self._start
@@ -116,7 +117,9 @@ class StoredTexts(LongTexts):
     def part(self, start: int, stop: int) -> StoredTexts:
         if (start, stop) == (0, len(self)):
             return self
-        return StoredTexts(self._file, self._keys, self._left_out, self._start + start, self._start + stop)
+        view = copy(self)  # which shares what is left out: there may be a view for every few texts
+        view._start, view._stop, view.fingerprint = self._start + start, self._start + stop, None
+        return view
 
     def __iter__(self) -> Iterator[str]:
         for block in slices_of(len(self), BLOCK):
@@ -158,9 +161,39 @@ class JoinedTexts(LongTexts):
             keys[here] = keys_at(part, rows[here] - start)
         return keys
 
-    def part(self, start: int, stop: int) -> JoinedTexts:
+    def part(self, start: int, stop: int) -> LongTexts:
         pairs = zip(self._parts, self._starts.tolist(), strict=False)
-        return JoinedTexts([part[max(start - at, 0) : max(stop - at, 0)] for part, at in pairs])
+        parts = [p[max(start - at, 0) : stop - at] for p, at in pairs if max(start, at) < min(stop, at + len(p))]
+        # What is one sequence alone is that sequence, which may have a fingerprint.
+        return parts[0] if len(parts) == 1 and isinstance(parts[0], LongTexts) else JoinedTexts(parts)
+
+
+class ChosenTexts(LongTexts):
+    """Some texts of a sequence.
+
+    Args:
+      texts: of any kind.
+      rows: which of them, in this order, int64 [N].
+    """
+
+    def __init__(self, texts: Sequence[str], rows: np.ndarray):
+        self._texts, self._rows = texts, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[str]:
+        for block in slices_of(len(self), BLOCK):
+            yield from take_texts(self._texts, self._rows[block])
+
+    def take(self, rows: np.ndarray) -> list[str]:
+        return take_texts(self._texts, self._rows[rows])
+
+    def text_keys(self, rows: np.ndarray | None = None) -> np.ndarray:
+        return keys_at(self._texts, self._rows if rows is None else self._rows[rows])
+
+    def part(self, start: int, stop: int) -> ChosenTexts:
+        return ChosenTexts(self._texts, self._rows[start:stop])
 
 
 class PromptedTexts(LongTexts):

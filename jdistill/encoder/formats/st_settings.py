@@ -12,6 +12,7 @@ from jdistill.models.architecture import Architecture
 OLDER_NAMES = tuple(
     f"sentence_{kind}_config.json" for kind in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
+OTHERWISE_CUT = ("query_length", "document_length", "query_expansion")  # a transformer's settings for texts of one role
 AS_TEACHER = "the model can teach as it is through st:SOURCE (torch extra)"
 
 
@@ -74,6 +75,37 @@ def read_first_module(folder: Path, name: str) -> Settings:
     names = (name, *OLDER_NAMES) if name == Architecture.length_file else (name,)
     every = (read_settings(folder / other, optional=True) for other in names)
     return next((settings for settings in every if settings.values), Settings({}, folder / name))
+
+
+def check_texts_as_they_are(settings: Settings, has_template: bool, in_modules: bool) -> None:
+    """Tells of texts that sentence-transformers, from release 6 on, does not tokenise as they are and cut at the maximum length, as here.
+
+    Args:
+      settings: of a transformer, by read_first_module.
+      has_template: whether its tokenizer has a chat template.
+      in_modules: whether modules.json lists it; of other folders sentence-transformers reads no such settings, and takes any template.
+
+    Raises: UserError where the settings ask for it.
+    """
+    if not in_modules:
+        if has_template:
+            log.info(
+                "%s has a chat template and no modules.json: its texts are read as they are, where sentence-transformers from 6 on puts them "
+                "into the template; %s",
+                settings.path.parent, AS_TEACHER,
+            )  # fmt: skip
+        return
+    if has_template and "message" in settings.part("modality_config").values:
+        raise settings.fault(
+            "modality_config", f"has texts put into the tokenizer's chat template (message); {AS_TEACHER}"
+        )
+    for key in OTHERWISE_CUT:
+        if settings.raw(key, None) is not None:
+            raise settings.fault(key, f"cuts or fills texts by their role; {AS_TEACHER}")
+    options = settings.part("processing_kwargs")
+    for key in ("common", "text"):
+        if options.part(key).values:
+            raise settings.fault("processing_kwargs", f"sets how texts are tokenised ({key}); {AS_TEACHER}")
 
 
 def read_limit(settings: Settings, default: int | None = None) -> int | None:

@@ -22,6 +22,8 @@ from jdistill.models.registry import architecture_of
 
 MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
 TORCH_ACTIVATIONS = {"Identity": "torch.nn.modules.linear.Identity", "Tanh": "torch.nn.modules.activation.Tanh"}
+# What transformers takes from the truncation and padding in a start's tokenizer.json; others cut at a max_length before model_max_length.
+OF_ITS_START = ("max_length", "stride", "truncation_strategy", "pad_to_multiple_of")
 CUSTOM = Path(__file__).parent / "st_modules"  # modules of ours that sentence-transformers runs from the folder
 
 
@@ -72,16 +74,17 @@ def nearest_built_in(pooling: str) -> str:
 
 
 def save_tokenizer(model: Encoder, folder: Path) -> None:
-    """The tokenizer's files, the same whatever it was used for before."""
+    """The tokenizer's files, the same whatever it was used for before, and cut at the model's length alone."""
     tokenizer = model.tokenizer
     tokenizer.backend_tokenizer.no_truncation()  # both are the state of the last call, such as one of the teacher's length
     tokenizer.backend_tokenizer.no_padding()
-    longest = tokenizer.model_max_length
+    longest, settings = tokenizer.model_max_length, tokenizer.init_kwargs
     try:
         tokenizer.model_max_length = model.max_length
+        tokenizer.init_kwargs = {name: value for name, value in settings.items() if name not in OF_ITS_START}
         tokenizer.save_pretrained(folder)
     finally:
-        tokenizer.model_max_length = longest
+        tokenizer.model_max_length, tokenizer.init_kwargs = longest, settings
 
 
 def custom_files(model: Encoder) -> list[str]:

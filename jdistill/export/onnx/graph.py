@@ -6,7 +6,7 @@ Only standard operators are used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -113,15 +113,23 @@ def run_graph(path: str | Path | onnxruntime.InferenceSession, tokens: Mapping[s
 
     Args:
       path: the graph's file, or a `session` of it, which saves reading it again.
-      tokens: input_ids and attention_mask, integers [batch, sequence]; token_type_ids are zeros when absent, and dropped where the graph
-        does not take them.
+      tokens: as inputs_of has them.
 
     Returns: float32 [batch, dim].
     """
     runtime = session(path) if isinstance(path, str | Path) else path
-    inputs = {"token_type_ids": np.zeros_like(tokens["input_ids"]), **tokens}
-    feed = {item.name: np.asarray(inputs[item.name], np.int64) for item in runtime.get_inputs()}
+    feed = inputs_of((item.name for item in runtime.get_inputs()), tokens)
     return runtime.run(["sentence_embedding"], feed)[0]
+
+
+def inputs_of(names: Iterable[str], tokens: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What a graph with inputs of these names is given for one padded batch, int64 [batch, sequence].
+
+    tokens: input_ids and attention_mask, integers [batch, sequence]; token_type_ids are zeros when absent, and dropped where the graph does
+    not take them.
+    """
+    with_types = {"token_type_ids": np.zeros_like(tokens["input_ids"]), **tokens}
+    return {name: np.asarray(with_types[name], np.int64) for name in names}
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:

@@ -25,6 +25,7 @@ from jdistill.export.site.int8_rows import int8_rows, write_int8_rows
 from jdistill.export.site.page_tokens import page_tokens
 from jdistill.export.site.web_runtime import WebRuntime, web_runtime
 from jdistill.export.targets import add_form
+from jdistill.models.registry import architecture_of
 from jdistill.retrieval.index import SavedIndex, load_index_of
 
 SITE_SEAL = "site"  # of the seal
@@ -91,8 +92,9 @@ def _write_model(model: Encoder, folder: Path) -> np.ndarray:
             raise UserError("--format=site: the student's graph is above 1.5 GiB, too large for a page")
         vector = onnx_forms.encode(model.in_role("query"), graph, PROBE_TEXTS[:1])[0]
         shutil.move(graph, folder / PAGE_GRAPH)
+        tokenizer = architecture_of(model.config).modules(model.config)[0][1]  # which lies with the first module
         for name in ("tokenizer.json", "tokenizer_config.json"):
-            shutil.move(exported / name, folder / name)
+            shutil.move(exported / tokenizer / name, folder / name)
     return vector
 
 
