@@ -30,8 +30,15 @@ class Transformer(Architecture[C], Protocol[C]):
         return f"{config.model_type}."
 
     def read_config(self, body: Body) -> C:
-        """As Architecture's, by config_of."""
-        return self.config_of(read_settings(body[0][1] / "config.json"))
+        """As Architecture's, by config_of. Raises UserError for weights of 4 or 8 bits, which are not read."""
+        settings = read_settings(body[0][1] / "config.json")
+        if how := settings.part("quantization_config").values:
+            kind = how.get("quant_method", "of an unnamed kind")
+            raise settings.fault(
+                "quantization_config",
+                f"tells of quantised weights ({kind}), which are not read; name the unquantised model, or its .gguf",
+            )
+        return self.config_of(settings)
 
     def files(self, config: C, max_length: int) -> dict[str, dict[str, Any]]:
         """As Architecture's: config.json, and the maximum length in length_file."""

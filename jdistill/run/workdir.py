@@ -153,6 +153,8 @@ def settle_dtypes(cfg: ConfigDict, began: Mapping[str, Any] = MappingProxyType({
     for key in automatic:
         chosen = began.get(key, AUTO)
         chosen = fast if chosen == AUTO else chosen
+        if key.rpartition(".")[2] == "teacher_dtype" and chosen == "float16":  # which a teacher does not answer in
+            chosen = "float32"
         cfg.update_from_flattened_dict({key: chosen})
         log.info("%s: %s, by auto", key, chosen)
 

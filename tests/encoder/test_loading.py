@@ -178,6 +178,23 @@ def test_a_chat_template_is_refused_told_of_or_not_asked_for(tmp_path: Path, cap
     assert "has a chat template and no modules.json" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("config_args", {"num_hidden_layers": 1}),
+        ("processor_kwargs", {"truncation_side": "left"}),
+        ("model_kwargs", {"torch_dtype": "float32", "tie_weights": True}),
+        ("transformer_task", "fill-mask"),
+        ("modality_config", {"text": {"method_output_name": ["hidden_states", -2]}}),
+    ],
+)
+def test_settings_that_change_the_model_are_refused(folder: Path, key: str, value: object) -> None:
+    change(folder / "sentence_bert_config.json", **{key: value})
+    refused(folder, f"sentence_bert_config.json: {key} ", "st:SOURCE")
+    change(folder / "sentence_bert_config.json", **{key: ...}, model_args={"attn_implementation": "eager"})
+    jdistill.load(str(folder))
+
+
 def test_the_length_by_an_older_name_and_above_the_tokenizers(folder: Path) -> None:
     path = folder / "sentence_bert_config.json"
     change(path, max_seq_length=20)

@@ -60,6 +60,11 @@ def test_a_tokenizer_with_more_ids_than_the_embedding_is_refused(tmp_path: Path)
         ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
         ({"hidden_act": "swish9"}, "hidden_act is 'swish9'"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"is_decoder": True}, "is_decoder is true: such a bert reads left to right"),
+        (
+            {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+            r"quantization_config tells of quantised weights \(bitsandbytes\)",
+        ),
     ],
 )
 def test_an_unknown_architecture_is_refused(change: dict, message: str, tmp_path: Path) -> None:

@@ -44,6 +44,11 @@ BOTH = ["full_attention", "sliding_attention"]
         (MISTRAL, {"layer_types": BOTH}, "layer_types differ from sliding_window"),
         (MISTRAL, {"is_causal": False}, "is_causal is false, and some layers slide"),
         (MISTRAL, {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "RoPE of type 'yarn'"),
+        (
+            MISTRAL,
+            {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
+            "RoPE of type 'yarn'",
+        ),  # beside rope_parameters
         (QWEN, {"layer_types": ["full_attention"]}, "layer_types are 1, but num_hidden_layers is 2"),
         (
             QWEN,
@@ -62,6 +67,11 @@ BOTH = ["full_attention", "sliding_attention"]
         (GEMMA, {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0"),
         (GEMMA, {"use_bidirectional_attention": "yes"}, "use_bidirectional_attention is a string"),
         (GEMMA, {"use_bidirectional_attention": False, "is_causal": False}, "is_causal is false, but not use_bidir"),
+        (
+            GEMMA,
+            {"is_causal": False, "layer_types": BOTH, "sliding_window": 4},
+            "is_causal is false, and some layers slide",
+        ),
         (GEMMA, {"hidden_activation": "xielu"}, "hidden_activation is 'xielu'"),
         (GEMMA, {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}, "has neither full_attention nor"),
         (GEMMA, {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, "RoPE of type 'linear'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import flax.linen as nn
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import random_params, real_teacher_folder, tiny_config
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 from hypothesis import given, settings
 from parity import assert_close, excess
 from torch_parity import assert_states_equal
@@ -21,6 +22,7 @@ from torch_parity import assert_states_equal
 import jdistill
 from jdistill.encoder.formats import body
 from jdistill.models.bert import ACTIVATIONS, Bert, BertConfig
+from jdistill.models.bert.module import Layer
 from jdistill.models.matmul import Dense, matmul
 from jdistill.models.registry import architecture_of, count_parameters, parameter_shapes
 
@@ -147,6 +149,33 @@ def test_padding_and_batch_mates_change_nothing() -> None:
     mask = np.arange(11)[None] < np.array([[6], [11], [2]])
     together = Bert(config).apply(params, padded, mask)[-1]
     assert_close(together[0, :6], alone[0], config.intermediate_size, 2 * config.num_layers)
+
+
+def test_a_width_beyond_the_position_table_holds_padding_alone() -> None:
+    config = tiny_config(max_positions=6)
+    params = {"params": random_params(config)}
+    ids = np.random.default_rng(0).integers(5, 1000, (2, 6))
+    expected = Bert(config).apply(params, ids, np.ones((2, 6), bool))[-1]
+    wider, mask = np.pad(ids, ((0, 0), (0, 2))), np.arange(8) < np.array([[6], [6]])
+    states = Bert(config).apply(params, wider, mask)[-1]
+    assert np.isfinite(states).all()
+    assert_close(states[:, :6], expected, config.intermediate_size, 2 * config.num_layers)
+
+
+@pytest.mark.parametrize(
+    ("kind", "silenced"),
+    [("distilbert", "down"), ("albert", "attention/out"), ("bert", "down"), ("bert", "attention/out")],
+)
+def test_dropout_stands_where_transformers_has_it(kind: str, silenced: str) -> None:
+    """One of the two updates is zero, so that the other alone could be dropped: DistilBERT's attention and ALBERT's feed-forward are not."""
+    config = tiny_config(model_type=kind, hidden_dropout=0.5, attention_dropout=0.0)
+    states = np.random.default_rng(0).normal(size=(1, 5, config.hidden_size)).astype(np.float32)
+    params = Layer(config).init(jax.random.key(0), states, (jnp.zeros((1, 1, 1, 5)),))
+    flat = flatten_dict(params["params"], sep="/")
+    flat = {name: x * (not name.startswith(silenced)) for name, x in flat.items()}
+    layer = partial(Layer(config).apply, {"params": unflatten_dict(flat, sep="/")}, states, (jnp.zeros((1, 1, 1, 5)),))
+    dropped = layer(deterministic=False, rngs={"dropout": jax.random.key(1)})
+    assert np.array_equal(dropped, layer(deterministic=True)) == (kind != "bert")
 
 
 def test_bfloat16_computes_near_float32_and_keeps_float32_parameters() -> None:

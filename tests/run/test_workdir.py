@@ -58,6 +58,12 @@ def test_a_run_of_dtype_auto_goes_on_in_the_type_that_it_began_in(
     assert json.loads((tmp_path / "other" / "config.json").read_text())["dtype"] == other.dtype == "bfloat16"
 
 
+def test_no_teacher_answers_in_float16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JDISTILL_DTYPE", "float16")
+    settle_config(cfg := config(), tmp_path)
+    assert (cfg.dtype, cfg.teacher_dtype) == ("float16", "float32")
+
+
 @pytest.mark.parametrize(("collection", "chosen"), [("mine", "best"), ("", "last")])
 def test_checkpoint_auto_is_the_best_where_a_collection_tells(tmp_path: Path, collection: str, chosen: str) -> None:
     settle_config(cfg := config(checkpoint="auto", dev_retrieval=collection), tmp_path)

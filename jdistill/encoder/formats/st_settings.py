@@ -13,6 +13,13 @@ OLDER_NAMES = tuple(
     f"sentence_{kind}_config.json" for kind in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 OTHERWISE_CUT = ("query_length", "document_length", "query_expansion")  # a transformer's settings for texts of one role
+# What a transformer's settings hand on to the config, the tokenizer and the model, by their names of now and of before, and what of it
+# changes no vector.
+HANDED_ON = tuple(f"{to}_{name}" for to in ("config", "tokenizer", "processor", "model") for name in ("args", "kwargs"))
+HARMLESS = {
+    "trust_remote_code", "token", "revision", "cache_dir", "local_files_only", "use_fast", "dtype", "torch_dtype", "attn_implementation",
+    "add_pooling_layer",
+}  # fmt: skip
 AS_TEACHER = "the model can teach as it is through st:SOURCE (torch extra)"
 
 
@@ -78,7 +85,8 @@ def read_first_module(folder: Path, name: str) -> Settings:
 
 
 def check_texts_as_they_are(settings: Settings, has_template: bool, in_modules: bool) -> None:
-    """Tells of texts that sentence-transformers, from release 6 on, does not tokenise as they are and cut at the maximum length, as here.
+    """Tells of what sentence-transformers, from release 6 on, does otherwise than here: texts that are not tokenised as they are and cut at
+    the maximum length, and settings that change the model.
 
     Args:
       settings: of a transformer, by read_first_module.
@@ -99,6 +107,14 @@ def check_texts_as_they_are(settings: Settings, has_template: bool, in_modules: 
         raise settings.fault(
             "modality_config", f"has texts put into the tokenizer's chat template (message); {AS_TEACHER}"
         )
+    for key in HANDED_ON:
+        if changes := sorted(settings.part(key).values.keys() - HARMLESS):
+            raise settings.fault(key, f"changes the model or its tokenizer ({', '.join(changes)}); {AS_TEACHER}")
+    if (task := settings.text("transformer_task", "feature-extraction")) != "feature-extraction":
+        raise settings.fault("transformer_task", f"is {task}: its vectors are no token states; {AS_TEACHER}")
+    of_text = settings.part("modality_config").part("text")
+    if (output := of_text.raw("method_output_name", "last_hidden_state")) != "last_hidden_state":
+        raise settings.fault("modality_config", f"takes {output} of the model, not its last layer; {AS_TEACHER}")
     for key in OTHERWISE_CUT:
         if settings.raw(key, None) is not None:
             raise settings.fault(key, f"cuts or fills texts by their role; {AS_TEACHER}")

@@ -116,7 +116,10 @@ def tensor_names(config: BertConfig) -> Names:
 
 def read_config(hf: Settings) -> BertConfig:
     """The architecture of a config.json. Raises UserError for a key that is missing, of another type, or not computed here."""
-    return numbers_of(hf, hf.text("model_type", among=tuple(TABLES)))
+    kind = hf.text("model_type", among=tuple(TABLES))
+    if kind != "distilbert" and hf.flag("is_decoder", False) and hf.flag("is_causal", True):
+        raise hf.fault("is_decoder", f"is true: such a {kind} reads left to right, which is not computed here")
+    return numbers_of(hf, kind)
 
 
 def numbers_of(hf: Settings, kind: str) -> BertConfig:

@@ -34,7 +34,8 @@ class EmbeddingBlock(nn.Module):
 
         # Tokens stand first and padding last, so a token's position is its column.
         positions = jnp.arange(ids_BxL.shape[1]) if positions_BxL is None else positions_BxL
-        positions = positions + c.position_offset
+        # A width may be rounded up beyond the table, whose rows are NaN there; only padding stands so far right.
+        positions = jnp.minimum(positions + c.position_offset, c.max_positions - 1)
         x_BxLxE = table(c.vocab_size, "word")(ids_BxL) + table(c.max_positions, "position")(positions)
         if c.type_vocab_size:
             # Not a scalar, which a table of one row, as RoBERTa has it, would not take.
@@ -84,7 +85,10 @@ class SelfAttention(nn.Module):
 
 
 class Layer(nn.Module):
-    """One post-norm transformer layer: attention, add and norm, feed-forward, add and norm."""
+    """One post-norm transformer layer: attention, add and norm, feed-forward, add and norm.
+
+    Dropout stands where transformers has it: DistilBERT drops nothing of what attention adds, ALBERT nothing of what the feed-forward adds.
+    """
 
     config: BertConfig
     dtype: jnp.dtype = jnp.float32
@@ -99,16 +103,17 @@ class Layer(nn.Module):
     ) -> Array:
         c = self.config
 
-        def add_and_norm(name: str, x: Array, update: Array) -> Array:
-            update = nn.Dropout(c.hidden_dropout)(update, deterministic=deterministic)
+        def add_and_norm(name: str, x: Array, update: Array, drops: bool) -> Array:
+            update = nn.Dropout(c.hidden_dropout)(update, deterministic=deterministic) if drops else update
             # Statistics in float32 whatever the compute type: a bfloat16 mean of 384 numbers is off in the second
             # digit.
             return nn.LayerNorm(epsilon=c.layer_norm_eps, name=name)(x.astype(jnp.float32) + update).astype(self.dtype)
 
         attended = SelfAttention(c, self.dtype, name="attention")(x_BxLxD, bias, deterministic, blocks)
-        x_BxLxD = add_and_norm("attention_norm", x_BxLxD, attended)
+        x_BxLxD = add_and_norm("attention_norm", x_BxLxD, attended, c.model_type != "distilbert")
         inner_BxLxF = ACTIVATIONS[c.activation](Dense(c.intermediate_size, dtype=self.dtype, name="up")(x_BxLxD))
-        return add_and_norm("output_norm", x_BxLxD, Dense(c.hidden_size, dtype=self.dtype, name="down")(inner_BxLxF))
+        update = Dense(c.hidden_size, dtype=self.dtype, name="down")(inner_BxLxF)
+        return add_and_norm("output_norm", x_BxLxD, update, c.model_type != "albert")
 
 
 class Bert(nn.Module):

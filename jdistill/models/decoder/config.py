@@ -116,7 +116,9 @@ def read_config(hf: Settings) -> DecoderConfig:
     theta, scaling, local_theta = read_rope(hf, kind)
     causal = _causal(hf, gemma)
     sliding, window = read_sliding(hf, kind, layers, causal or not gemma)
-    if sliding and not gemma and not causal:
+    if any(sliding) and not hf.flag(
+        "is_causal", True
+    ):  # of a Gemma too, whose window use_bidirectional_attention alone makes narrower
         raise hf.fault("is_causal", "is false, and some layers slide; their window both ways is not computed here")
     return checked(
         DecoderConfig(

@@ -97,7 +97,7 @@ def read_rope(hf: Settings, kind: str) -> tuple[float, Scaling | None, float]:
     new, scaling = hf.part("rope_parameters"), hf.part("rope_scaling").values
     if kind != GEMMA:
         old = {"rope_theta": hf.raw("rope_theta", THETA)}
-        return *_rotation(Settings(old | (new.values or scaling), hf.path)), 0.0
+        return *_rotation(Settings(old | (scaling or new.values), hf.path)), 0.0  # transformers asks in this order too
     if new.values and not {FULL, SLIDING} & new.values.keys():
         raise hf.fault("rope_parameters", f"has neither {FULL} nor {SLIDING}; a {kind} has rotations by type of layer")
     full = {"rope_theta": hf.raw("rope_theta", GEMMA_THETA)} | new.part(FULL).values | scaling
