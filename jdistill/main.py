@@ -141,7 +141,7 @@ def train_command(_: list[str]) -> int:
         raise UserError("--workdir is missing: the folder for this run's checkpoints and results")
     connect(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
     try:
-        run(CONFIG.value, WORKDIR.value or "", DRY_RUN.value, MACHINE.value)
+        run(CONFIG.value, os.path.expanduser(WORKDIR.value or ""), DRY_RUN.value, MACHINE.value)
     except Interrupted as stop:
         log.info(
             "stopped by %s at step %d, which is saved; resume with: %s",

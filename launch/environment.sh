@@ -4,7 +4,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 extra="${1:-}"
-[ -x .venv/bin/python ] || "${PYTHON:-python3}" -m venv .venv
+if ! .venv/bin/python -c "import pip, sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null; then  # none yet, or half of one
+  "${PYTHON:-python3}" -c "import sys; sys.exit(sys.version_info < (3, 11) and 'jdistill needs Python 3.11 or newer; set PYTHON')"
+  "${PYTHON:-python3}" -m venv --clear .venv
+fi
 stamp=".venv/.installed-${extra:-core}-$(sha256sum pyproject.toml | cut -c1-16)"
 if [ ! -e "$stamp" ]; then
   echo "installing jdistill${extra:+[$extra]} and what it needs into .venv"

@@ -7,6 +7,7 @@ checksums of the local files tell.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,12 +31,12 @@ _own_parts: dict[Path, int] = {}
 
 
 def cache_root(location: str, key: str = "config.cache_dir") -> Path:
-    """The local folder of a cache: of a URL a mirror, anything else as it is.
+    """The local folder of a cache: of a URL a mirror; ~ is the home folder.
 
     Raises: StoreError where the store does not answer, or may not be written to.
     """
     if not is_url(location):
-        return Path(location)
+        return Path(os.path.expanduser(location))
     root = mirrors_folder() / f"cache-{digest(location.rstrip('/'))[:16]}"
     if root not in _roots:
         Store(location, key).write(CACHE_MARK, b'{"made_by": "jdistill", "what": "a cache, which may be deleted"}\n')

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 
+from jdistill.core.errors import UserError
 from jdistill.core.files import default_folder
 
 MOST_BYTES = 2 * 2**30  # the programs not used for longest go first
@@ -18,12 +19,12 @@ def keep_compiled_programs() -> None:
     """Turns JAX's persistent compilation cache on, in jdistill's cache folder; does nothing where the user has set one."""
     if os.environ.get("JAX_COMPILATION_CACHE_DIR") or getattr(jax.config, "jax_compilation_cache_dir", None):
         return
-    # A program for one CPU may crash on another that shares this home folder.
-    folder = default_folder() / "compiled" / machine_digest()
     try:
+        # A program for one CPU may crash on another that shares this home folder.
+        folder = default_folder() / "compiled" / machine_digest()
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return  # a home that cannot be written to: compile anew each time
+    except (OSError, UserError):
+        return  # no home, or one that cannot be written to: compile anew each time
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_compilation_cache_max_size", MOST_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path, PurePosixPath
@@ -80,8 +81,8 @@ def local_copy(url: str, key: str, parts: tuple[str, ...] = ()) -> Path:
 
 
 def path_here(source: str, key: str, parts: tuple[str, ...] = ()) -> Path:
-    """A source as a local path: of a URL its local_copy, anything else as it is."""
-    return local_copy(source, key, parts) if is_url(source) else Path(source)
+    """A source as a local path: of a URL its local_copy; ~ is the home folder."""
+    return local_copy(source, key, parts) if is_url(source) else Path(os.path.expanduser(source))
 
 
 def run_files(store: Store) -> dict[str, list] | None:

@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from jdistill.core.errors import number_of
+from jdistill.core.errors import UserError, number_of
 
 CHECKSUM = "checksum"  # of the rest of a seal
 SEAL = "jdistill.json"  # in a folder that we made: its kind, and a digest of each file
@@ -195,5 +195,9 @@ def _umask() -> int:
 
 
 def default_folder() -> Path:
-    """Where answers are kept when the config names no `cache_dir`: $XDG_CACHE_HOME/jdistill or ~/.cache/jdistill."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jdistill"
+    """Where answers are kept when the config names no `cache_dir`: $XDG_CACHE_HOME/jdistill or ~/.cache/jdistill. Raises UserError where this
+    user has no home folder."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jdistill"
+    except RuntimeError as error:
+        raise UserError(f"there is no home folder to keep caches in ({error}); set HOME, or XDG_CACHE_HOME") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,9 @@ def folder_of(source: str, key: str) -> Path:
     return folder
 
 
-def load(source: str, *, key: str = "model", dtype: str = "float32", weights: dict[str, Any] | None = None) -> Encoder:
+def load(
+    source: str | os.PathLike[str], *, key: str = "model", dtype: str = "float32", weights: dict[str, Any] | None = None
+) -> Encoder:
     """Loads an encoder.
 
     Understood are Hugging Face folders (pooled as sentence-transformers does, by the mean or, of causal language models, the last token),
@@ -60,6 +63,7 @@ def load(source: str, *, key: str = "model", dtype: str = "float32", weights: di
 
     Raises: UserError for whatever is missing, damaged or does not fit together.
     """
+    source = os.fspath(source)  # of a Path too, where Python calls
     folder = folder_of(source, key)
     if folder.suffix == ".gguf":
         return _load_gguf(folder, source, dtype)

@@ -110,6 +110,8 @@ def _sweep(
         trials = len(combinations)
         for combination in combinations:
             study.enqueue_trial(dict(zip(space, combination, strict=True)), skip_if_exists=True)
+    if trials < 1:
+        raise UserError(f"--trials={trials} must be at least 1")
     while (ended := len(ended_trials(study))) < trials:
         # By its number alone, so that a sweep that was killed draws on as one that was not.
         study.sampler = SAMPLERS[sampler](seed=1000 * seed + ended)
@@ -165,7 +167,8 @@ def sweep_command(_: list[str]) -> int:
         raise UserError("--workdir is missing: the folder for this sweep's trials and results")
     space = parse_space(GRID.value, CONFIG.value, SAMPLER.value)
     try:
-        rows = sweep(CONFIG.value, WORKDIR.value, space, SAMPLER.value, TRIALS.value, PRUNE.value, SAMPLER_SEED.value)
+        workdir = os.path.expanduser(WORKDIR.value)
+        rows = sweep(CONFIG.value, workdir, space, SAMPLER.value, TRIALS.value, PRUNE.value, SAMPLER_SEED.value)
     except Interrupted as stop:
         log.info("stopped by %s; the same command goes on where it stopped", stop.name)
         return 0

@@ -12,6 +12,7 @@ from remote_setting import enter_machine, objects
 
 from jdistill.core import cache_mirror, remote
 from jdistill.core.cache_mirror import cache_root
+from jdistill.core.fetched import path_here
 from jdistill.core.remote import Store, StoreError
 from jdistill.data.batching.kept_tokens import in_this_process, tokenize_once
 from jdistill.data.text.kept_texts import keep_source
@@ -151,3 +152,8 @@ def test_a_local_cache_is_where_it_was(tmp_path: Path) -> None:
     assert cache_root(str(tmp_path)) == tmp_path
     AnswerCache(tmp_path / "teacher", 3).fill(TEXTS, Counting())
     assert (tmp_path / "teacher" / "part-00000.keys").is_file()
+
+
+def test_the_home_folder_may_be_written_as_in_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert cache_root("~/answers") == path_here("~/answers", "beir") == Path("/home/somebody/answers")

@@ -7,6 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from jdistill.core import compile_cache
+from jdistill.core.errors import UserError
+from jdistill.core.files import default_folder
+
 CODE = (
     "import jax, jax.numpy as jnp\n"
     "from jdistill.core.compile_cache import keep_compiled_programs\n"
@@ -38,3 +44,16 @@ def test_the_users_own_folder_and_a_home_that_cannot_be_written_to_are_respected
     assert not (tmp_path / "jdistill").exists() and any((tmp_path / "mine").iterdir())
     (tmp_path / "file").write_text("")
     run(tmp_path / "file")
+
+
+def test_without_a_home_folder_nothing_is_kept_and_a_cache_needs_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(compile_cache.jax, "config", object())  # names no folder, and takes none
+    monkeypatch.setattr(Path, "home", homeless)
+    compile_cache.keep_compiled_programs()
+    with pytest.raises(UserError, match="no home folder .*; set HOME, or XDG_CACHE_HOME"):
+        default_folder()

@@ -44,6 +44,11 @@ def test_every_format_of_scored_pairs(tmp_path: Path, name: str) -> None:
             "line 1: columns sentence1, sentence2, .* found is sentence1, text",
         ),
         ("p.csv", b'sentence1,sentence2,score\n"a,b,1\n', "p.csv, line 2: not a well-formed row"),
+        (
+            "p.csv",
+            b"sentence1,sentence2,score\na,on 5 May, 1990,4.5\n",
+            "p.csv, line 2: 4 columns, but the header has 3",
+        ),
         ("p.csv", b"", "p.csv, line 1: columns sentence1, sentence2, score are needed; found is nothing"),
         ("p.csv", b"sentence1,sentence2,score\n", "p.csv holds no pair"),
         ("p.tsv", b"sentence1\tsentence2\tscore\na\tb\t1\na\t\xff\t1\n", "p.tsv, line 3: not UTF-8"),

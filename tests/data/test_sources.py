@@ -185,6 +185,24 @@ def test_a_dataset_is_read_by_column(tmp_path: Path, monkeypatch: pytest.MonkeyP
         sources._dataset_rows(str(repository), "sentence", "config.text")
 
 
+def test_of_a_folder_what_we_made_in_it_is_not_read_and_what_is_passed_over_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "more.zst").write_text("")
+    for name, mark, content in (("run", "config.json", '{"method": "simtde"}'), ("vectors", "jdistill.json", "{}")):
+        (tmp_path / name / "deeper").mkdir(parents=True)
+        (tmp_path / name / mark).write_text(content)
+        (tmp_path / name / "deeper" / "b.txt").write_text("ours\n")
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "c.txt").write_text("three\n")
+    (tmp_path / "linked").symlink_to(tmp_path / "plain")
+    with caplog.at_level(logging.INFO, "jdistill"):
+        assert list(read_texts(str(tmp_path)).texts) == ["one", "two", "three"]
+    assert "passed over: 1 .zst" in caplog.text and "linked is a link to a folder, which is not read" in caplog.text
+    assert list(read_texts(str(tmp_path / "vectors" / "deeper")).texts) == ["ours"]
+
+
 def test_the_shared_corpus_reads_in_seconds() -> None:
     corpus = Path(__file__).resolve().parents[3] / "shared" / "data" / "corpus" / "sentences.txt.gz"
     if not corpus.exists():

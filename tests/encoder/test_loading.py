@@ -219,6 +219,7 @@ def test_a_longer_length_than_the_tokenizers_is_exported(folder: Path, tmp_path:
 
 
 def test_an_adapter_is_no_model(folder: Path) -> None:
+    assert jdistill.load(folder).source == str(folder)  # a Path is taken too
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "owner/base"}))
     refused(folder, "is an adapter (adapter_config.json)", "merge it", "st:SOURCE")
 

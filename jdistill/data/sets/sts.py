@@ -145,6 +145,10 @@ def _table_pairs(path: Path) -> Iterator[ScoredPair]:
     for line, cells in table if has_header else chain([first], table):
         if len(cells) <= max(columns):
             raise UserError(f"{path}, line {line}: {len(cells)} columns, but column {max(columns) + 1} is needed")
+        if has_header and any(map(str.strip, cells[len(first[1]) :])):
+            raise UserError(
+                f"{path}, line {line}: {len(cells)} columns, but the header has {len(first[1])}; a sentence with a comma in it needs quotes"
+            )
         left, right, score = (cells[column] for column in columns)
         yield _row(path, line, left, right, score)
 

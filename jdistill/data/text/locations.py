@@ -6,13 +6,16 @@ import difflib
 import importlib.util
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from jdistill.core.errors import UserError
 from jdistill.core.fetched import local_copy
-from jdistill.core.files import some_of
+from jdistill.core.files import SEAL, look_into, some_of
+from jdistill.core.progress import log
 from jdistill.core.remote import is_url
+from jdistill.core.run_folder import is_config
 from jdistill.data.text.hub import hub_answers, hub_error
 from jdistill.data.text.readers import (
     TEXT_SUFFIXES,
@@ -100,8 +103,13 @@ def _in_package(source: str, key: str) -> Path:
 
 
 def files_of(path: Path, kinds: tuple[str, ...], key: str) -> list[Path]:
-    """The file itself, or a folder's files of these kinds in the order of their names. Raises UserError if there are none."""
-    files = sorted(p for p in _inside(path) if kind(p) in kinds) if path.is_dir() else [path]
+    """The file itself, or a folder's files of these kinds in the order of their names, but not of runs and folders that a command of ours
+    made within it. What is passed over is told. Raises UserError if there are none."""
+    every = sorted(_inside(path)) if path.is_dir() else [path]
+    files = [p for p in every if kind(p) in kinds] if path.is_dir() else every
+    if other := Counter(p.suffix or p.name for p in every if p not in set(files)):
+        told = ", ".join(f"{count} {suffix}" for suffix, count in other.most_common(5))
+        log.info("--%s: %s holds files of other kinds, which are passed over: %s", key, path, told)
     if not files or kind(files[0]) not in kinds:
         fault = "holds no file that is" if path.is_dir() else "is not"
         raise UserError(f"--{key}: {path} {fault} one of {' '.join(kinds)} (all but .parquet also .gz)")
@@ -114,5 +122,15 @@ def _inside(folder: Path) -> Iterator[Path]:
     def fail(error: OSError) -> None:
         raise UserError(f"{error.filename} cannot be read ({error.strerror}); its files would be left out")
 
-    for place, _, names in os.walk(folder, onerror=fail):
+    for place, folders, names in os.walk(folder, onerror=fail):
+        if Path(place) != folder and (SEAL in names or is_config(look_into(Path(place, "config.json")))):
+            log.info("%s was made by a command of jdistill's, and is not read as text", place)
+            folders.clear()
+            continue
+        for name in folders:
+            if Path(place, name).is_symlink():
+                log.warning(
+                    "WARNING: %s is a link to a folder, which is not read; name it as a source of its own",
+                    Path(place, name),
+                )
         yield from (path for name in names if (path := Path(place, name)).is_file())
