@@ -4,9 +4,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 extra="${1:-}"
-if ! .venv/bin/python -c "import pip, sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null; then  # none yet, or half of one
+if [ ! -x .venv/bin/python ]; then
   "${PYTHON:-python3}" -c "import sys; sys.exit(sys.version_info < (3, 11) and 'jdistill needs Python 3.11 or newer; set PYTHON')"
-  "${PYTHON:-python3}" -m venv --clear .venv
+  "${PYTHON:-python3}" -m venv .venv || { rm -rf .venv; exit 1; }  # half of one, without pip, would be taken for whole
 fi
 stamp=".venv/.installed-${extra:-core}-$(sha256sum pyproject.toml | cut -c1-16)"
 if [ ! -e "$stamp" ]; then

@@ -16,6 +16,7 @@ from jdistill.export.form_speed import opened_form
 from jdistill.export.onnx_forms import INT8_GRAPH
 from jdistill.export.targets import add_form
 from jdistill.models.registry import ModelConfig
+from jdistill.retrieval.index import TEACHER
 from jdistill.run.student_candidates import single_text_ms, timing_texts
 from jdistill.students.menu import MENU, SHAPE_KEYS, shape_in_words
 from jdistill.teachers.embeddings import Teacher
@@ -63,7 +64,7 @@ def budget_results(
     asked = {"mb": budget.mb, "ms": budget.ms, "dim": budget.dim}
     kept = all(value is not None and value <= asked[key] for key, value in got.items() if key != "dim" and asked[key])
     shape = {key: cfg.student[key] for key in SHAPE_KEYS}
-    shapes = MENU if cfg.index_by == "teacher" else ()  # as configs/search.py has it, by which the menu was measured
+    shapes = MENU if cfg.index_by == TEACHER else ()  # as configs/search.py has it, by which the menu was measured
     return {
         "student": shape_in_words(cfg.student),
         "runtime": budget.runtime,

@@ -110,8 +110,6 @@ def _sweep(
         trials = len(combinations)
         for combination in combinations:
             study.enqueue_trial(dict(zip(space, combination, strict=True)), skip_if_exists=True)
-    if trials < 1:
-        raise UserError(f"--trials={trials} must be at least 1")
     while (ended := len(ended_trials(study))) < trials:
         # By its number alone, so that a sweep that was killed draws on as one that was not.
         study.sampler = SAMPLERS[sampler](seed=1000 * seed + ended)
@@ -165,6 +163,8 @@ def sweep_command(_: list[str]) -> int:
     setup_logging()
     if not WORKDIR.value:
         raise UserError("--workdir is missing: the folder for this sweep's trials and results")
+    if TRIALS.value < 1:
+        raise UserError(f"--trials={TRIALS.value} must be at least 1")
     space = parse_space(GRID.value, CONFIG.value, SAMPLER.value)
     try:
         workdir = os.path.expanduser(WORKDIR.value)

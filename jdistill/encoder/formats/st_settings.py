@@ -14,7 +14,7 @@ OLDER_NAMES = tuple(
 )
 OTHERWISE_CUT = ("query_length", "document_length", "query_expansion")  # a transformer's settings for texts of one role
 # What a transformer's settings hand on to the config, the tokenizer and the model, by their names of now and of before, and what of it
-# changes no vector.
+# changes no vector beyond rounding.
 HANDED_ON = tuple(f"{to}_{name}" for to in ("config", "tokenizer", "processor", "model") for name in ("args", "kwargs"))
 HARMLESS = {
     "trust_remote_code", "token", "revision", "cache_dir", "local_files_only", "use_fast", "dtype", "torch_dtype", "attn_implementation",
