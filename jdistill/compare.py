@@ -100,7 +100,7 @@ def read_kept(path: Path, about: dict[str, str]) -> dict[str, Any]:
     return kept["models"] if all(kept.get(name) == about[name] for name in ("digest", "sts_digest")) else {}
 
 
-@exits_cleanly
+@exits_cleanly(resumes=True)
 def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.compare`; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m jdistill.compare", description=__doc__)

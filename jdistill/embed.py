@@ -51,7 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@exits_cleanly
+@exits_cleanly(resumes=True)
 def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.embed`; returns its exit status."""
     args = make_parser().parse_args(argv)

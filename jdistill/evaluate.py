@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 MADE_BY = "jdistill.evaluate"
 
 
-@exits_cleanly
+@exits_cleanly(resumes=False)
 def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.evaluate`; returns its exit status."""
     args = make_parser().parse_args(argv)
@@ -170,7 +170,8 @@ def read_sets(args: argparse.Namespace) -> EvaluationSets:
     paths = {name: getattr(args, name) for name in SETS}
     sources = {branch: getattr(args, branch) for branch in BRANCHES if getattr(args, branch)}
     check_flags(args, bool(sources), bool(any(paths.values())))
-    tasks = [read_task(name, args.task_dir or args.senteval) for name in args.transfer]
+    keys = ("transfer", "task_dir" if args.task_dir else "senteval")
+    tasks = [read_task(name, args.task_dir or args.senteval, keys=keys) for name in args.transfer]
     for name, path in paths.items():
         if path:
             SETS[name].check(path, name)

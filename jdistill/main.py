@@ -132,7 +132,7 @@ def command_line() -> str:
     return shlex.join([os.path.basename(sys.executable), "-m", "jdistill.main", *sys.argv[1:]])
 
 
-@exits_cleanly
+@exits_cleanly(resumes=True)
 def train_command(_: list[str]) -> int:
     """The command `python -m jdistill.main`, by its flags; returns its exit status."""
     keep_compiled_programs()

@@ -69,7 +69,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@exits_cleanly
+@exits_cleanly(resumes=True)
 def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.mine`; returns its exit status."""
     flags = make_parser().parse_args(argv)

@@ -82,7 +82,7 @@ def _load_model(workdir: Path) -> tuple[PairScorer, Path]:
     return load_pair_scorer(str(export), key="workdir"), index_dir
 
 
-@exits_cleanly
+@exits_cleanly(resumes=False)
 def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.search`; returns its exit status."""
     parser = argparse.ArgumentParser(

@@ -27,8 +27,8 @@ from jdistill.retrieval.mining import Rules
 from jdistill.teachers.cache import AnswerCache
 
 
-def ends(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    @exits_cleanly
+def ends(error: BaseException, capsys: pytest.CaptureFixture[str], resumes: bool = True) -> tuple[int, str]:
+    @exits_cleanly(resumes)
     def command() -> None:
         raise error
 
@@ -63,7 +63,7 @@ def test_what_rust_says_of_the_file_system_is_one_line(capsys: pytest.CaptureFix
 
 
 def test_a_write_in_another_language_is_given_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    @exits_cleanly
+    @exits_cleanly(resumes=True)
     def command() -> None:
         with naming(tmp_path / "tokenizer.json"):
             raise Exception("No space left on device (os error 28)")
@@ -72,7 +72,7 @@ def test_a_write_in_another_language_is_given_its_file(tmp_path: Path, capsys: p
 
 
 def test_a_name_within_an_open_folder_is_given_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    @exits_cleanly
+    @exits_cleanly(resumes=True)
     def command() -> None:
         with naming(tmp_path):
             raise OSError(errno.EACCES, "Permission denied", "commit_success.txt")
@@ -83,7 +83,7 @@ def test_a_name_within_an_open_folder_is_given_its_folder(tmp_path: Path, capsys
 def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("mine")
 
-    @exits_cleanly
+    @exits_cleanly(resumes=True)
     def command() -> None:
         AnswerCache(tmp_path / "file" / "teacher", 3)
 
@@ -101,6 +101,7 @@ def test_a_margin_that_is_no_number_is_refused(name: str, value: float) -> None:
 
 def test_ctrl_c_and_too_little_memory_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert ends(KeyboardInterrupt(), capsys) == (130, "stopped by Ctrl-C; the same command goes on where it stopped\n")
+    assert ends(KeyboardInterrupt(), capsys, resumes=False) == (130, "stopped by Ctrl-C\n")
     status, said = ends(MemoryError("Unable to allocate 9 TiB"), capsys)
     assert status == 2 and "9 TiB" in said and said.count("\n") == 1
 
@@ -125,7 +126,10 @@ def test_a_defect_of_ours_is_kept_whole(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
-    code = "from jdistill.core.errors import exits_cleanly\n@exits_cleanly\ndef run():\n  for i in range(10**6): print(i)\nraise SystemExit(run())"
+    code = (
+        "from jdistill.core.errors import exits_cleanly\n@exits_cleanly(resumes=False)\ndef run():\n"
+        "  for i in range(10**6): print(i)\nraise SystemExit(run())"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,

@@ -54,35 +54,46 @@ def keep_crashes_in(folder: Path) -> None:
     _crash_folder = folder
 
 
-def exits_cleanly(command: Callable[..., int | None]) -> Callable[..., int]:
+def exits_cleanly(resumes: bool) -> Callable[[Callable[..., int | None]], Callable[..., int]]:
     """Wraps a command so that it ends with one line and a status, never with a traceback.
 
     2: a UserError, or a file system that refuses. 130: Ctrl-C. 1: a defect of ours, whose traceback is whole in crash.txt, in the run's
-    folder or the system's one for temporary files.
+    folder or the system's one for temporary files. resumes: whether the same command goes on where it was stopped, which Ctrl-C says.
     """
 
-    @functools.wraps(command)
-    def run(*args, **kwargs) -> int:
-        try:
-            return command(*args, **kwargs) or 0
-        except UserError as error:
-            return _end(f"error: {error}", 2)
-        except KeyboardInterrupt:
-            return _end("stopped by Ctrl-C; the same command goes on where it stopped", 130)
-        except BrokenPipeError:  # such as of `| head`; what Python would still flush goes nowhere
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        except MemoryError as error:
-            return _end(f"error: there is too little memory ({error}); lower batch_size, chunk_size or the texts", 2)
-        except Exception as error:
-            if (refusal := _of_file_system(error)) is not None:
-                return _end(f"error: {refusal}", 2)
-            if PEERS.search(str(error)):
-                lost = first_line(error)[:200]
-                return _end(f"error: another process of this run has ended ({lost}); start all of them again", 2)
-            return _end(_crash(error), 1)
+    def wrap(command: Callable[..., int | None]) -> Callable[..., int]:
+        @functools.wraps(command)
+        def run(*args, **kwargs) -> int:
+            try:
+                return command(*args, **kwargs) or 0
+            except KeyboardInterrupt:
+                return _end(
+                    "stopped by Ctrl-C" + ("; the same command goes on where it stopped" if resumes else ""), 130
+                )
+            except BrokenPipeError:  # such as of `| head`; what Python would still flush goes nowhere
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return 0
+            except Exception as error:
+                line, status = _told(error)
+                return _end(line, status)
 
-    return run
+        return run
+
+    return wrap
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """What a command says of the error that ended it, in a line, and its status."""
+    if isinstance(error, UserError):
+        return f"error: {error}", 2
+    if isinstance(error, MemoryError):
+        return f"error: there is too little memory ({error}); lower batch_size, chunk_size or the texts", 2
+    if (refusal := _of_file_system(error)) is not None:
+        return f"error: {refusal}", 2
+    if PEERS.search(str(error)):
+        lost = first_line(error)[:200]
+        return f"error: another process of this run has ended ({lost}); start all of them again", 2
+    return _crash(error), 1
 
 
 def leave(status: int | str | None) -> NoReturn:

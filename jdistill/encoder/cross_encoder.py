@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from jdistill.encoder.torch_backend import add_files, sentence_transformers_folder, telling_what_fails
+from jdistill.encoder.torch_backend import (
+    add_files,
+    sentence_transformers,
+    sentence_transformers_folder,
+    telling_what_fails,
+)
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,7 @@ def load_cross_encoder(source: str, key: str = "model") -> TorchCrossEncoder:
     Raises: UserError where the torch extra is missing, for a folder that carries code, and for what cannot be loaded.
     """
     folder, _ = sentence_transformers_folder(source, key)
-    from sentence_transformers import CrossEncoder
-
+    library = sentence_transformers()
     with telling_what_fails(source, key):
-        model = CrossEncoder(str(folder))
+        model = library.CrossEncoder(str(folder))
     return TorchCrossEncoder(model, source, key, folder)

@@ -93,10 +93,9 @@ def load_torch_encoder(
     Raises: UserError where the torch extra is missing, for such files without trust_remote_code, and for what cannot be loaded.
     """
     folder, trusted = sentence_transformers_folder(source, key, trust_remote_code, takes_router)
-    from sentence_transformers import SentenceTransformer
-
+    library = sentence_transformers()
     with telling_what_fails(source, key):
-        model = SentenceTransformer(str(folder), device=None, trust_remote_code=trusted)
+        model = library.SentenceTransformer(str(folder), device=None, trust_remote_code=trusted)
     return TorchEncoder(model, folder)
 
 
@@ -123,6 +122,20 @@ def sentence_transformers_folder(
         if not takes_router:
             refuse_router(folder, modules, f"--{key}={source}")
     return folder, trusted
+
+
+def sentence_transformers() -> Any:
+    """The library, which is installed. Raises UserError where it does not import, as with a torch that lacks a library of the system."""
+    try:
+        import sentence_transformers as library
+    except (
+        Exception
+    ) as error:  # an OSError of a shared library, an ImportError or RuntimeError of versions that do not go together
+        raise UserError(
+            f"sentence-transformers is installed and cannot be imported ({type(error).__name__}: {first_line(error)[:200]}); "
+            "install it and torch anew, pip install --force-reinstall -e '.[torch]', or take it away"
+        ) from error
+    return library
 
 
 @contextmanager

@@ -25,6 +25,8 @@ def check_flags(args: argparse.Namespace, has_labelled: bool, has_sets: bool) ->
     if not has_sets and not has_labelled and not args.transfer and not args.mteb:
         names = ", ".join(f"--{name}" for name in (*SETS, *BRANCHES, "transfer", "mteb"))
         raise UserError(f"nothing to evaluate on: give at least one of {names}")
+    if args.geometry and not args.senteval:
+        raise UserError("the geometry of vectors is measured on STS-B and on texts: --geometry needs --senteval too")
     if bool(args.mteb) != bool(args.mteb_results):
         raise UserError("--mteb, what to score on, and --mteb_results, the folder for mteb's files, go together")
     if args.transfer and not (args.task_dir or args.senteval):

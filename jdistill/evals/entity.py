@@ -46,8 +46,6 @@ def evaluate_entity(encoder: TextEncoder, path: Path) -> dict[str, float]:
     """
     data = read_entities(path)
     scored = [q for q, right in enumerate(data.right) if right]
-    if not scored:
-        raise UserError(f"{path}: no query has an entity labelled 1")
     sure = sum(len(data.listed[q]) == len(data.right[q]) for q in scored)
     for count, what in (
         (len(data.queries) - len(scored), "queries have no entity labelled 1 and are left out"),
@@ -78,7 +76,7 @@ def read_entities(path: Path) -> EntitySet:
     """Reads a .csv with a header query,entity,label; other columns are ignored, a repeated row counts once.
 
     Raises UserError naming the line for a missing column or cell, an empty query or entity, a label other than 0 or 1,
-    and a pair that has both labels.
+    a pair that has both labels, and where no query has an entity labelled 1.
     """
     queries: dict[str, int] = {}
     entities: dict[str, int] = {}
@@ -122,4 +120,6 @@ def read_entities(path: Path) -> EntitySet:
         listed[q].append(e)
         if label == "1":
             right[q].append(e)
+    if not any(right):
+        raise UserError(f"{path}: no query has an entity labelled 1")
     return EntitySet(list(queries), list(entities), listed, right)

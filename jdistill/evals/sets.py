@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jdistill.core.errors import UserError
 from jdistill.core.fetched import path_here
 from jdistill.data.sets.collections import query_texts
+from jdistill.data.sets.sts import sts_sentences
 from jdistill.data.text.sources import read_texts
+from jdistill.data.text.text_stream import StreamedText, TextStream
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.encoder.text_encoder import TextEncoder
-from jdistill.evals.entity import evaluate_entity
+from jdistill.evals.entity import evaluate_entity, read_entities
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.lexical import evaluate_bm25
 from jdistill.evals.retrieval import evaluate_beside_queries_of, evaluate_retrieval
-from jdistill.evals.sts import evaluate_pairs, evaluate_sts
+from jdistill.evals.sts import evaluate_pairs, evaluate_sts, read_ranked_pairs
 from jdistill.retrieval.index import EXACT
 
 
@@ -67,10 +70,21 @@ class EvaluationSet:
     check: Callable[[str, str], object]
 
 
-def there(source: str, key: str) -> None:
-    """Raises UserError where `source` is no file or folder that is there. key: the flag that named it."""
-    if not path_here(source, key).exists():
-        raise UserError(f"--{key}={source}: no such file or folder")
+def reads(read: Callable[[Path], object]) -> Callable[[str, str], None]:
+    """A check that reads a local source as its evaluation will. Raises UserError as `read`, and for what is not there."""
+
+    def check(source: str, key: str) -> None:
+        path = path_here(source, key)
+        if not path.exists():
+            raise UserError(f"--{key}={source}: no such file or folder")
+        read(path)
+
+    return check
+
+
+def first_text(source: str, key: str) -> StreamedText:
+    """Finds a text source and reads as far as its first usable text."""
+    return next(iter(TextStream(source, key=key)))
 
 
 def count_queries(source: str, key: str) -> int:
@@ -152,8 +166,6 @@ def of_entity(encoder: TextEncoder, source: str, options: Options) -> dict[str, 
 
 def of_geometry(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
     """Alignment and uniformity on senteval's STS-B, covariance over the texts of the source."""
-    if not options.senteval:
-        raise UserError("the geometry of vectors is measured on STS-B and on texts: --geometry needs --senteval too")
     texts = read_texts(source, key="geometry").texts
     return {"geometry": evaluate_geometry(encoder, path_here(options.senteval, "senteval"), texts).figures}
 
@@ -178,13 +190,19 @@ def line_of(name: str, value: float | int) -> str:
 BEIR_HELP = "a folder of retrieval collections in BEIR layout, or a datasets id such as C-MTEB/T2Retrieval"
 GEOMETRY_HELP = "texts as --config.text takes them: the shape of the vectors"
 SETS: dict[str, EvaluationSet] = {
-    "senteval": EvaluationSet("DIR", "a SentEval folder: the seven STS tasks", of_sts, sts_lines, there),
+    "senteval": EvaluationSet("DIR", "a SentEval folder: the seven STS tasks", of_sts, sts_lines, reads(sts_sentences)),
     "beir": EvaluationSet("SOURCE", BEIR_HELP, of_retrieval, retrieval_lines, count_queries),
-    "pairs": EvaluationSet("FILE", "scored sentence pairs, .csv .tsv .txt or .jsonl", of_pairs, pairs_lines, there),
+    "pairs": EvaluationSet(
+        "FILE", "scored sentence pairs, .csv .tsv .txt or .jsonl", of_pairs, pairs_lines, reads(read_ranked_pairs)
+    ),
     "entity": EvaluationSet(
-        "FILE", "a .csv with query, entity, label", of_entity, figures_under("entity", "Entity resolution"), there
+        "FILE",
+        "a .csv with query, entity, label",
+        of_entity,
+        figures_under("entity", "Entity resolution"),
+        reads(read_entities),
     ),
     "geometry": EvaluationSet(
-        "TEXTS", GEOMETRY_HELP, of_geometry, figures_under("geometry", "Geometry of the vectors"), lambda *_: None
+        "TEXTS", GEOMETRY_HELP, of_geometry, figures_under("geometry", "Geometry of the vectors"), first_text
     ),
 }

@@ -101,11 +101,17 @@ def _figures(
     return by_task | ({"Avg": float(np.mean(list(by_task.values())))} if len(by_task) == len(USUAL_PAIRS) else {})
 
 
-def evaluate_pairs(encoder: TextEncoder, path: Path) -> float:
-    """Spearman x 100 on a file that read_scored_pairs reads. Raises UserError where all scores are the same."""
+def read_ranked_pairs(path: Path) -> tuple[list[str], list[str], np.ndarray]:
+    """As data.sets.sts.read_scored_pairs. Raises UserError as that does, and where all scores are the same."""
     left, right, gold = read_scored_pairs(path)
     if np.ptp(gold) == 0:
         raise UserError(f"{path}: all {len(gold)} pairs have the score {gold[0]:g}; ranks need different scores")
+    return left, right, gold
+
+
+def evaluate_pairs(encoder: TextEncoder, path: Path) -> float:
+    """Spearman x 100 on a file that read_ranked_pairs reads."""
+    left, right, gold = read_ranked_pairs(path)
     return spearman(_cosines(_vectors(encoder, [(left, right)]))[0], gold)
 
 

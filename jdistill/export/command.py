@@ -52,7 +52,7 @@ FORMATS_ADDED = tuple(
 )  # of --format, which are added as --target adds them
 
 
-@exits_cleanly
+@exits_cleanly(resumes=False)
 def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.export`; returns its exit status."""
     flags = make_parser().parse_args(argv)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.encoder.formats.interaction import add_interaction, remove_interaction
 from jdistill.encoder.pair_scorer import PairScorer
+from jdistill.encoder.torch_backend import sentence_transformers
 from jdistill.export.probe_texts import PROBE_TEXTS
 
 TOLERANCE = 1e-3  # max abs, float32, between Flax's logits and torch's
@@ -32,14 +34,11 @@ def save_interaction(model: PairScorer, folder: Path) -> float | None:
 
 def _difference(model: PairScorer, folder: Path) -> float | None:
     """As save_interaction, of a folder that has the module."""
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
+    if importlib.util.find_spec("sentence_transformers") is None:
         log.info("torch and sentence-transformers are not installed, so the interaction module was written unchecked")
         return None
-    loaded: Any = SentenceTransformer(
-        str(folder), device="cpu", trust_remote_code=True
-    )  # code that we have just written
+    # Code that we have just written.
+    loaded: Any = sentence_transformers().SentenceTransformer(str(folder), device="cpu", trust_remote_code=True)
     queries, passages, difference, largest = list(PROBE_TEXTS), list(reversed(PROBE_TEXTS)), 0.0, 1.0
     for symmetric in (True, False):
         theirs = loaded[-1].score(loaded, queries, passages, symmetric=symmetric).numpy()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.torch_backend import sentence_transformers
 from jdistill.export import torch_int8
 
 
@@ -26,9 +27,9 @@ def write_int8(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
 
 def load_folder(folder: Path) -> Any:
     """A folder's SentenceTransformer on the CPU. Code in the folder runs: we have just written it."""
-    from sentence_transformers import SentenceTransformer
-
-    return SentenceTransformer(str(folder), device="cpu", trust_remote_code=any(folder.glob("*.py")))
+    return sentence_transformers().SentenceTransformer(
+        str(folder), device="cpu", trust_remote_code=any(folder.glob("*.py"))
+    )
 
 
 def encode(model: Encoder, folder: Path, texts: Sequence[str]) -> np.ndarray:

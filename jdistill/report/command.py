@@ -10,8 +10,10 @@ from jdistill.core.remote import local_only
 from jdistill.report.facts import read_json_object
 from jdistill.report.run import write_report
 
+OF_A_RUN = ("config.json", "results.json", "*/metrics.jsonl")  # a run's folder holds one of them, whatever befell it
 
-@exits_cleanly
+
+@exits_cleanly(resumes=False)
 def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.report --workdir DIR`."""
     parser = argparse.ArgumentParser(prog="python -m jdistill.report", description=__doc__)
@@ -19,6 +21,8 @@ def main(argv: list[str] | None = None) -> int:
     setup_logging()
     workdir = parser.parse_args(argv).workdir
     if workdir.is_dir() and "method" not in read_json_object(workdir / "config.json")[0]:
+        if not any(next(workdir.glob(name), None) for name in OF_A_RUN):
+            raise UserError(f"--workdir={workdir} is no run's folder: it holds none of {', '.join(OF_A_RUN)}")
         for name in ("report.html", "report"):
             if (workdir / name).exists():
                 raise UserError(f"--workdir={workdir} is no run's folder, and holds a {name} that is not jdistill's")

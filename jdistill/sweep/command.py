@@ -156,7 +156,7 @@ def best_line(rows: list[dict[str, Any]]) -> str:
     return f"best: dev score {best['mean']:.2f}{seeds}" + (f" by{setting}" if setting else "")
 
 
-@exits_cleanly
+@exits_cleanly(resumes=True)
 def sweep_command(_: list[str]) -> int:
     """The command `python -m jdistill.sweep`, by its flags; returns its exit status."""
     keep_compiled_programs()

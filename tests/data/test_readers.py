@@ -149,8 +149,28 @@ def test_jsonl_that_is_not_json_objects_names_file_and_line(tmp_path: Path, row:
         read_texts(write(tmp_path / "rows.jsonl", '{"text": "one"}\n' + row + "\n"))
 
 
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("config.text", "set --config.text_column to one of: a, b"),
+        ("text", "set --text_column to one of: a, b"),
+        ("corpus", "set --column to one of: a, b"),
+        ("calibrate", "--calibrate takes a file with one column of text, and here are: a, b"),
+    ],
+)
+def test_the_remedy_names_a_flag_that_the_command_has(tmp_path: Path, key: str, remedy: str) -> None:
+    pq.write_table(pa.table({"a": ["x"], "b": ["y"], "c": [1]}), tmp_path / "ab.parquet")
+    for source in (write(tmp_path / "ab.csv", "a,b\nx,y\n"), str(tmp_path / "ab.parquet")):
+        with pytest.raises(UserError, match=f"2 columns hold text; {remedy}$"):
+            read_texts(source, key=key)
+    with pytest.raises(UserError, match=f"column 'c' holds int64, not text; {remedy}$"):
+        read_texts(str(tmp_path / "ab.parquet"), "c", key)
+
+
 def test_a_jsonl_row_without_the_column_names_its_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="line 2: there is no column 'text'.*body"):
+    with pytest.raises(
+        UserError, match="line 2: there is no column 'text', which the rows before have; write null .*: body$"
+    ):
         read_texts(write(tmp_path / "rows.jsonl", '{"text": "one"}\n{"body": "two"}\n'))
 
 

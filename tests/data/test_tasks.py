@@ -189,7 +189,9 @@ def test_what_is_not_there_or_of_another_layout_is_named(tmp_path: Path) -> None
     (folder / "SST" / "binary" / "sentiment-train").write_text("one \t2\n")
     with pytest.raises(UserError, match="sentiment-train, line 1: label '2' is not one of 0, 1"):
         read_task("sst2", str(folder))
-    with pytest.raises(UserError, match="subj.objective is missing: --config.task_dir is not laid out as SentEval"):
+    with pytest.raises(
+        UserError, match="subj.objective is missing: the folder of the task is not laid out as SentEval"
+    ):
         read_task("subj", str(folder))
     with pytest.raises(UserError, match="holds no train.tsv or train.jsonl, and SentEval's layout is known of sst2"):
         read_task("cola", str(folder))

@@ -48,3 +48,49 @@ def test_a_file_that_came_meanwhile_is_not_replaced(
     assert "is there already" in said.err and "12.50" in said.out  # hours of scoring are told all the same
     assert out.read_text() == "a user's own"
     assert evaluate.main([*command, "--overwrite"]) == 0 and '"scored_pairs": 12.5' in out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("pairs", "sentence1,sentence2,score\na,b,1\nc,d,x\n", "line 3"),
+        ("pairs", "sentence1,sentence2,score\na,b,1\nc,d,1\n", "ranks need different scores"),
+        ("entity", "query,entity,label\nq,e,2\n", "line 2: the label is '2'"),
+        ("entity", "query,entity,label\nq,e,0\n", "no query has an entity labelled 1"),
+        ("geometry", "a,b\nx,y\n", "2 columns hold text; --geometry takes a file with one column of text"),
+        ("geometry", "text\n", "no usable text"),
+    ],
+)
+def test_a_set_that_cannot_be_scored_is_refused_before_the_model_is_loaded(
+    name: str, content: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "set.csv").write_text(content)
+    folder = tmp_path / "STS" / "STSBenchmark"
+    folder.mkdir(parents=True)
+    (folder / "sts-test.csv").write_text("g\tf\ty\t1\t5\tA man.\tA person.\n")
+    command = ["--model=no/such-model", f"--{name}={tmp_path / 'set.csv'}"]
+    if name == "geometry":
+        assert evaluate.main(command) == 2 and "--geometry needs --senteval too" in capsys.readouterr().err
+        command.append(f"--senteval={tmp_path}")
+    assert evaluate.main(command) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_damaged_file_of_sts_is_refused_before_the_model_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "SICK").mkdir()
+    (tmp_path / "SICK" / "SICK_test_annotated.txt").write_text(
+        "sentence_A\tsentence_B\trelatedness_score\na\tb\tfour\n"
+    )
+    assert evaluate.main(["--model=no/such-model", f"--senteval={tmp_path}"]) == 2
+    assert "SICK_test_annotated.txt" in capsys.readouterr().err
+
+
+def test_what_a_task_lacks_is_named_by_the_commands_own_flags(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for flag in ("task_dir", "senteval"):
+        assert evaluate.main(["--model=no/such-model", "--transfer=unknown", f"--{flag}={tmp_path}"]) == 2
+        said = capsys.readouterr().err
+        assert "--transfer=unknown" in said and "--config" not in said

@@ -157,6 +157,12 @@ def test_an_empty_folder_and_no_folder(tmp_path: Path, capsys: pytest.CaptureFix
         write_report(tmp_path / "absent")
     assert main(["--workdir", str(tmp_path / "absent")]) == 2
     assert "absent" in capsys.readouterr().err
+    (tmp_path / "other").mkdir()
+    assert main(["--workdir", str(tmp_path / "other")]) == 2
+    assert "no run's folder: it holds none of config.json" in capsys.readouterr().err
+    assert not any((tmp_path / "other").iterdir())  # whose page would stop an export into it
+    (tmp_path / "other" / "config.json").write_text("{ damaged")
+    assert main(["--workdir", str(tmp_path / "other")]) == 0
 
 
 def test_hostile_text_is_escaped(tmp_path: Path) -> None:

@@ -46,15 +46,20 @@ def read_files(folder: Path) -> tuple[dict[str, list[LabelledRow]], tuple[str, .
     return labelled_rows(records)
 
 
-def read_dataset(name: str, source: str) -> tuple[dict[str, list[LabelledRow]], tuple[str, ...]]:
-    """The same of GLUE and what is laid out like it, without a test split; mnli with both its dev splits. Labels go by their names."""
+def read_dataset(
+    name: str, source: str, key: str = "config.task_dir"
+) -> tuple[dict[str, list[LabelledRow]], tuple[str, ...]]:
+    """The same of GLUE and what is laid out like it, without a test split; mnli with both its dev splits. Labels go by their names.
+
+    key: the flag of the source, for messages.
+    """
     from datasets import load_dataset
 
     try:
         splits = load_dataset(source, CONFIGS.get(name, name))
     except Exception as error:  # the library raises a dozen kinds, some of them its dependencies' own
         raise UserError(
-            f"--config.task_dir={source}: no such folder, and the dataset {source} ({name}) cannot be loaded "
+            f"--{key}={source}: no such folder, and the dataset {source} ({name}) cannot be loaded "
             f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). Name a local folder"
         ) from None
     theirs = {"train": "train", "dev": "validation"}
@@ -64,9 +69,7 @@ def read_dataset(name: str, source: str) -> tuple[dict[str, list[LabelledRow]], 
     records: dict[str, list[LabelledRecord]] = {}
     for split, called in theirs.items():
         if called not in splits:
-            raise UserError(
-                f"--config.task_dir={source}: the dataset has no split {called!r}; it has {', '.join(splits)}"
-            )
+            raise UserError(f"--{key}={source}: the dataset has no split {called!r}; it has {', '.join(splits)}")
         records[split] = [
             (f"{source} ({name}), {called}, row {i}", _with_label_named(row, names))
             for i, row in enumerate(splits[called])

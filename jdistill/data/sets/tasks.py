@@ -58,24 +58,31 @@ class Task:
         return self.train.others is not None
 
 
-def read_task(name: str, source: str, seed: int = 0, label_fraction: float = 1.0) -> Task:
+def read_task(
+    name: str,
+    source: str,
+    seed: int = 0,
+    label_fraction: float = 1.0,
+    keys: tuple[str, str] = ("config.task", "config.task_dir"),
+) -> Task:
     """A task by name from a SentEval folder, a folder with train and dev as .tsv or .jsonl, or a datasets id such as nyu-mll/glue.
 
-    label_fraction: of the training rows, drawn by the seed, that are kept. Raises UserError naming file and line for a layout that
-    is not known, a label outside the set, an empty sentence, a pair with one side, and a class without a training row.
+    label_fraction: of the training rows, drawn by the seed, that are kept. keys: of the name and of the source, for messages.
+    Raises UserError naming file and line for a layout that is not known, a label outside the set, an empty sentence, a pair with one
+    side, and a class without a training row.
     """
     if not 0 < label_fraction <= 1:
         raise UserError(f"--config.label_fraction={label_fraction} must lie above 0 and at most at 1")
-    folder = path_here(source, "config.task_dir")
+    folder = path_here(source, keys[1])
     if not folder.is_dir():
-        task = _from_rows(name, read_dataset(name, source))
+        task = _from_rows(name, read_dataset(name, source, keys[1]))
     elif any((folder / f"train{suffix}").is_file() for suffix in (".tsv", ".jsonl")):
         task = _from_rows(name, read_files(folder))
     elif name in SENTEVAL:
         task = SENTEVAL[name](name, folder, seed)
     else:
         raise UserError(
-            f"--config.task={name}: {folder} holds no train.tsv or train.jsonl, and SentEval's layout is known of {', '.join(SENTEVAL)}"
+            f"--{keys[0]}={name}: {folder} holds no train.tsv or train.jsonl, and SentEval's layout is known of {', '.join(SENTEVAL)}"
         )
     if label_fraction < 1:
         kept = np.random.default_rng([seed, 7]).permutation(len(task.train))[
@@ -92,7 +99,7 @@ def read_task(name: str, source: str, seed: int = 0, label_fraction: float = 1.0
 
 def _lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
     if not path.is_file():
-        raise UserError(f"{path} is missing: --config.task_dir is not laid out as SentEval has it")
+        raise UserError(f"{path} is missing: the folder of the task is not laid out as SentEval has it")
     with reading(path), open(path, encoding=encoding, newline="\n") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():

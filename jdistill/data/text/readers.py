@@ -7,7 +7,7 @@ import gzip
 import json
 import stat
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.printable import printable
 from jdistill.core.progress import progress
+from jdistill.data.text.columns import cells, choose_column, pick_column, string_columns
 from jdistill.data.text.usable import MAX_CHARS, SURPLUS_CELLS, FlawedRow
 
 TABLE_LINE_BYTES = 1 << 26  # a row of .csv or .jsonl may carry more than its text (an embedding, say)
@@ -48,38 +49,6 @@ def file_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
         case ".jsonl":
             return _jsonl_rows(path, column, key)
     return _parquet_rows(path, column, key)
-
-
-def pick_column(column: str, strings: list[str], present: list[str], where: str, key: str) -> str:
-    """The column to read: the one named, or the only one of strings. Raises UserError naming the columns there are."""
-    if column in present or (not column and len(strings) == 1):
-        return column or strings[0]
-    fault = f"there is no column {column!r}" if column else f"{len(strings)} columns hold text"
-    setting = key if "column" in key else f"{key}_column"
-    remedy = "each row needs it, and this one has" if key.endswith(".pairs") else f"set --{setting} to one of"
-    raise UserError(printable(f"{where}: {fault}; {remedy}: {', '.join(strings or present)}"))
-
-
-def string_columns(schema: pa.Schema) -> list[str]:
-    """The columns of an Arrow schema that hold strings."""
-    return [field.name for field in schema if _is_string(field.type)]
-
-
-def cells(columns: Iterable[pa.ChunkedArray | pa.Array]) -> Iterator[tuple[int, bytes | None]]:
-    """The cells of a string column in batches, as bytes: Arrow does not promise valid UTF-8. Null is empty."""
-    row = 0
-    for cut in columns:
-        if pa.types.is_dictionary(cut.type):
-            cut = cut.cast(cut.type.value_type)
-        for cell in cut.cast(pa.large_string()).cast(pa.large_binary()).to_pylist():
-            row += 1
-            yield row, cell or b""
-
-
-def _is_string(type_: pa.DataType) -> bool:
-    if pa.types.is_dictionary(type_):
-        type_ = type_.value_type
-    return pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
 
 
 def regular(path: Path) -> Path:
@@ -208,9 +177,14 @@ def _jsonl_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
         where = f"{path} line {row}"
         if not isinstance(record, dict):
             raise UserError(f'{where}: a row must be an object like {{"text": "…"}}, not {type(record).__name__}')
-        if not name or name not in record:
+        if name and name not in record:
+            has = printable(", ".join(record) or "none")
+            raise UserError(
+                f"{where}: there is no column {name!r}, which the rows before have; write null where a row has no text. Its columns: {has}"
+            )
+        if not name:
             strings = [field for field, value in record.items() if isinstance(value, str | None)]  # null: may be text
-            name = pick_column(name or column, strings, list(record), where, key)
+            name = pick_column(column, strings, list(record), where, key)
         if not isinstance(record[name], str | None):
             raise UserError(f"{where}: {name!r} holds {type(record[name]).__name__}, not text")
         yield row, record[name] or ""
@@ -230,7 +204,7 @@ def _parquet_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
         if name not in strings:
             raise UserError(
                 f"{path}: column {name!r} holds {file.schema_arrow.field(name).type}, not text; "
-                f"set --{key}_column to one of: {', '.join(strings) or 'none does'}"
+                f"{choose_column(key)}: {', '.join(strings) or 'none that holds text'}"
             )
         with progress(f"reading {path.name}", file.metadata.num_rows, "rows") as meter:
             for number, cell in cells(batch.column(0) for batch in file.iter_batches(10_000, columns=[name])):

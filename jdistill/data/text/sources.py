@@ -11,18 +11,10 @@ from typing import Any
 from jdistill.core.errors import UserError
 from jdistill.core.fetched import local_copy, versions_of
 from jdistill.core.remote import is_url
+from jdistill.data.text.columns import cells, pick_column, string_columns
 from jdistill.data.text.hub import dataset_table
 from jdistill.data.text.locations import files_of, local_path
-from jdistill.data.text.readers import (
-    TEXT_SUFFIXES,
-    NumberedText,
-    cells,
-    file_rows,
-    kind,
-    pick_column,
-    regular,
-    string_columns,
-)
+from jdistill.data.text.readers import TEXT_SUFFIXES, NumberedText, file_rows, kind, regular
 from jdistill.data.text.schemes import reader_of
 from jdistill.data.text.usable import Skipped, flaw_of, usable
 

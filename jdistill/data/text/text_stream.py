@@ -16,18 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jdistill.core.errors import UserError, first_line
+from jdistill.data.text.columns import cells, pick_column, string_columns
 from jdistill.data.text.hub import dataset_table
 from jdistill.data.text.locations import files_of, local_path
-from jdistill.data.text.readers import (
-    TEXT_SUFFIXES,
-    NumberedText,
-    cells,
-    file_rows,
-    kind,
-    open_text,
-    pick_column,
-    string_columns,
-)
+from jdistill.data.text.readers import TEXT_SUFFIXES, NumberedText, file_rows, kind, open_text
 from jdistill.data.text.schemes import reader_of
 from jdistill.data.text.usable import FlawedRow, Skipped, usable
 

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.printable import printable
 from jdistill.core.progress import log
-from jdistill.data.text.readers import cells, regular, string_columns
+from jdistill.data.text.columns import cells, string_columns
+from jdistill.data.text.readers import regular
 from jdistill.data.text.usable import flaw_of
 
 READ_FAULTS = (ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, RuntimeError, NotImplementedError)

@@ -20,6 +20,7 @@ from jdistill.data.sets.beir import BEIR_FILES, beir_queries, collections, read_
 from jdistill.data.sets.sts import read_scored_pairs
 from jdistill.data.sets.tasks import Split, Task, read_task
 from jdistill.data.text.locations import local_path
+from jdistill.evals.sts import read_ranked_pairs
 
 LOCAL_PATH = "local/"  # what the dataset's path of these tasks begins with
 LANGUAGE = "und-Zyyy"  # undetermined, which mteb knows: nobody says what a user's own files are written in
@@ -96,11 +97,9 @@ def beir_tasks(source: str) -> Iterator[AbsTask]:
 
 
 def pairs_task(source: str) -> AbsTask:
-    """A task over a file of scored pairs. Raises UserError as data.sets.sts.read_scored_pairs does, and where all scores are alike."""
+    """A task over a file of scored pairs. Raises UserError as evals.sts.read_ranked_pairs does."""
     file = path_here(source, "mteb")
-    _, _, gold = read_scored_pairs(file)
-    if gold.min() == gold.max():
-        raise UserError(f"{file}: all {len(gold)} pairs have the score {gold[0]:g}; ranks need different scores")
+    read_ranked_pairs(file)
     return _task(LocalSts, f"pairs-{file.stem}", "STS", "cosine_spearman", file_digest(file), file=file)
 
 
@@ -116,7 +115,7 @@ def labelled_task(source: str) -> AbsTask:
     folder = path_here(path, "mteb")
     if not path or not folder.is_dir():
         raise UserError(f"--mteb=labelled:{source}: there is no such folder; FOLDER and FOLDER:TASK are understood")
-    rows = read_task(name or folder.name, str(folder))
+    rows = read_task(name or folder.name, str(folder), keys=("mteb=labelled", "mteb=labelled"))
     content = digest(*(part for split in (rows.train, rows.test or rows.dev) for part in _parts(split)))
     if not rows.pairs:
         return _task(LocalClassification, f"labelled-{rows.name}", "Classification", "accuracy", content, rows=rows)
