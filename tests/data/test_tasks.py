@@ -11,6 +11,7 @@ from conftest import make_encoder
 from task_setting import senteval
 
 from jdistill.core.errors import UserError
+from jdistill.data.sets import task_files
 from jdistill.data.sets.tasks import read_task
 from jdistill.evals.task import task_results
 from jdistill.models.classifier_head import random_head
@@ -117,6 +118,21 @@ def test_a_task_of_fewer_than_two_labels_is_refused(tmp_path: Path, labels: str,
         (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
     with pytest.raises(UserError, match=message):
         read_task("mine", str(tmp_path))
+
+
+def test_labels_that_mean_none_and_may_be_a_class_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(task_files.log, "warning", lambda line, *values: told.append(line % values))
+    for share, labels in (("few", 20 * ["0", "1"] + ["-1"]), ("many", 4 * ["0", "1", "-1"])):
+        folder = tmp_path / share
+        folder.mkdir()
+        for split in ("train", "dev"):
+            rows = [f"text {i}\t{label}\n" for i, label in enumerate(labels)]
+            (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
+        assert read_task("mine", str(folder)).labels == ("0", "1")
+    assert len(told) == 2 and told[0].startswith(
+        "WARNING: train: 4 of 12 rows are labelled - or -1, which means no label"
+    )
 
 
 def test_columns_of_pairs_labels_without_and_the_positive_one(tmp_path: Path) -> None:

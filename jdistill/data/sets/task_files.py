@@ -28,6 +28,7 @@ TASK_LABEL_COLUMNS = ("label", "gold_label")
 # Of two labels the one that f1 is of: the last, whatever the alphabet says.
 F1_LABELS = ("1", "true", "yes", "equivalent", "duplicate", "is_duplicate", "paraphrase", "entailment", "acceptable")
 UNKNOWN_LABELS = ("-", "-1")  # a label that annotators did not agree on, or that a benchmark keeps to itself
+MANY_UNLABELLED = 0.05  # share of a split's rows above which they may be a class (SNLI: 0.0014)
 CONFIGS = {"snli": "plain_text"}  # of datasets whose config is not called as the task
 
 
@@ -105,8 +106,14 @@ def labelled_rows(records: dict[str, list[LabelledRecord]]) -> tuple[dict[str, l
     rows: dict[str, list[LabelledRow]] = {}
     for split, split_records in records.items():
         labelled = [(where, row) for where, row in split_records if row.get(label) not in UNKNOWN_LABELS]
-        if len(labelled) < len(split_records):
-            log.info("%s: %d rows without a label are left out", split, len(split_records) - len(labelled))
+        if (left_out := len(split_records) - len(labelled)) > MANY_UNLABELLED * len(split_records):
+            named = " or ".join(UNKNOWN_LABELS)
+            log.warning(
+                "WARNING: %s: %d of %d rows are labelled %s, which means no label, and are left out; where that is a class, give it another name",
+                split, left_out, len(split_records), named,
+            )  # fmt: skip
+        elif left_out:
+            log.info("%s: %d rows without a label are left out", split, left_out)
         rows[split] = [_row(row, pair, label, labels, where) for where, row in labelled]
     if len(labels) < 2:
         passed_over = len(records["train"]) - len(rows["train"])
