@@ -135,7 +135,7 @@ def make_parts(flags: argparse.Namespace, stream: TextStream, settings: EmbedSet
     return parts
 
 
-@exits_cleanly
+@exits_cleanly(resumes=True)
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit status."""
     parser = make_parser()

@@ -52,6 +52,7 @@ def setting(
     columns = rows + np.arange(rows * C).reshape(rows, C)  # after the queries; each passage once
     columns[0, 1] = columns[1, 3] = columns[2, 6] = -1  # one without a second positive, a hard and an easy negative
     columns[1, 0], columns[3, 5] = columns[0, 0], columns[0, 2]  # passages that several queries have
+    columns[2, 0] = 5  # a passage that is another query's own text
     queries = TokenTable(tokens.ids, tokens.offsets[: rows + 1])
     texts = PackedRows(TripletTokens(queries, tokens, columns, np.arange(rows)), longest=40)
     assert texts.sequences == 2

@@ -71,9 +71,10 @@ def triplet_tokens(rows: int) -> TripletTokens:
     passages = random_tokens(4 * rows)
     columns = rng.permutation(4 * rows)[: rows * (NEGATIVES + 1)].reshape(rows, NEGATIVES + 1)
     columns[rng.random(rows) < 0.3, -1] = -1
-    columns[3, 1], columns[5, 0], same_anchor = columns[1, 0], columns[4, 0], np.arange(rows)
-    same_anchor[6] = 2  # rows 1 and 3, 4 and 5 share a passage, 2 and 6 an anchor
-    return TripletTokens(random_tokens(rows), passages, columns, same_anchor)
+    columns[3, 1], columns[5, 0], anchor_texts = columns[1, 0], columns[4, 0], 4 * rows + np.arange(rows)
+    anchor_texts[6] = anchor_texts[2]  # rows 1 and 3, 4 and 5 share a passage, 2 and 6 an anchor
+    anchor_texts[0] = columns[7, 0]  # and row 7's positive is the text of row 0's anchor
+    return TripletTokens(random_tokens(rows), passages, columns, anchor_texts)
 
 
 def setting(name: str, rows: int = 8, dropout: float = 0.0, **changes: object) -> tuple[Method, dict[str, np.ndarray]]:

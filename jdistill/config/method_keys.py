@@ -36,7 +36,7 @@ from jdistill.models.cutting import COPIED
 from jdistill.models.decoder.architecture import ATTENTIONS
 from jdistill.models.interaction import INTERACTIONS
 from jdistill.students.pma import STARTS
-from jdistill.teachers.judge import PASSAGE, QUERY
+from jdistill.teachers.judge_prompt import PASSAGE, QUERY
 
 FEWEST_TOKENS = 3  # of a text: one of its own between a BERT's two; with fewer all vectors are equal
 

@@ -92,7 +92,7 @@ def candidate_batches(
             tokens_of(cfg, query, judged_set.candidates.queries),
             tokens_of(cfg, document, judged_set.candidates.passages),
             columns,
-            same_texts(judged_set.candidates.queries),
+            same_texts(judged_set.candidates.queries, judged_set.candidates.passages),
         )
         pair_of = np.full(columns.shape, -1, np.int64)
         pair_of[columns >= 0] = np.arange((columns >= 0).sum())

@@ -135,8 +135,8 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
 
 
 def split_pairs(cfg: ConfigDict, branch: str, evaluation: set[str]) -> tuple[Pairs, Pairs, Pairs, int]:
-    """(training, dev and all test pairs of a branch's file, how many training pairs were removed: those with a text of `evaluation`, or
-    with a query of the test or of dev, as comparable() has them).
+    """(training, dev and all test pairs of a branch's file, how many training pairs were removed: those with a text of `evaluation`, with a
+    query of the test or of dev, and those that are a pair of theirs turned round, as comparable() has them).
 
     Raises: UserError for a file that cannot be read, one without test pairs, and one whose test pairs are all right or all wrong.
     """
@@ -163,9 +163,9 @@ def split_pairs(cfg: ConfigDict, branch: str, evaluation: set[str]) -> tuple[Pai
                 else ""
             )
         )
-    rest, removed = without(rest, evaluation, {comparable(query) for query in test.queries})
+    rest, removed = without(rest, evaluation, test)
     train, dev = train_and_test(_one_split(rest), "", "", cfg.dev_queries, key)
-    train, of_dev = without(train, set(), {comparable(query) for query in dev.queries})
+    train, of_dev = without(train, set(), dev)
     return train, dev, test, removed + of_dev
 
 

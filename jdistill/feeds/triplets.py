@@ -134,7 +134,7 @@ def triplet_batches(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tu
         tokens_of(cfg, query, triplets.anchors),
         tokens_of(cfg, passage, passages),
         columns,
-        same_texts(triplets.anchors),
+        same_texts(triplets.anchors, passages),
         score_columns(triplets, columns.shape[1] - 1) if cfg.loss.scores else None,
     )
     check_rows(anchors=len(tokens.anchors.lengths), columns=len(columns))

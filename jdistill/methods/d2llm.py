@@ -160,17 +160,17 @@ def objective(
       batch: real bool [n, T]; texts int32 [n, T], equal where two are the same text; symmetric bool [n], the same for all rows;
         z float32 [n, C], the teacher's logits; r float32 [n, P + K, P + K], the cosines of its features.
     """
-    vectors_nxTxD, real_nxC, texts_nxC = reps["vectors"], batch["real"][:, 1:], batch["texts"][:, 1:]
+    vectors_nxTxD, real_nxC, texts_nxT = reps["vectors"], batch["real"][:, 1:], batch["texts"]
     query_nxD, passage_nxCxD = vectors_nxTxD[:, 0], vectors_nxTxD[:, 1:]
     kinds = kinds_of(cfg, real_nxC)
     head = one_branch(params.get("iem"), batch["symmetric"][0], interaction_of(cfg))
     repeated_nxCxD = jnp.broadcast_to(query_nxD[:, None], passage_nxCxD.shape)
     z_nxC, features_nxCxF = score_pairs(head, repeated_nxCxD, passage_nxCxD)
-    others = score_others(head, query_nxD, passage_nxCxD, texts_nxC, real_nxC, cfg.block_size)
+    others = score_others(head, query_nxD, passage_nxCxD, texts_nxT, real_nxC, cfg.block_size)
     terms = loss_terms(cfg, frozen["temperature"], batch, kinds, z_nxC, features_nxCxF, others)
     if cfg.loss.vectors:
         cosines_nxC, _ = score_pairs(None, repeated_nxCxD, passage_nxCxD)
-        of_others = score_others(None, query_nxD, passage_nxCxD, texts_nxC, real_nxC, cfg.block_size)
+        of_others = score_others(None, query_nxD, passage_nxCxD, texts_nxT, real_nxC, cfg.block_size)
         terms["vectors"] = vectors_term(cfg, batch, kinds, cosines_nxC, of_others)
     weight = {"ci": 1.0} | {term: frozen[name] for term, name in COEFFICIENTS.items()}
     total = sum((weight[name] * value for name, value in terms.items()), jnp.float32(0.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -27,10 +28,13 @@ def kinds_of(cfg: ConfigDict, real_nxC: Array) -> Kinds:
 
 
 def score_others(
-    head: Tree | None, query_nxD: Array, passage_nxCxD: Array, texts_nxC: Array, real_nxC: Array, block_size: int
+    head: Tree | None, query_nxD: Array, passage_nxCxD: Array, texts_nxT: Array, real_nxC: Array, block_size: int
 ) -> dict[str, Array]:
-    """The passages of the batch's other queries, but for those that are this query's own: z and mask, [n, n C] each."""
-    C = passage_nxCxD.shape[1]
+    """The passages of the batch's other queries, but for those that are this query's own, or its own text: z and mask, [n, n C] each.
+
+    texts: int32, T = 1 + C, the query's first, equal where two are the same text.
+    """
+    C, texts_nxC = passage_nxCxD.shape[1], texts_nxT[:, 1:]
     m_passages, m_real, m_texts = (
         passage_nxCxD.reshape(len(query_nxD) * C, -1),
         real_nxC.reshape(-1),
@@ -38,8 +42,9 @@ def score_others(
     )
 
     def against_all(rows: dict[str, Array]) -> dict[str, Array]:
-        own = (rows["texts"][:, :, None] == m_texts[None, None, :]) & rows["real"][:, :, None]
+        own = (rows["texts"][:, :, None] == m_texts[None, None, :]) & rows["there"][:, :, None]
         return {"z": score_matrix(head, rows["query"], m_passages), "mask": m_real[None, :] & ~own.any(1)}
 
-    rows = {"query": query_nxD, "texts": texts_nxC, "real": real_nxC}
+    there_nxT = jnp.concatenate([jnp.ones_like(real_nxC[:, :1]), real_nxC], axis=1)
+    rows = {"query": query_nxD, "texts": texts_nxT, "there": there_nxT}
     return over_row_blocks(against_all, rows, block_size)

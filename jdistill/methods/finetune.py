@@ -110,10 +110,13 @@ def in_batch_loss(cfg: ConfigDict, temperature: Array, out: Array, batch: dict[s
     real = batch["real"]
     anchors, positives, negatives = out[:, 0], out[:, 1], out[:, 2:]
     D = out.shape[-1]
-    # Another row's text is no negative where it is this row's own positive, nor is its positive where it has the same anchor. Its mined
-    # negative that a third row names as this anchor's positive counts: to leave it out too takes an n x m matrix whole, in no block.
+    # Another row's text is no negative where it is this row's own positive or anchor, nor is its positive where it has the same anchor. Its
+    # mined negative that a third row names as this anchor's positive counts: to leave it out too takes an n x m matrix whole, in no block.
     texts = batch["texts"]
-    positive_keys = texts[:, :2]  # anchor, positive
+    anchor_keys = jnp.stack([texts[:, 0], texts[:, 1], texts[:, 0]], axis=1)
+    positive_keys = jnp.stack(
+        [texts[:, 0], texts[:, 1], texts[:, 1]], axis=1
+    )  # whose row has the anchor; the text, twice
     if cfg.loss.own_negatives:  # eq. 10 as printed: dot products, and only the anchor's own negatives
         return info_nce(
             anchors,
@@ -121,7 +124,7 @@ def in_batch_loss(cfg: ConfigDict, temperature: Array, out: Array, batch: dict[s
             temperature,
             own_nxKxD=negatives,
             own_mask_nxK=real[:, 2:],
-            anchor_keys_nxG=positive_keys,
+            anchor_keys_nxG=anchor_keys,
             candidate_keys_mxG=positive_keys,
             cosine=False,
             block=cfg.block_size,
@@ -129,13 +132,13 @@ def in_batch_loss(cfg: ConfigDict, temperature: Array, out: Array, batch: dict[s
     candidates = jnp.concatenate([positives, negatives.reshape(-1, D)])  # as the authors run it
     there = jnp.concatenate([real[:, 1], real[:, 2:].reshape(-1)])
     of_negatives = texts[:, 2:].reshape(-1)
-    keys = jnp.stack([jnp.full_like(of_negatives, -1), of_negatives], axis=1)
+    keys = jnp.stack([jnp.full_like(of_negatives, -1), of_negatives, of_negatives], axis=1)
     return info_nce(
         anchors,
         candidates,
         temperature,
         candidate_mask_m=there,
-        anchor_keys_nxG=positive_keys,
+        anchor_keys_nxG=anchor_keys,
         candidate_keys_mxG=jnp.concatenate([positive_keys, keys]),
         block=cfg.block_size,
     )

@@ -26,10 +26,9 @@ from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.losses.embedding import HIGHEST
 from jdistill.models.registry import ModelConfig, architecture_of, hidden_states
 from jdistill.models.segments import Segments
+from jdistill.teachers.judge_prompt import PASSAGE, QUERY, asked, first_of_answer
 from jdistill.teachers.prefix_packing import pack, padded
 
-QUERY, PASSAGE = "{query}", "{passage}"
-CUE = "\nAnswer:"  # where a model without a chat template would not know that the passage has ended
 JUDGE_BATCH = 16  # pairs of a batch, about
 
 # The instruction first, so that a query's pairs share it: what stands behind the passage is computed for each pair.
@@ -84,12 +83,7 @@ class Judge:
     @cached_property
     def pieces(self) -> tuple[list[int], list[int], list[int]]:
         """Tokens before the query, between the texts, and from the passage's end to the answer's place, which are some."""
-        rendered = self.template + CUE if self.template.endswith(PASSAGE) else self.template
-        if self.model.tokenizer.chat_template:
-            said = [{"role": "user", "content": self.template}]
-            rendered = str(self.model.tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True))
-        before, _, rest = rendered.partition(QUERY)
-        between, _, after = rest.partition(PASSAGE)
+        before, between, after = asked(self.model.tokenizer, self.template)
         first = self._ids(before)
         bos = self.model.tokenizer.bos_token_id
         if not self.model.tokenizer.chat_template and bos is not None and first[:1] != [bos]:
@@ -99,7 +93,7 @@ class Judge:
     @cached_property
     def answer_tokens(self) -> tuple[int, int]:
         """The first tokens of yes and no, as they stand at the answer's place."""
-        tokens = [self._ids(word)[:1] for word in (self.yes, self.no)]
+        tokens = [first_of_answer(self.model.tokenizer, self.template, answer) for answer in (self.yes, self.no)]
         if not all(tokens) or tokens[0] == tokens[1]:
             raise UserError(
                 f"the tokenizer of {self.model.source} begins {self.yes!r} and {self.no!r} with the same token {tokens}: "

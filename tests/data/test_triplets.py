@@ -119,15 +119,12 @@ def test_a_batch_holds_each_text_in_its_place_and_masks_what_is_missing(tmp_path
     def table(texts: list[str]) -> TokenTable:
         return TokenTable(np.array([int(c) for text in texts for c in text]), np.cumsum([0, *map(len, texts)]))
 
-    tokens = TripletTokens(table(triplets.anchors), table(passages), columns, same_texts(triplets.anchors))
+    tokens = TripletTokens(table(triplets.anchors), table(passages), columns, same_texts(triplets.anchors, passages))
     assert tokens.lengths.tolist() == [4, 5]
     batch = tokens.padded(np.array([1, 0]), 5, 9)
     assert batch["real"].tolist() == [[True, True, True, False], [True] * 4]
-    assert batch["texts"].tolist() == [[1, 1, 3, -1], [0, 0, 1, 2]] and same_texts(["a", "b", "a"]).tolist() == [
-        0,
-        1,
-        0,
-    ]
+    assert batch["texts"].tolist() == [[5, 1, 3, -1], [3, 0, 1, 2]]  # the other's anchor is a negative here
+    assert same_texts(["a", "b", "a", "c"], ["x", "c"]).tolist() == [2, 3, 2, 1]
     texts = [
         ["".join(map(str, ids[mask])) for ids, mask in zip(*row, strict=True)]
         for row in zip(batch["ids"], batch["mask"], strict=True)

@@ -85,7 +85,7 @@ def test_the_loss_by_hand(symmetric: bool, block: int, changes: dict[str, Any]) 
     others, other_cosines = np.zeros((2, n, n * (T - 1)))
     allowed = np.zeros(others.shape, bool)
     for i in range(n):
-        own = set(batch["texts"][i, 1:][batch["real"][i, 1:]].tolist())
+        own = set(batch["texts"][i][batch["real"][i]].tolist())
         for k in range(n):
             for j in range(1, T):
                 others[i, k * (T - 1) + j - 1] = pair(i, k, j)[0]

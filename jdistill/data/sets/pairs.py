@@ -150,14 +150,18 @@ def _plain(label: Any) -> str:
     return str(label).lower()
 
 
-def without(pairs: Pairs, texts: set[str], queries: set[str]) -> tuple[Pairs, int]:
-    """The pairs no text of which is among `texts`, nor their query among `queries` (as data.text.holdout.comparable has them), and how many were
-    removed."""
-    of_query = texts | queries
-    keep = [
-        comparable(query) not in of_query and comparable(passage) not in texts
-        for query, passage in zip(pairs.queries, pairs.passages, strict=True)
-    ]
+def without(pairs: Pairs, texts: set[str], apart: Pairs | None = None) -> tuple[Pairs, int]:
+    """The pairs no text of which is among `texts` (as data.text.holdout.comparable has them), and how many were removed.
+
+    apart: pairs that are kept apart: whoever asks one of their queries goes too, and who turns one of them round.
+    """
+    others = [] if apart is None else zip(apart.queries, apart.passages, strict=True)
+    turned = {(comparable(passage), comparable(query)) for query, passage in others}
+    of_query = texts | {query for _, query in turned}
+    keep = []
+    for query, passage in zip(pairs.queries, pairs.passages, strict=True):
+        asks, answers = comparable(query), comparable(passage)
+        keep.append(asks not in of_query and answers not in texts and (asks, answers) not in turned)
     return pairs.where(keep), len(keep) - sum(keep)
 
 

@@ -132,7 +132,9 @@ class TripletTokens:
     anchors: TokenTable  # N texts, by the query prompt
     passages: TokenTable  # positives and negatives, each text once, by the passage prompt
     columns: np.ndarray  # int64 [N, K + 1], rows of `passages`; -1: this triplet has no such negative
-    same_anchor: np.ndarray  # int64 [N], equal for equal anchors
+    anchor_texts: (
+        np.ndarray
+    )  # int64 [N], equal for equal anchors; of one that is a passage too, its row there (same_texts)
     scores: np.ndarray | None = None  # float32 [N, K + 1], of each passage
 
     @property
@@ -143,7 +145,7 @@ class TripletTokens:
 
     def padded(self, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
         """ids int32 and mask bool [n, K+2, width]; real bool [n, K+2], false for a negative that is not there; texts int32
-        [n, K+2]: numbers that are equal for equal anchors (column 0) and for equal passages (the others); scores float32 [n, K+1], where
+        [n, K+2]: numbers that are equal for equal texts, the anchor's in column 0; scores float32 [n, K+1], where
         there are some."""
         columns = self.columns[rows]
         anchor_ids, anchor_mask = self.anchors.padded(rows, width, pad_id)
@@ -165,14 +167,14 @@ class TripletTokens:
         columns = self.columns[rows]
         return {
             "real": np.concatenate([np.ones((len(rows), 1), bool), columns >= 0], axis=1),
-            "texts": np.concatenate([self.same_anchor[rows, None], columns], axis=1).astype(np.int32),
+            "texts": np.concatenate([self.anchor_texts[rows, None], columns], axis=1).astype(np.int32),
         }
 
 
-def same_texts(texts: Sequence[str]) -> np.ndarray:
-    """A number for each text, int64 [N], equal for equal texts."""
-    first: dict[str, int] = {}
-    return np.array([first.setdefault(text, i) for i, text in enumerate(texts)], np.int64)
+def same_texts(texts: Sequence[str], among: Sequence[str]) -> np.ndarray:
+    """A number for each text, int64 [N], equal for equal texts, and for one of `among`, which are distinct, its place there."""
+    first = {text: i for i, text in enumerate(among)}
+    return np.array([first.setdefault(text, len(among) + i) for i, text in enumerate(texts)], np.int64)
 
 
 def passage_columns(triplets: Triplets, negatives: int) -> tuple[list[str], np.ndarray]:
