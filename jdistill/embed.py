@@ -26,6 +26,7 @@ from jdistill.data.text.vector_parts import PART_TEXTS
 from jdistill.encoder.bulk import FolderParts, check_stream, embed_stream, open_bulk_encoder
 from jdistill.encoder.text_encoder import PROMPT_NAMES
 from jdistill.retrieval.folder_index import index_folder
+from jdistill.retrieval.index_kinds import check_index_flags
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -65,6 +66,8 @@ def main(argv: list[str] | None = None) -> int:
         args.model, args.role, dtype=args.dtype, max_length=args.max_length, batch_size=args.batch_size
     )
     settings = encoder.settings(args.part_size, not args.without_text)
+    if args.index:
+        check_index_flags(args.index, args.index_effort, settings.width)
     if args.check and not args.out.is_dir():
         raise UserError(f"--out={args.out} is not there: there is nothing to check")
     claim_folder(args.out, settings, args.text)

@@ -44,6 +44,7 @@ from jdistill.export.onnx import runtime
 from jdistill.export.probe_texts import PROBE_TEXTS
 from jdistill.models.interaction import BRANCHES
 from jdistill.retrieval.index import EXACT
+from jdistill.retrieval.index_kinds import check_index_flags
 
 if TYPE_CHECKING:
     from jdistill.evals.mteb.run import TaskGroup
@@ -203,6 +204,8 @@ def evaluate_model(args: argparse.Namespace, sets: EvaluationSets) -> dict[str, 
     about = {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
     results: dict[str, Any] = {"model": about | ({"corpus_model": args.corpus_model} if args.corpus_model else {})}
     corpus_model = load(args.corpus_model) if args.corpus_model else None
+    if args.beir:
+        check_index_flags(args.index, args.index_effort, (corpus_model or model).dim)
     if corpus_model is not None and sets.mteb:  # whose texts are not read yet
         check_one_space(model, corpus_model, list(PROBE_TEXTS), f"--corpus_model={args.corpus_model}")
     results |= evaluate(

@@ -13,6 +13,7 @@ if __name__ == "__main__":
 
 import os
 import shlex
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -30,7 +31,7 @@ from jdistill.core.errors import (
     keep_crashes_in,
 )
 from jdistill.core.files import naming
-from jdistill.core.launchers import connect
+from jdistill.core.launchers import connect, part
 from jdistill.core.machines import GRAMMAR, known_gpus
 from jdistill.core.progress import clock, log, setup_logging
 from jdistill.core.remote import is_url
@@ -65,6 +66,13 @@ COORDINATOR = flags.DEFINE_string(
 )
 NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "how many processes the run has, with --coordinator")
 PROCESS_ID = flags.DEFINE_integer("process_id", 0, "which of them this one is, from 0")
+INTERRUPTED_STATUS = flags.DEFINE_integer(
+    "interrupted_status",
+    0,
+    "the exit status after a signal that stopped the training, whose step is saved; 143 where a scheduler is to start the run again",
+    lower_bound=0,
+    upper_bound=255,
+)
 
 
 def run(cfg: ConfigDict, workdir: str | Path, dry_run: bool, machine: str = "") -> None:
@@ -122,14 +130,23 @@ def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:
     ready.shared.embeddings.held_out()  # which all processes must ask for
     trained.feed.ask_for_results(cfg)
     if sharding.is_first_process():
-        finish(ready, trained, workdir, command_line())
+        finish(ready, trained, workdir, command_line(os.path.basename(sys.executable)))
         log.info("finished after %s of this command; see %s", clock(time.monotonic() - began), workdir / "report.html")
     sharding.barrier("results")
 
 
-def command_line() -> str:
-    """The command that runs this again."""
-    return shlex.join([os.path.basename(sys.executable), "-m", "jdistill.main", *sys.argv[1:]])
+def command_line(python: str) -> str:
+    """The command that runs this again, by that Python."""
+    return shlex.join([python, "-m", "jdistill.main", *sys.argv[1:]])
+
+
+def this_python() -> str:
+    """What starts the Python that runs this: its name where the shell finds it by that, else its path, from the current folder if it
+    lies below that."""
+    path = Path(os.path.abspath(sys.executable))  # links are kept: a virtual environment's leads to another Python
+    if (by_name := shutil.which(path.name)) and os.path.abspath(by_name) == str(path):
+        return path.name
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 @exits_cleanly(resumes=True)
@@ -147,8 +164,10 @@ def train_command(_: list[str]) -> int:
             "stopped by %s at step %d, which is saved; resume with: %s",
             stop.name,
             stop.step,
-            command_line(),
+            command_line(this_python()),
         )
+        part()  # before a status that ends the process at once
+        return INTERRUPTED_STATUS.value
     return 0
 
 

@@ -13,6 +13,7 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 import argparse
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from jdistill.core.folders import check_out_file
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.remote import local_only
 from jdistill.data.sets.triplets import read_triplets
+from jdistill.data.text.holdout import comparable
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder import loading
 from jdistill.retrieval.bm25 import bm25_search
@@ -95,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
     # A query has a triplet for each of its positives, that one first; it is searched once.
     distinct, query_of = list(rows_of), np.repeat(np.arange(len(rows_of)), [len(rows) for rows in rows_of.values()])
     queries = [distinct[i] for i in query_of]
-    positives = [[own, *(row for row in rows if row != own)] for rows in rows_of.values() for own in rows]
+    positives = positives_of_each(rows_of)
     log.info("mining: %d queries, %d passages, by %s", len(rows_of), len(passages), flags.by)
     # Positives stand among the best passages and are not counted as ranks.
     window = min(len(passages), rules.last + max(map(len, positives)))
@@ -123,6 +125,18 @@ def main(argv: list[str] | None = None) -> int:
         check,
     )
     return 0
+
+
+def positives_of_each(rows_of: Mapping[str, Iterable[int]]) -> list[list[int]]:
+    """The positives of each triplet of queries in turn: its own first, then the others of all queries that are the same question.
+
+    rows_of: query -> rows of its positives. Queries are the same where data.text.holdout.comparable has them so.
+    """
+    of_question: dict[str, dict[int, None]] = {}
+    for query, rows in rows_of.items():
+        of_question.setdefault(comparable(query), {}).update(dict.fromkeys(rows))
+    all_of = {query: of_question[comparable(query)] for query in rows_of}
+    return [[own, *(row for row in all_of[query] if row != own)] for query, rows in rows_of.items() for own in rows]
 
 
 def search_of_each(search: Search, query_of: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:

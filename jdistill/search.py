@@ -26,7 +26,7 @@ PROPOSED = 100  # texts that the index proposes for an interaction module to ran
 
 
 def answer(workdir: Path, query: str, k: int, hybrid: bool = False) -> list[tuple[float, str]]:
-    """The k texts nearest to a query, best first, each with its cosine; of a student with an interaction module (D2LLM), the k best of
+    """The k texts nearest to a query, best first, each once and with its cosine; of a student with an interaction module (D2LLM), the k best of
     the PROPOSED nearest, or of k where k is more, each with the module's logit.
 
     hybrid: BM25 proposes as many, and both rankings are fused (retrieval.fusion), each text with the sum of its reciprocal ranks.
@@ -46,8 +46,12 @@ def answer(workdir: Path, query: str, k: int, hybrid: bool = False) -> list[tupl
     if saved.owner:
         log.info("the index holds vectors of %s; the question is read by %s alone", saved.owner, model.source)
     vectors = model.encode([query], prompt=model.prompt_for("query"))
-    (scores,), (rows,) = saved.index.search(vectors, k if scorer.params is None and not hybrid else max(k, PROPOSED))
-    scores, rows = scores[rows >= 0], rows[rows >= 0]  # an index that is not exact may find fewer
+    row_of: dict[str, int] = {}
+    if hybrid:  # BM25 reads all texts anyhow
+        for row, text in enumerate(saved.texts):
+            row_of.setdefault(text, row)
+    count = k if scorer.params is None and not hybrid else max(k, PROPOSED)
+    scores, rows = _nearest_texts(saved, vectors, count, row_of)
     if scorer.params is not None:
         # Its vectors are not the index's, which have length one.
         passages = model.encode([saved.texts[row] for row in rows], prompt=model.prompt_for("document"))
@@ -55,10 +59,30 @@ def answer(workdir: Path, query: str, k: int, hybrid: bool = False) -> list[tupl
         best = np.argsort(-scores, kind="stable")
         scores, rows = scores[best], rows[best]
     if hybrid:
-        by_words, _ = bm25_search([query], saved.texts, max(k, PROPOSED))
-        scores, rows = fuse([rows, by_words(0, 1)[1][0]])
+        by_words, _ = bm25_search([query], list(row_of), count)
+        (of_distinct,) = by_words(0, 1)[1]
+        scores, rows = fuse([rows, np.array(list(row_of.values()))[of_distinct[of_distinct >= 0]]])
     scores, rows = scores[:k], rows[:k]
     return [(float(score), saved.texts[row]) for score, row in zip(scores, rows, strict=True)]
+
+
+def _nearest_texts(
+    saved: index.SavedIndex, query_vectors: np.ndarray, count: int, row_of: dict[str, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The `count` nearest texts of a query that differ, best first: cosines float32 [n] and rows int64 [n], of repeated texts one row.
+
+    row_of: text -> the row that stands for it; texts that are not in it are added, with their best row.
+    """
+    proposed = count
+    while True:
+        (scores,), (rows,) = saved.index.search(query_vectors, proposed)
+        first_place: dict[int, int] = {}  # of each row
+        for place, row in enumerate(rows[rows >= 0].tolist()):  # an index that is not exact may find fewer
+            first_place.setdefault(row_of.setdefault(saved.texts[row], row), place)
+        if len(first_place) >= count or rows[-1] < 0 or proposed >= saved.index.rows:
+            best = list(first_place)[:count]
+            return scores[[first_place[row] for row in best]], np.array(best, np.int64)
+        proposed *= 2
 
 
 def _load_model(workdir: Path) -> tuple[PairScorer, Path]:

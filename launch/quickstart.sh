@@ -4,6 +4,11 @@
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 workdir="${WORKDIR:-runs/quickstart}"
 python -m jdistill.main --config configs/quickstart.py --workdir "$workdir" "$@"
+# Ctrl-C is no failure, and --dry_run makes nothing. What a store holds (s3://…) the search finds out by itself.
+if [[ "$workdir" != *://* && ! -e "$workdir/results.json" ]]; then
+  echo "$workdir has no results yet, and is not searched" >&2
+  exit 0
+fi
 python -m jdistill.search --workdir "$workdir" "how do I copy a directory tree"
 echo
 echo "report:   $workdir/report.html"

@@ -47,7 +47,7 @@ def run(folder: Path, stop: bool, devices: int = 0) -> Any:
         data = text_batches(cfg, corpus, tokens, of_texts.embeddings, 0, packed=True)
         assert "place" in data.batch(0)
         folder.mkdir(parents=True, exist_ok=True)
-        give_up = (lambda step, score: True) if stop else None
+        give_up = (lambda step, score, last=False: True) if stop else None
         rising = count(0 if stop else 1)  # scores, so that the best checkpoint is the last
         params, _, steps = train(cfg, method, data, folder, lambda _: {"score": float(next(rising))}, give_up)
     assert steps == (STOPPED if stop else STEPS)

@@ -152,6 +152,7 @@ def test_what_a_user_put_there_stays(place: Path, capsys: pytest.CaptureFixture[
         (["--without_text"], "--without_text needs --id_column"),
         (["--without_text", "--id_column", "id", "--index", "Flat"], "--index keeps the texts"),
         (["--index_effort", "nprobe=4"], "--index_effort is of --index"),
+        (["--index", "PQ5"], "--index=PQ5: FAISS makes no index 'PQ5' of vectors of width 32: "),
         (["--id_column", "id"], "--id_column=id: .*text.txt has no columns"),
     ],
 )  # fmt: skip

@@ -60,6 +60,20 @@ def test_the_scores_of_one_and_of_two_cross_encoders(tmp_path: Path) -> None:
     assert plain.scores == [] and not list(tmp_path.glob("*.part"))
 
 
+def test_a_positive_of_the_same_question_in_another_spelling_is_no_negative(tmp_path: Path) -> None:
+    rows = [
+        ("How to remove items of a list?", "del removes items of a list"),
+        ("how to remove items of a list", "pop removes items of a list"),
+        ("what is a list", "a list is a sequence of items"),
+    ]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps({"query": q, "positive": p}) + "\n" for q, p in rows))
+    assert main(["--pairs", str(tmp_path / "pairs.jsonl"), "--by", "bm25", "--out", str(tmp_path / "t.jsonl")]) == 0
+    mined = read_triplets(str(tmp_path / "t.jsonl"))
+    assert list(zip(mined.anchors, mined.positives, strict=True)) == rows
+    assert mined.negatives[:2] == [[rows[2][1]]] * 2 and set(mined.negatives[2]) == {rows[0][1], rows[1][1]}
+    assert command.positives_of_each({"a": [3, 5], "b": [1], "A!": [4, 3]}) == [[3, 5, 4], [5, 3, 4], [1], [4, 3, 5], [3, 5, 4]]  # fmt: skip
+
+
 def test_each_positive_of_a_query_gives_a_triplet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     query = PAIRS[2][0]
     rows = [*PAIRS, (query, "del removes items of a list"), (query, "pop takes one off a list"), ("no answer", "")]

@@ -85,7 +85,7 @@ class BulkEncoder:
 def open_bulk_encoder(
     source: str, role: str, *, dtype: str = "float32", max_length: int = 0, batch_size: int = 64
 ) -> BulkEncoder:
-    """Loads a model for a role, as sentence-transformers' encode_query and encode_document choose the prompt.
+    """Loads a model for a role, whose prompt is the one that Encoder.prompt_for names.
 
     Args:
       source: whatever jdistill.load reads.

@@ -9,7 +9,8 @@ whether a row is a pair. With v the vector that the exported folder gives a text
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from jdistill.data.text.locations import resolve
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.tensors import float_tensor, load_tensors, write_tensors
+from jdistill.encoder.text_lists import text_list
 from jdistill.models import classifier_head
 
 
@@ -43,7 +45,7 @@ class Classifier:
     labels: tuple[str, ...]
     pairs: bool
 
-    def logits(self, texts: Sequence[str], others: Sequence[str] | None = None, batch_size: int = 64) -> np.ndarray:
+    def logits(self, texts: Iterable[str], others: Iterable[str] | None = None, batch_size: int = 64) -> np.ndarray:
         """The logits of each text or pair.
 
         Args:
@@ -53,15 +55,15 @@ class Classifier:
 
         Returns: float32 [N, C].
 
-        Raises: UserError for one side too few or too many, and for sides of different lengths.
+        Raises: UserError for one side too few or too many, for sides of different lengths, and for one string in the place of a side.
         """
         if (others is not None) != self.pairs:
             raise UserError(
                 "this classifier takes pairs of texts" if self.pairs else "this classifier takes single texts"
             )
-        sides = [texts] if others is None else [texts, others]
-        if len(sides[-1]) != len(texts):
-            raise UserError(f"{len(texts)} texts and {len(sides[-1])} others are no pairs")
+        sides = [text_list(texts)] + ([] if others is None else [text_list(others, "others")])
+        if len(sides[-1]) != len(sides[0]):
+            raise UserError(f"{len(sides[0])} texts and {len(sides[-1])} others are no pairs")
         vectors = [self._vectors(side, batch_size) for side in sides]
         return np.asarray(classifier_head.classifier_logits(self.head, jnp.asarray(np.stack(vectors, axis=1))))
 
@@ -70,7 +72,7 @@ class Classifier:
         row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         return self.encoder.encode(list(row_of), batch_size=batch_size)[[row_of[text] for text in texts]]
 
-    def predict(self, texts: Sequence[str], others: Sequence[str] | None = None) -> list[str]:
+    def predict(self, texts: Iterable[str], others: Iterable[str] | None = None) -> list[str]:
         """The likeliest label of each text or pair, by its name; arguments and errors as of logits."""
         return [self.labels[i] for i in self.logits(texts, others).argmax(1)]
 
@@ -94,7 +96,7 @@ def save_head(model: Classifier, folder: Path) -> None:
     write_json(folder / "head.json", {"labels": model.labels, "pairs": model.pairs})
 
 
-def load_classifier(source: str, key: str = "model") -> Classifier:
+def load_classifier(source: str | os.PathLike[str], key: str = "model") -> Classifier:
     """A classifier from an exported folder.
 
     Args:
@@ -103,6 +105,7 @@ def load_classifier(source: str, key: str = "model") -> Classifier:
 
     Raises: UserError where it has no head, or one that is damaged or does not fit its encoder.
     """
+    source = os.fspath(source)
     folder = resolve(source, key)
     path, about = folder / "head.safetensors", folder / "head.json"
     if not path.is_file() or not about.is_file():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +25,7 @@ from jdistill.core.progress import progress
 from jdistill.data.batching.padding import batches_by_length
 from jdistill.encoder.batch_ids import batch_ids, prompt_tokens
 from jdistill.encoder.text_encoder import prompt_named
+from jdistill.encoder.text_lists import checked_texts
 from jdistill.encoder.vectors import embed_batch
 from jdistill.models.pooling import POOLERS
 from jdistill.models.registry import ModelConfig
@@ -47,7 +48,7 @@ class Encoder:
       default_prompt: the name of the one that encode takes by itself; None: none.
       include_prompt: whether the pooler counts the prompt's tokens.
       max_length: of a text, in tokens, special tokens included.
-      dtype: of the computation, float32 or bfloat16.
+      dtype: of the computation, float32, bfloat16 or float16.
       source: where it was loaded from, for messages.
     """
 
@@ -98,7 +99,7 @@ class Encoder:
             )
         return self.prompts[name] if name else ""
 
-    def tokenize(self, texts: Sequence[str], prompt: str | None = None) -> list[list[int]]:
+    def tokenize(self, texts: Iterable[str], prompt: str | None = None) -> list[list[int]]:
         """Token ids of each text, special tokens included, cut at max_length.
 
         Args:
@@ -113,24 +114,14 @@ class Encoder:
         ready = self.texts_with_prompt(texts, prompt)
         return batch_ids(self.tokenizer, ready, self.max_length) if ready else []
 
-    def texts_with_prompt(self, texts: Sequence[str], prompt: str | None = None) -> list[str]:
+    def texts_with_prompt(self, texts: Iterable[str], prompt: str | None = None) -> list[str]:
         """What the tokenizer is given of these texts. Args and errors are those of tokenize."""
         prefix = self.prompt_text(prompt)
-        if isinstance(texts, str):
-            raise UserError(f"texts is one string, {texts[:60]!r}: give a list of them, [text]")
-        for row, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise UserError(f"text {row} is {type(text).__name__}, not a string")
-            if not text.isascii():
-                try:
-                    text.encode()
-                except UnicodeEncodeError:
-                    raise UserError(f"text {row} holds a lone surrogate (broken Unicode): {text[:60]!r}") from None
-        return [prefix + text for text in texts]
+        return [prefix + text for text in checked_texts(texts)]
 
     def encode(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         batch_size: int = 64,
         prompt: str | None = None,
@@ -148,7 +139,7 @@ class Encoder:
 
         Returns: float32 [N, dim].
 
-        Raises: UserError as tokenize does.
+        Raises: UserError as tokenize and encode_ids do.
         """
         return self.encode_ids(
             self.tokenize(texts, prompt), batch_size=batch_size, normalize=normalize, show_progress=show_progress,
@@ -172,6 +163,8 @@ class Encoder:
         """As encode, from N lists of token ids, special tokens included. Lengths are padded to a few fixed buckets.
 
         passed_over: tokens at the beginning of each that the pooler does not count.
+
+        Raises: UserError for a batch_size below 1.
         """
         out = np.empty((len(ids), self.dim), np.float32)
         if not len(ids):

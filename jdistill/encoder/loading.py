@@ -20,6 +20,7 @@ from jdistill.encoder.formats.modules import ModuleFolder, read_modules, refuse_
 from jdistill.encoder.formats.pma import read_pma
 from jdistill.encoder.formats.tokenizer import checked_limit, checked_tokenizer, load_tokenizer, lower_case
 from jdistill.models.pooling import POOLERS
+from jdistill.models.precision import COMPUTE_TYPES
 from jdistill.models.registry import architecture_of
 
 # The files that are wanted of a hub repository, whose other formats of the same weights can be as large again.
@@ -56,14 +57,16 @@ def load(
     Args:
       source: a path, a hub id or `pkg:import_name/sub/folder`.
       key: what error messages call it.
-      dtype: of the computation, float32 or bfloat16; parameters are float32.
+      dtype: of the computation, float32, bfloat16 or float16; parameters are float32.
       weights: taken instead of the folder's own, as Encoder.weights gives them.
 
     Returns: an Encoder whose parameters lie on the host.
 
-    Raises: UserError for whatever is missing, damaged or does not fit together.
+    Raises: UserError for whatever is missing, damaged or does not fit together, and for another dtype.
     """
     source = os.fspath(source)  # of a Path too, where Python calls
+    if dtype not in COMPUTE_TYPES:
+        raise UserError(f"dtype={dtype!r} is not one of {', '.join(COMPUTE_TYPES)}")
     folder = folder_of(source, key)
     if folder.suffix == ".gguf":
         return _load_gguf(folder, source, dtype)

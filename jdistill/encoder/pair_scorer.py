@@ -5,7 +5,8 @@ In an exported folder the module stands behind the pooler (formats/st_modules/in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.interaction import read_interaction
 from jdistill.encoder.text_encoder import TextEncoder
+from jdistill.encoder.text_lists import text_list
 from jdistill.models.interaction import INTERACTIONS, one_branch, score_matrix, score_pairs
 
 LOGIT_ROWS = 16  # of a matrix of logits, whose hidden units are [queries, passages, F]
@@ -38,7 +40,7 @@ class PairScorer:
     params: dict[str, Any] | None
     interaction: str = "dual"
 
-    def score(self, queries: Sequence[str], passages: Sequence[str], symmetric: bool) -> np.ndarray:
+    def score(self, queries: Iterable[str], passages: Iterable[str], symmetric: bool) -> np.ndarray:
         """The logit of each pair of texts; each distinct text is encoded once.
 
         Args:
@@ -47,11 +49,12 @@ class PairScorer:
 
         Returns: float32 [N]; cosines where there is no interaction module.
 
-        Raises: UserError for sides of different lengths.
+        Raises: UserError for sides of different lengths, and for one string in the place of a side.
         """
-        if len(queries) != len(passages):
-            raise UserError(f"{len(queries)} queries and {len(passages)} passages are no pairs")
-        return self.of_vectors(*pair_vectors(self.encoder, queries, passages), symmetric)
+        left, right = text_list(queries, "queries"), text_list(passages, "passages")
+        if len(left) != len(right):
+            raise UserError(f"{len(left)} queries and {len(right)} passages are no pairs")
+        return self.of_vectors(*pair_vectors(self.encoder, left, right), symmetric)
 
     def of_vectors(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool) -> np.ndarray:
         """The logit of each pair of vectors.
@@ -131,7 +134,7 @@ def _matrix(params: Any, query: jax.Array, passage: jax.Array, *, symmetric: boo
     return score_matrix(one_branch(params, jnp.asarray(symmetric), interaction), query, passage)
 
 
-def load_pair_scorer(source: str, key: str = "model") -> PairScorer:
+def load_pair_scorer(source: str | os.PathLike[str], key: str = "model") -> PairScorer:
     """An encoder with its interaction module; of a folder without one, pairs are scored by their cosine.
 
     Args:
@@ -140,6 +143,7 @@ def load_pair_scorer(source: str, key: str = "model") -> PairScorer:
 
     Raises: UserError as loading.load does, and for a module that is of vectors of another width.
     """
+    source = os.fspath(source)
     encoder = loading.load(source, key=key)
     folder = loading.folder_of(source, key)
     module = read_interaction(folder, INTERACTIONS) if folder.is_dir() else None

@@ -7,7 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-# What models call the prompt of a text by its role in search, as sentence-transformers' encode_query and encode_document.
+# What models call the prompt of a text by its role in search: the names of sentence-transformers' encode_query and encode_document, which
+# since release 6 have an empty "document" of every model, and so ask one with a "passage" or a "corpus" alone without it.
 PROMPT_NAMES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
 
@@ -43,6 +44,6 @@ class TextEncoder(Protocol):
 
 
 def prompt_named(prompts: Mapping[str, str], role: str) -> str:
-    """The name under which `prompts` keeps the prompt for a "query" or a "document"; "": nothing is put before a text of this role, whatever
-    the model's default is, as by sentence-transformers' encode_query and encode_document."""
+    """The name under which `prompts` keeps the prompt for a "query" or a "document", the first of PROMPT_NAMES that has a text; "": nothing is
+    put before a text of this role, whatever the model's default is."""
     return next((name for name in PROMPT_NAMES[role] if prompts.get(name)), "")

@@ -7,7 +7,6 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,11 @@ from jdistill.core.errors import UserError, first_line
 from jdistill.data.text.locations import resolve
 from jdistill.encoder.folder_code import code_files, permitted_folder
 from jdistill.encoder.formats.modules import read_modules, refuse_router
-from jdistill.encoder.text_encoder import PROMPT_NAMES, prompt_named
+from jdistill.encoder.text_encoder import prompt_named
+from jdistill.encoder.text_lists import text_list
 
 # Ends of the files that decide what a model answers.
-DECIDING = (".json", ".safetensors", ".bin", ".txt", ".model", ".py")
+DECIDING = (".json", ".safetensors", ".bin", ".txt", ".model", ".py", ".jinja")
 
 
 @dataclass(frozen=True)
@@ -60,22 +60,20 @@ class TorchEncoder:
         """As Encoder.encode: float32 [N, dim], in the order given."""
         del show_progress  # its bar would mix with our log lines
         named = {"prompt": ""} if prompt == "" else {"prompt_name": prompt}
-        vectors = self.model.encode(list(texts), batch_size=batch_size, show_progress_bar=False, **named)
+        vectors = self.model.encode(text_list(texts), batch_size=batch_size, show_progress_bar=False, **named)
         return np.asarray(vectors, np.float32)
 
     def encode_in_role(self, texts: Sequence[str], role: str) -> np.ndarray:
-        """The vectors of queries or documents, float32 [N, dim], as the model itself encodes a "query" or a "document"."""
+        """The vectors of queries or documents, float32 [N, dim], as the model itself encodes a "query" or a "document", by prompt_in_role."""
         encode = self.model.encode_query if role == "query" else self.model.encode_document
-        if (
-            type(self.model[0]).__name__ == "WordEmbeddings"
-        ):  # whose tokenizer fails on being told a task, as those two do
-            encode = partial(self.model.encode, prompt=self.prompt_in_role(role))
-        return np.asarray(encode(list(texts), batch_size=32, show_progress_bar=False), np.float32)
+        if type(self.model[0]).__name__ == "WordEmbeddings":  # whose tokenizer fails on the task that those two tell it
+            encode = self.model.encode
+        prompt = self.prompt_in_role(role)
+        return np.asarray(encode(text_list(texts), prompt=prompt, batch_size=32, show_progress_bar=False), np.float32)
 
     def prompt_in_role(self, role: str) -> str:
-        """What encode_in_role puts before a text: the prompt of the first name that the model lists, which may be empty."""
-        names = [name for name in PROMPT_NAMES[role] if name in self.model.prompts]
-        return self.model.prompts[names[0]] if names else ""
+        """What encode_in_role puts before a text, as an Encoder of the folder does."""
+        return str(self.model.prompts.get(self.prompt_for(role), ""))
 
 
 def load_torch_encoder(

@@ -40,6 +40,8 @@ def uniformity(x_NxD: np.ndarray, t: float = 2.0) -> float:
 def covariance(x_NxD: np.ndarray) -> np.ndarray:
     """Covariance of the dimensions of unit rows, times D so that isotropic vectors have 1 on the diagonal: float64 [D, D]."""
     x = unit_rows(x_NxD).astype(np.float64)
+    if len(x) < 2:
+        raise UserError(f"the covariance of vectors needs at least 2 texts, not {len(x)}")
     return x.shape[1] * np.cov(x, rowvar=False)
 
 
@@ -69,12 +71,17 @@ class Geometry:
 
 def evaluate_geometry(encoder: TextEncoder, senteval: Path, texts: list[str]) -> Geometry:
     """Alignment and uniformity on STS-B's test set, covariance over the first 10,000 `texts`. Raises UserError where the
-    folder has no STS-B."""
+    folder has no STS-B, or none of its pairs mean the same, and for fewer than 2 texts."""
     stsb = [task for task in sts_tasks(senteval) if task.name == "STS-B"]
     if not stsb:
         raise UserError(f"{senteval} has no STS-B, which alignment and uniformity are measured on")
     (pairs,) = stsb[0].subsets
     positive = pairs.gold >= POSITIVE_SCORE
+    if not positive.any():
+        raise UserError(
+            f"{senteval}: no pair of STS-B's test set has a score of {POSITIVE_SCORE:g} or more, and alignment is measured on those; "
+            f"the highest of {len(pairs.gold)} is {pairs.gold.max():g}"
+        )
     left, right = encoder.encode(pairs.left), encoder.encode(pairs.right)
     return Geometry(
         alignment(left[positive], right[positive]),

@@ -25,7 +25,8 @@ def pair_scores(
     from sklearn.metrics import accuracy_score, precision_recall_fscore_support  # here: its import takes a second
 
     threshold = best_threshold(train_scores, train_labels)
-    called, real = scores > threshold, labels.astype(bool)
+    # In float64: float32 may have no number between two scores.
+    called, real = scores.astype(np.float64) > threshold, labels.astype(bool)
     precision, recall, f1, _ = precision_recall_fscore_support(real, called, average="binary", zero_division=0.0)
     shares = {
         "accuracy": accuracy_score(real, called),

@@ -15,6 +15,7 @@ from jdistill.data.sets.collections import read_collections
 from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.shared_space import check_asks_index_of
 from jdistill.retrieval import index
+from jdistill.retrieval.index_kinds import check_kind
 
 DEPTH = 1000  # the deepest cut of a measure
 RERANKED_QUERIES = 64  # whose proposed documents a scorer ranks in one call
@@ -63,7 +64,8 @@ def evaluate_retrieval(
     Returns: collection -> ndcg@10, mrr@10, recall@10, recall@100 and recall@1000, 0 to 1, means over the judged queries; index_bytes as
       written to disk; queries_per_s, encoding and search.
 
-    Raises: UserError as read_collections does, and where the two models' vectors do not stand in one space, as the first collection tells.
+    Raises: UserError as read_collections does, for an index that FAISS does not make of a collection, before its documents are encoded, and
+      where the two models' vectors do not stand in one space, as the first collection tells.
     """
     figures: dict[str, dict[str, float]] = {}
     for collection in read_collections(str(source)):
@@ -81,6 +83,7 @@ def evaluate_beside_queries_of(
     of_encoder: dict[str, dict[str, float]] = {}
     of_queries: dict[str, dict[str, float]] = {}
     for collection in read_collections(str(source)):
+        check_kind(kind, effort, encoder.dim, len(collection.documents))
         vectors = document_vectors(encoder, collection)
         for model, figures in ((encoder, of_encoder), (query_model, of_queries)):
             ranked = search(model, collection, encoder, kind, effort, vectors=vectors)
@@ -106,9 +109,10 @@ def search(
     vectors: np.ndarray | None = None,
 ) -> Found:
     """The best documents of every query, at most 1,000 each, or, proposed for a scorer, `rescore`. vectors: the documents', float32
-    [M, D], where they are made already."""
+    [M, D], where they are made already. Raises UserError, before they are made, for an index that FAISS does not make of so many."""
     queries, prompt = list(collection.queries.values()), encoder.prompt_for("query")
     if vectors is None:
+        check_kind(kind, effort, documents_by.dim, len(collection.documents))
         vectors = document_vectors(documents_by, collection)
     filled = index.build_index(vectors, kind, effort)
 

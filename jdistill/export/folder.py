@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from jdistill.encoder.formats.st_writer import (
 )
 from jdistill.evals.collapse import check_finite, effective_rank
 from jdistill.export.probe_texts import PROBE_TEXTS
-from jdistill.export.targets import TARGETS, check_form
+from jdistill.export.targets import TARGETS, check_form, in_float32
 
 EXPORT_SEAL = "export"  # of the seal
 CHECKED_FORMS = ("onnx", "sentence-transformers")  # by which every export is checked
@@ -24,7 +25,7 @@ CHECKED_FORMS = ("onnx", "sentence-transformers")  # by which every export is ch
 
 def export(
     model: Encoder,
-    out: Path,
+    out: str | os.PathLike[str],
     onnx: bool = False,
     add: Sequence[Callable[[Path], Mapping[str, float] | None]] = (),
     overwrite: bool = False,
@@ -42,6 +43,7 @@ def export(
     Raises: UserError, and leaves `out` as it was, if a check differs by more than 1e-4 (decoders: 1e-3) of the vectors' length, and if
     `out` holds anything that is not ours.
     """
+    out = Path(out)
     checks: dict[str, float] = {}
     legacy = WRITTEN if in_run else ()
     about = {"checks": checks, "settings": {"onnx": onnx}}
@@ -64,10 +66,11 @@ def export(
 
 
 def check_folder(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, float]:
-    """Encodes the probe texts from the files of `folder` with each framework at hand: name -> max abs difference from Flax.
+    """Encodes the probe texts from the files of `folder` with each framework at hand: name -> max abs difference from Flax in float32.
 
     Raises UserError where one is more than float32 explains, and where the model gives numbers that are not finite.
     """
+    model = in_float32(model)
     expected = model.encode(list(PROBE_TEXTS))
     check_finite(expected, "the model")
     if not effective_rank(expected):

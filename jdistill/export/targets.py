@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -99,12 +99,17 @@ def target_of(name: str, key: str = "--target") -> Target:
     return TARGETS[name]
 
 
+def in_float32(model: Encoder) -> Encoder:
+    """The model as an export's forms are held against it, whatever type it computes in by itself."""
+    return model if model.dtype == "float32" else replace(model, dtype="float32")
+
+
 def add_form(model: Encoder, folder: Path, name: str, texts: Sequence[str] = ()) -> Path:
     """Writes a further form of an exported folder and holds it against Flax.
 
     Returns: its file or folder. Raises: UserError, and leaves nothing of it, where it differs from Flax (check).
     """
-    target = target_of(name)
+    target, model = target_of(name), in_float32(model)
     out = target.write(model, folder, texts if target.calibrated else ())
     try:
         figure = check_form(model, target, out, name, model.encode(list(PROBE_TEXTS)))

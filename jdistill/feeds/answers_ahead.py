@@ -16,6 +16,26 @@ from jdistill.train.loop import total_steps
 MOST_OF_AN_EPOCH = 0.5
 
 
+def _window_steps(cfg: ConfigDict, batches: BatchOrder) -> int:
+    """Steps whose texts are asked for at a time."""
+    return math.ceil(cfg.answers_ahead / cfg.batch_size) or total_steps(cfg, batches.steps_per_epoch)
+
+
+def asks_for_all(cfg: ConfigDict, batches: BatchOrder, every_row: bool) -> bool:
+    """Whether all texts are asked for before the first step, those that no step reads too. Arguments as of AnswersAhead."""
+    # Steps in which all texts would come: more than an epoch's, where an epoch has a part of a source's.
+    for_all = max(batches.steps_per_epoch, len(batches.lengths) // cfg.batch_size)
+    window = min(_window_steps(cfg, batches), total_steps(cfg, batches.steps_per_epoch))
+    return every_row or sharding.process_count() > 1 or window > MOST_OF_AN_EPOCH * for_all
+
+
+def texts_asked(cfg: ConfigDict, batches: BatchOrder, every_row: bool) -> int:
+    """How many texts' answers a stage asks for, at most: for a plan. Arguments as of AnswersAhead."""
+    of_steps = total_steps(cfg, batches.steps_per_epoch) * cfg.batch_size
+    texts = len(batches.lengths)
+    return texts if asks_for_all(cfg, batches, every_row) else min(of_steps, texts)
+
+
 class AnswersAhead:
     """Asks for the answers to the texts of the next batches when the first of them is come to.
 
@@ -32,22 +52,19 @@ class AnswersAhead:
     ):
         self._batches, self._ask_for = batches, ask_for
         self._steps = total_steps(cfg, batches.steps_per_epoch)
-        self._window = math.ceil(cfg.answers_ahead / cfg.batch_size) or self._steps
-        self._all = every_row or sharding.process_count() > 1
-        # Steps in which all texts would come: more than an epoch's, where an epoch has a part of a source's.
-        self._for_all = max(batches.steps_per_epoch, len(batches.lengths) // cfg.batch_size)
+        self._window, self._all = _window_steps(cfg, batches), asks_for_all(cfg, batches, every_row)
         self._asked = range(0)  # the steps whose texts have been asked for
 
     def reach(self, step: int) -> None:
         """Has the texts of this step's batch answered, and of those after it."""
         if step in self._asked:
             return
-        # Windows begin where they would in a run that was never stopped, so that a resumed one asks for the same texts at a time.
-        first = step // self._window * self._window
-        last = max(step + 1, min(first + self._window, self._steps))
-        if self._all or last - first > MOST_OF_AN_EPOCH * self._for_all:
+        if self._all:
             self._asked = range(0, np.iinfo(np.int64).max)
             self._ask_for(None)
             return
+        # Windows begin where they would in a run that was never stopped, so that a resumed one asks for the same texts at a time.
+        first = step // self._window * self._window
+        last = max(step + 1, min(first + self._window, self._steps))
         self._ask_for(np.unique(np.concatenate([self._batches.at(i)[1] for i in range(first, last)])))
         self._asked = range(first, last)

@@ -16,7 +16,7 @@ from jdistill.data.batching.batches import TokenTable, check_rows
 from jdistill.data.batching.layout import Layout
 from jdistill.data.batching.packing import pack_texts
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.answers_ahead import AnswersAhead
+from jdistill.feeds.answers_ahead import AnswersAhead, texts_asked
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.dev_score import DEV_SETS
 from jdistill.feeds.feed import Feed
@@ -164,9 +164,10 @@ def text_batches(
     if topics is not None:
         batches = replace(make_batches(cfg, tokens.lengths), groups=topics)
     ahead = AnswersAhead(cfg, batches, ask_for, every_row=num_extra > 0) if ask_for else None
+    asked = texts_asked(cfg, batches, every_row=num_extra > 0) if embeddings else 0
     made_up = unasked_rows if in_their_place else None
     fingerprint = corpus.fingerprint if topics is None else digest(corpus.fingerprint, topics)
-    return Data(batches, asked_rows, fingerprint, "texts", made_up=made_up)
+    return Data(batches, asked_rows, fingerprint, "texts", made_up=made_up, asked=asked)
 
 
 def asked_numbers(corpus: Corpus, rows: np.ndarray) -> np.ndarray:

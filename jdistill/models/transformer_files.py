@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jdistill.core.json_files import Settings, read_settings
+from jdistill.core.json_files import Settings, read_settings, said
 from jdistill.core.types import Tree
 from jdistill.models import conversion
 from jdistill.models.architecture import BUILT_IN, Architecture, Body, C
@@ -30,8 +30,14 @@ class Transformer(Architecture[C], Protocol[C]):
         return f"{config.model_type}."
 
     def read_config(self, body: Body) -> C:
-        """As Architecture's, by config_of. Raises UserError for weights of 4 or 8 bits, which are not read."""
+        """As Architecture's, by config_of. Raises UserError for weights of 4 or 8 bits, and for a file of weights by a name of its own."""
         settings = read_settings(body[0][1] / "config.json")
+        if (weights := settings.raw("transformers_weights", None)) not in (None, "model.safetensors"):
+            raise settings.fault(
+                "transformers_weights",
+                f"is {said(weights)}, which transformers reads in the place of model.safetensors or its index; give it that name, and take "
+                "the key out",
+            )
         if how := settings.part("quantization_config").values:
             kind = how.get("quant_method", "of an unnamed kind")
             raise settings.fault(

@@ -12,28 +12,37 @@ from jdistill.report.tables import Table, num
 
 
 def over_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Trials that differ in their seed alone as one, best mean first; those without a score are left out.
+    """Trials that differ in their seed alone as one, best mean first; those without any score are left out.
+
+    A mean over fewer seeds than were tried is no measure: the worst of them were pruned, or diverged. Such settings come after the others.
 
     Args:
       rows: of sweep.json: params; score; state; curve, the dev score by step.
 
-    Returns: params without the seed, mean, spread (standard deviation; None for one trial) and count of each.
+    Returns: params without the seed, mean, spread (standard deviation; None for one trial), count (seeds with a score) and tried (seeds)
+      of each.
     """
-    groups: dict[tuple, list[float]] = {}
+    groups: dict[tuple, list[float | None]] = {}
     for row in rows:
-        if row["score"] is not None:
-            params = tuple((key, value) for key, value in row["params"].items() if key != "seed")
-            groups.setdefault(params, []).append(row["score"])
+        params = tuple((key, value) for key, value in row["params"].items() if key != "seed")
+        groups.setdefault(params, []).append(row["score"])
     merged = [
         {
             "params": dict(params),
             "mean": statistics.mean(scores),
             "spread": statistics.stdev(scores) if len(scores) > 1 else None,
             "count": len(scores),
+            "tried": len(tried),
         }
-        for params, scores in groups.items()
+        for params, tried in groups.items()
+        if (scores := [score for score in tried if score is not None])
     ]
-    return sorted(merged, key=lambda group: -group["mean"])
+    return sorted(merged, key=lambda group: (group["count"] < group["tried"], -group["mean"]))
+
+
+def seeds_in_words(group: dict[str, Any]) -> str:
+    """How many seeds a setting's mean is of: "3" or, where some had no score, "1 of 3". group: of over_seeds."""
+    return str(group["count"]) if group["count"] == group["tried"] else f"{group['count']} of {group['tried']}"
 
 
 def best_by_value(groups: list[dict[str, Any]], key: str) -> dict[Any, dict[str, Any]]:
@@ -57,7 +66,7 @@ def settings_table(groups: list[dict[str, Any]]) -> Table:
                 *(str(group["params"][key]) for key in keys),
                 num(group["mean"]),
                 num(group["spread"]),
-                str(group["count"]),
+                seeds_in_words(group),
             ]
             for group in groups
         ],
@@ -82,5 +91,9 @@ def write_sweep_page(workdir: Path, rows: list[dict[str, Any]]) -> Path:
         best_score=num(groups[0]["mean"]) if groups else "",
         best_setting=setting(groups[0]["params"]) if groups else "",
         settings=settings_table(groups),
-        ended_early=[f"{setting(row['params'])} ({row['state']})" for row in rows if row["score"] is None],
+        ended_early=[f"{setting(row['params'])} ({_end_of(row)})" for row in rows if row["score"] is None],
     )
+
+
+def _end_of(row: dict[str, Any]) -> str:
+    return f"{row['state']}: {row['error']}" if "error" in row else row["state"]

@@ -29,7 +29,7 @@ def key_chart(key: str, groups: list[dict[str, Any]], best: dict[Any, dict[str, 
     caption = f"Best dev score by {key}, over the other keys"
     if len(best) <= MOST_BARS or not all(isinstance(value, int | float) for value in best):
         caption += "; red is the best; the axis does not begin at zero"
-        if _bars(axes, best):
+        if _bars(axes, best, groups[0]):
             caption += "; whiskers are one standard deviation over the seeds"
     else:
         x, y = zip(*((group["params"][key], group["mean"]) for group in groups), strict=True)
@@ -44,8 +44,8 @@ def key_chart(key: str, groups: list[dict[str, Any]], best: dict[Any, dict[str, 
     return draw_chart(f"sweep-{key}", figure, f"{caption}. {means}.", caption + ".")
 
 
-def _bars(axes: Axes, best: dict[Any, dict[str, Any]]) -> bool:
-    """Draws a bar for each value; returns whether they have whiskers."""
+def _bars(axes: Axes, best: dict[Any, dict[str, Any]], first: dict[str, Any]) -> bool:
+    """Draws a bar for each value; returns whether they have whiskers. first: the best group, whose bar is red."""
     means = [group["mean"] for group in best.values()]
     spreads = [group["spread"] or 0.0 for group in best.values()]
     low, high = min(means), max(means)
@@ -53,7 +53,7 @@ def _bars(axes: Axes, best: dict[Any, dict[str, Any]]) -> bool:
         range(len(best)),
         means,
         yerr=spreads if any(spreads) else None,
-        color=[RED if i == means.index(high) else BLUE for i in range(len(means))],
+        color=[RED if group is first else BLUE for group in best.values()],
         capsize=3,
     )
     axes.bar_label(bars, [f"{mean:.1f}" for mean in means], fontsize=8 if len(means) < 9 else 5, padding=2)

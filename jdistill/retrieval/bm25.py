@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,18 +15,34 @@ UNSPACED = (
     (0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3005, 0x3007), (0x3040, 0x30FF), (0x31F0, 0x31FF),
     (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0xFF66, 0xFF9F), (0x20000, 0x3FFFF),
 )  # fmt: skip
+MARKS = range(0x300, 0x20000)  # where combining marks lie, but for the variants of Han
 
 
 def _token_pattern() -> str:
-    """A regular expression of BM25's tokens: of those scripts each letter with its marks, else words of two letters or more."""
-    letters = "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED)
-    marks = "".join(
-        chr(code)
-        for first, last in UNSPACED[:5]  # Han has none
-        for code in range(first, last + 1)
-        if unicodedata.category(chr(code)).startswith("M")
-    )
-    return rf"(?:(?=[{letters}])\w)[{marks}]*|[^\W{letters}]{{2,}}"
+    """A regular expression of BM25's tokens: of those scripts each letter with its marks, else a letter and what letters and marks follow.
+
+    Of a mark, such as a vowel of Hindi or an accent written apart, \\w is not true. A letter alone is no word.
+    """
+    letters = _ranges(UNSPACED)
+    unspaced = {code for first, last in UNSPACED[:5] for code in range(first, last + 1)}  # Han has no marks
+    categories = map(unicodedata.category, map(chr, MARKS))
+    marks = {code for code, category in zip(MARKS, categories, strict=True) if category[0] == "M"}
+    of_letter, of_word = _ranges(_runs(marks & unspaced)), _ranges(_runs(marks - unspaced))
+    word, mark = rf"[^\W{letters}]", f"[{of_word}]"
+    in_marks = f"{word}{mark}+(?:{word}|{mark})*"  # whose first letter has one
+    return rf"(?:(?=[{letters}])\w)[{of_letter}]*|{word}{{2,}}(?:{mark}+{word}*)*|{in_marks}"
+
+
+def _runs(codes: set[int]) -> list[tuple[int, int]]:
+    """The first and the last of each run of numbers without a gap."""
+    firsts = sorted(code for code in codes if code - 1 not in codes)
+    lasts = sorted(code for code in codes if code + 1 not in codes)
+    return list(zip(firsts, lasts, strict=True))
+
+
+def _ranges(runs: Iterable[tuple[int, int]]) -> str:
+    """What stands for them in a class of a regular expression."""
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in runs)
 
 
 TOKEN_PATTERN = _token_pattern()

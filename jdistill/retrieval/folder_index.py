@@ -40,7 +40,7 @@ def index_folder(folder: Path, kind: str, effort: str = "") -> None:
     check_kind(kind, effort, store.width, len(store))
     size = min(len(store), training_rows(kind, store.width))
     sample = unit_rows(store.vectors(np.linspace(0, len(store) - 1, size).astype(np.int64)))
-    made = fill_index(sample, map(unit_rows, store.pieces()), kind, effort)
+    made = fill_index(sample, map(unit_rows, store.pieces()), kind, effort, rows=len(store))
     about = (files.read_seal(folder, EMBEDDINGS_SEAL) or {})["settings"]
     made.save(out, texts, about["fingerprint"], **settings)
     log.info("%s: %s of %d vectors", out, kind, made.rows)

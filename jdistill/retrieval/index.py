@@ -150,13 +150,16 @@ def build_index(vectors: np.ndarray, kind: str = EXACT, effort: str = "") -> Ind
     return fill_index(rows, [rows], kind, effort)
 
 
-def fill_index(sample: np.ndarray, pieces: Iterable[np.ndarray], kind: str = EXACT, effort: str = "") -> Index:
+def fill_index(
+    sample: np.ndarray, pieces: Iterable[np.ndarray], kind: str = EXACT, effort: str = "", rows: int | None = None
+) -> Index:
     """An index over unit rows that come in pieces.
 
     Args:
       sample: float32 [M, D], unit rows; what has to be trained is trained on them.
       pieces: float32 [n, D] each, unit rows, in their order.
       kind, effort: as build_index has them.
+      rows: of all pieces, for messages; None: as many as the sample has.
 
     Raises: UserError where FAISS does not take the kind, for this width or number of vectors.
     """
@@ -170,7 +173,7 @@ def fill_index(sample: np.ndarray, pieces: Iterable[np.ndarray], kind: str = EXA
         if effort:
             faiss.ParameterSpace().set_index_parameters(made, effort)  # type: ignore[arg-type]
     except (RuntimeError, AssertionError) as error:
-        raise refusal_of(kind, effort, len(sample), sample.shape[1], error) from None
+        raise refusal_of(kind, effort, len(sample) if rows is None else rows, sample.shape[1], error) from None
     return Index(made)
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import faiss
 
 from jdistill.core.errors import UserError
+
+OF_OPQ = 256  # centroids of the quantiser that a rotation is fitted by, whatever comes after it
+MANY = 2**31  # rows to check a kind by, where it is not known yet how many there will be
+OF_DISTRIBUTIONS = 65_536  # vectors that tell ranges of values, residuals and rotations well enough
 
 
 def check_kind(kind: str, effort: str, width: int, rows: int) -> None:
@@ -26,10 +31,17 @@ def check_kind(kind: str, effort: str, width: int, rows: int) -> None:
         )
 
 
+def check_index_flags(kind: str, effort: str, width: int) -> None:
+    """check_kind of --index and --index_effort, before it is known how many vectors there will be. Raises UserError that names them."""
+    try:
+        check_kind(kind, effort, width, MANY)
+    except UserError as error:
+        raise UserError(f"--index={kind}{f' --index_effort={effort}' if effort else ''}: {error}") from None
+
+
 def refuse_centring(made: Any, kind: str) -> None:
     """Raises UserError where an index of FAISS's takes the mean off its vectors first: inner products are then no cosines."""
-    chain = getattr(faiss.downcast_index(made), "chain", None)  # of the transforms before an index
-    steps = [faiss.downcast_VectorTransform(chain.at(i)) for i in range(chain.size())] if chain is not None else []
+    steps = [step for part in _parts(made) for step in _steps(part)]
     if any(isinstance(step, faiss.PCAMatrix | faiss.ITQTransform) for step in steps):
         raise UserError(
             f"an index {kind!r} takes the vectors' mean off them before it compares them, so that its scores are no cosines and rank texts "
@@ -40,20 +52,45 @@ def refuse_centring(made: Any, kind: str) -> None:
 def refusal_of(kind: str, effort: str, rows: int, width: int, error: Exception) -> UserError:
     """FAISS's error of an index, in a line that names it."""
     reason = re.sub(r"^Error in .*?\.cpp:\d+: ", "", str(error))
+    count = "" if rows == MANY else f"{rows} "
     return UserError(
-        f"FAISS makes no index {kind!r}{f' with {effort!r}' if effort else ''} of {rows} vectors of width {width}: {reason}"
+        f"FAISS makes no index {kind!r}{f' with {effort!r}' if effort else ''} of {count}vectors of width {width}: {reason}"
     )
 
 
 def training_rows(kind: str, width: int) -> int:
     """As many vectors as FAISS looks at, of more, when it trains an index of this kind; of one that is not trained a few."""
-    return 256 * _fewest_to_train(faiss.index_factory(width, kind, faiss.METRIC_INNER_PRODUCT))
+    made = faiss.index_factory(width, kind, faiss.METRIC_INNER_PRODUCT)
+    learns = [part for part in _parts(made) if hasattr(part, "sq") or hasattr(part, "aq") or _learnt_steps(part)]
+    return max(256 * _fewest_to_train(made), OF_DISTRIBUTIONS if learns else 1)
 
 
 def _fewest_to_train(made: Any) -> int:
     """How many vectors the k-means of an index of FAISS's need: one a centroid."""
+    fewest = [1]
+    for part in _parts(made):
+        fewest += [part.nlist] if hasattr(part, "nlist") else []
+        fewest += [part.pq.ksub] if hasattr(part, "pq") else []
+        fewest += [2 ** int(faiss.vector_to_array(part.aq.nbits).max())] if hasattr(part, "aq") else []
+        fewest += [OF_OPQ for step in _steps(part) if isinstance(step, faiss.OPQMatrix)]
+    return max(fewest)
+
+
+def _parts(made: Any) -> Iterator[Any]:
+    """An index and those within it: behind its transforms or ids, what it proposes from and ranks anew by, and what a graph keeps."""
     as_it_is: Any = faiss.downcast_index(made)  # another name: it holds no reference to what it looks into
-    inner = [as_it_is.index] if hasattr(as_it_is, "index") else []  # a transform, or a map of ids, before an index
-    lists = [as_it_is.nlist] if hasattr(as_it_is, "nlist") else []
-    codes = [as_it_is.pq.ksub] if hasattr(as_it_is, "pq") else []
-    return max([1, *lists, *codes, *map(_fewest_to_train, inner)])
+    yield as_it_is
+    for name in ("index", "base_index", "refine_index", "storage"):
+        if getattr(as_it_is, name, None) is not None:
+            yield from _parts(getattr(as_it_is, name))
+
+
+def _steps(part: Any) -> list[Any]:
+    """The transforms before an index."""
+    chain = getattr(part, "chain", None)
+    return [faiss.downcast_VectorTransform(chain.at(i)) for i in range(chain.size())] if chain is not None else []
+
+
+def _learnt_steps(part: Any) -> bool:
+    """Whether a transform before an index is fitted to vectors."""
+    return any(not step.is_trained for step in _steps(part))

@@ -30,7 +30,9 @@ from jdistill.students.menu import SHAPE_KEYS, shape_in_words
 from jdistill.students.vocabulary import vocabulary_asked
 
 # What decides the choice, beside the budget: with one of these changed, a run that has not begun chooses anew.
-CHOICE_KEYS = ("teacher", "start", "text", "pairs", "text_column", "max_length", "pooling", "student.vocabulary")
+CHOICE_KEYS = (
+    "teacher", "start", "text", "pairs", "text_pairs", "text_column", "max_length", "pooling", "student.vocabulary",
+)  # fmt: skip
 
 
 def settle_student(cfg: ConfigDict, workdir: Path | None) -> str:

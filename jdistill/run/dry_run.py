@@ -17,6 +17,7 @@ from jdistill.feeds.feed import Feed
 from jdistill.feeds.stage import Stage
 from jdistill.feeds.tokens import cache_folder
 from jdistill.report.beside import model_beside
+from jdistill.run.preflight import checkpoint_bytes, checkpoints_kept
 from jdistill.students.vocabulary import saved_line
 from jdistill.teachers.embeddings import Teacher
 from jdistill.train.dataset import Data
@@ -43,8 +44,8 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
     step_tokens = float(batches.real_tokens.mean()) * cfg.batch_size / (1.0 - batches.padding)
     lacking = feed.shared.embeddings.lacking
     missing = lacking(held_out=True)
-    missing += min(lacking(held_out=False), steps * cfg.batch_size) if feed.learns_from_teacher else 0
-    checkpoint_bytes = 3 * sum(x.nbytes for x in jax.tree.leaves(method.params))
+    missing += min(lacking(held_out=False), data.asked) if data.asked else 0
+    checkpoints = checkpoints_kept(cfg, steps) * checkpoint_bytes(cfg, method)
     answer_bytes = missing * (4 * teacher.width + 16)
     free_bytes = shutil.disk_usage(cache_folder(cfg) if cache_folder(cfg).exists() else ".").free
     of_each = " for each file" if batches.groups is not None else ""
@@ -72,7 +73,7 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
         (
             "disk",
             f"{answer_bytes / 2**20:,.0f} MiB of the {other}'s answers, "
-            f"{(cfg.keep_last + 1) * checkpoint_bytes / 2**20:,.0f} MiB of checkpoints; {free_bytes / 2**30:,.0f} GiB free",
+            f"{checkpoints / 2**20:,.0f} MiB of checkpoints; {free_bytes / 2**30:,.0f} GiB free",
         ),
         feed.plan(cfg) or _of_teacher(teacher, other, corpus.train, missing),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,11 +41,30 @@ def check_teacher(teacher: Teacher, student: Encoder, texts: Sequence[str], vect
     check_vectors(vectors, f"--config.teacher={teacher.source}")
 
 
-def check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int) -> None:
-    """Refuses a stage whose checkpoints, export and index would not fit on the disk. Raises UserError with what is needed and free."""
-    weights = sum(x.nbytes for x in jax.tree.leaves(method.params))
-    # A checkpoint: parameters and two moments. One more than is kept stands while the next is written.
-    checkpoints = 3 * weights * (cfg.keep_last + 2)
+def checkpoint_bytes(cfg: ConfigDict, method: Method) -> int:
+    """Of one checkpoint: the parameters, two moments and, where one is kept, the parameters' average."""
+    return (4 if cfg.average else 3) * sum(x.nbytes for x in jax.tree.leaves(method.params))
+
+
+def checkpoints_kept(cfg: ConfigDict, steps: int) -> int:
+    """How many a stage of so many steps leaves: the newest and the best, of as many as it writes."""
+    return min(cfg.keep_last + 1, math.ceil(steps / cfg.checkpoint_every))
+
+
+def check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int, steps: int) -> None:
+    """Refuses a stage whose checkpoints, export and index would not fit on the disk.
+
+    Args:
+      cfg: the stage's.
+      folder: of the stage.
+      texts: of the run's index.
+      steps: of the stage.
+
+    Raises: UserError with what is needed and free.
+    """
+    each = checkpoint_bytes(cfg, method)
+    standing = checkpoints_kept(cfg, steps) + 1  # one more than is kept, while the next is written
+    checkpoints = each * standing
     student = 4 * method.student.num_params
     export = student * (3 if cfg.onnx else 2)  # the graph of the check is taken away afterwards
     index = 4 * method.student.dim * min(cfg.index_texts, texts)
@@ -54,7 +74,7 @@ def check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int) -> Non
     free = shutil.disk_usage(where).free
     if free < needed:
         raise UserError(
-            f"{folder} needs about {needed / 2**20:,.0f} MiB (checkpoints of {3 * weights / 2**20:,.0f} MiB, of which {cfg.keep_last + 2} stand at "
+            f"{folder} needs about {needed / 2**20:,.0f} MiB (checkpoints of {each / 2**20:,.0f} MiB, of which {standing} stand at "
             f"once; export; index) and {free / 2**20:,.0f} MiB are free; make room, or lower --config.keep_last or --config.index_texts"
         )
 

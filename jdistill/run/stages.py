@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,8 @@ from jdistill.run.search_index import check_index_owner
 from jdistill.students.vocabulary import check_cut, saved_line
 from jdistill.teachers.embeddings import Teacher, open_teacher
 from jdistill.train.dataset import Data
-from jdistill.train.loop import train
+from jdistill.train.early_end import GiveUp
+from jdistill.train.loop import total_steps, train
 from jdistill.train.method import Method
 
 
@@ -179,7 +180,7 @@ def untrained_stages(run: Run) -> Iterator[tuple[Stage, Feed, Method, Data]]:
             student, is_teacher = method.student, False
 
 
-def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] | None = None) -> Trained:
+def train_stages(run: Run, workdir: Path, give_up: GiveUp | None = None) -> Trained:
     """Trains the stages in their folders, each from its newest checkpoint. give_up: see train.loop.train, of the last stage."""
     student, is_teacher = run.shared.start, run.is_teacher
     done: list[dict[str, Any]] = []
@@ -191,7 +192,7 @@ def train_stages(run: Run, workdir: Path, give_up: Callable[[int, float], bool] 
         folder, feed = workdir / stage.name, of_stage.begin(feed)
         method, data = open_stage(stage, feed, student, is_teacher)
         data = replace(data, origins=origins_of(feed, method))
-        begin_folder(run, stage, method, folder)
+        begin_folder(run, stage, method, folder, total_steps(stage.cfg, data.batches.steps_per_epoch))
         score = feed.dev_score(stage.cfg, method)
         last = stage is run.stages[-1]
         params, seconds, steps = train(stage.cfg, method, data, folder, score, give_up if last else None)
@@ -218,12 +219,12 @@ def open_stage(
     return stage.build(stage.cfg, start), data
 
 
-def begin_folder(run: Run, stage: Stage, method: Method, folder: Path) -> None:
-    """Checks what a stage needs before its first step, and writes the files of the student that it trains, weights excepted."""
+def begin_folder(run: Run, stage: Stage, method: Method, folder: Path, steps: int) -> None:
+    """Checks what a stage of so many steps needs before its first, and writes the files of the student that it trains, weights excepted."""
     texts = len(run.feeds[-1].index_texts())
     if stage.trains == "student":
         preflight.check_index(run.cfg, method.student.dim, texts)
-    preflight.check_room(run.cfg, method, folder, texts)
+    preflight.check_room(stage.cfg, method, folder, texts, steps)
     if sharding.is_first_process() and stage.trains == "student":
         place = [each.name for each in run.stages].index(stage.name)  # by which an export tells the last
         with replacing(folder / "student", "student", key="the student's files", legacy=WRITTEN, stage=place) as beside:

@@ -15,6 +15,9 @@ from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
+from jdistill.data.text.stored_texts import LongTexts
+from jdistill.data.text.text_pairs import PairSide, keep_pairs
+from jdistill.data.text.text_sources import text_sources
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import write_files, write_weights
 from jdistill.evals.speed import Timed, pass_medians_ms
@@ -22,6 +25,8 @@ from jdistill.export.form_size import expected_bytes
 from jdistill.export.form_speed import opened_form
 from jdistill.export.targets import TARGETS
 from jdistill.feeds.corpus import kept_texts_of, named_sources
+from jdistill.feeds.parallel import PAIRS_KEY
+from jdistill.feeds.tokens import cache_folder
 from jdistill.models.registry import ModelConfig, count_parameters, parameter_shapes
 from jdistill.students.menu import MENU, shape_in_words
 from jdistill.students.shape import check_student
@@ -86,13 +91,24 @@ def _candidate(
 
 
 def timing_texts(cfg: ConfigDict, teacher: Teacher) -> list[str]:
-    """Texts that a form's speed is measured on, spread over a source: of the queries, which are what a search waits for, if there are any."""
+    """Texts that a form's speed is measured on, spread over a source: of the queries, which are what a search waits for, if there are any; of
+    a run of parallel text alone its sources. Raises UserError where there is no text."""
     sources = sorted(named_sources(cfg), key=lambda source: source.role != "query")
-    if not sources:
-        return list(islice(teacher.texts or (), TIMED_SINGLE_TEXTS))
-    texts = kept_texts_of(cfg, sources[0]).texts
-    rows = np.unique(np.linspace(0, len(texts) - 1, TIMED_SINGLE_TEXTS).astype(np.int64))
-    return list(texts.take(rows))
+    if sources:
+        return _spread(kept_texts_of(cfg, sources[0]).texts)
+    if teacher.texts is not None and (texts := list(islice(teacher.texts, TIMED_SINGLE_TEXTS))):
+        return texts
+    if cfg.text_pairs:
+        pairs = text_sources(cfg.text_pairs, PAIRS_KEY)[0]
+        return _spread(PairSide(keep_pairs(pairs.path, PAIRS_KEY, cache_folder(cfg) / "texts").texts, "source"))
+    raise UserError(
+        "a budget times students on the run's own text, and there is none: name --config.text, --config.pairs or --config.text_pairs"
+    )
+
+
+def _spread(texts: LongTexts) -> list[str]:
+    """TIMED_SINGLE_TEXTS of them, from the first to the last."""
+    return list(texts.take(np.unique(np.linspace(0, len(texts) - 1, TIMED_SINGLE_TEXTS).astype(np.int64))))
 
 
 def timed_ms(start: Encoder, config: ModelConfig, form: str, texts: Sequence[str]) -> float:

@@ -113,8 +113,8 @@ def clear_temporary(workdir: Path) -> None:
 def settle_config(cfg: ConfigDict, workdir: Path, planned: bool = False) -> None:
     """Writes workdir/config.json, or refuses a workdir that belongs to another config and has begun, with the keys that differ.
 
-    Of a run that is older than a key of BEFORE the config takes what was done then, and where it says "auto" the type that the run began in.
-    planned: nothing is written.
+    Of a run that has begun and is older than a key of BEFORE the config takes what was done then, and where it says "auto" what the run
+    began with. planned: nothing is written.
     """
     path = workdir / "config.json"
     theirs = look_into(path) if path.is_file() else None
@@ -122,17 +122,17 @@ def settle_config(cfg: ConfigDict, workdir: Path, planned: bool = False) -> None
         raise UserError(
             f"{path} is damaged, or no config of a run of jdistill's; bring it back, or choose another --workdir"
         )
-    began = _settle_open_keys(cfg, flat(theirs or {}))
+    begun = theirs is not None and has_begun(workdir)  # else a key was wrong, and is mended now
+    began = _settle_open_keys(cfg, flat(theirs or {}) if begun else {})
     mine = json.loads(cfg.to_json())
-    if theirs is not None:
-        begun = has_begun(workdir)  # else a key was wrong, and is mended now
-        differ = _difference(began, flat(mine)) if begun else {}
+    if begun:
+        differ = _difference(began, flat(mine))
         if fixed := {key: of for key, of in differ.items() if key not in _may_change(cfg)}:
             rows = "\n".join(f"  {key}: {there!r} there, {now!r} now" for key, (there, now) in fixed.items())
             raise UserError(
                 f"{workdir} belongs to a run with another config:\n{rows}\nChoose another --workdir, or give the same keys"
             )
-        if begun and not differ:
+        if not differ:
             return
         for key, (there, now) in differ.items():
             log.info("%s is %r now, and was %r: it does not change the student", key, now, there)
@@ -178,8 +178,9 @@ def exported_checkpoint(cfg: ConfigDict) -> str:
     """Which checkpoint a run of this config exports, where it says auto too: best or last."""
     if cfg.checkpoint != AUTO:
         return cfg.checkpoint
-    # A collection of one's own tells late checkpoints apart; some hundreds of scored pairs do not (docs/results/simtde.md).
-    return BEST_CHECKPOINT if cfg.dev_retrieval else LAST_CHECKPOINT
+    # A collection of one's own tells late checkpoints apart; some hundreds of scored pairs do not (docs/results/simtde.md). A training that
+    # ends by patience has had no better checkpoint since its best, and its last has not come to the schedule's end.
+    return BEST_CHECKPOINT if cfg.dev_retrieval or cfg.patience else LAST_CHECKPOINT
 
 
 def _may_change(cfg: ConfigDict) -> set[str]:

@@ -15,6 +15,7 @@ from absl import flags
 from ml_collections import ConfigDict
 from optuna.distributions import CategoricalDistribution
 from optuna.samplers import RandomSampler, TPESampler
+from optuna.trial import FrozenTrial
 
 from jdistill.config.flags import CONFIG, WORKDIR
 from jdistill.core.compile_cache import keep_compiled_programs
@@ -22,21 +23,26 @@ from jdistill.core.errors import UserError, exits_cleanly, keep_crashes_in
 from jdistill.core.files import TEMPORARY, naming, write_json
 from jdistill.core.left_over import take_away
 from jdistill.core.progress import log, setup_logging
-from jdistill.report.sweep import over_seeds, write_sweep_page
+from jdistill.report.sweep import over_seeds, seeds_in_words, write_sweep_page
+from jdistill.report.sweep_charts import setting
 from jdistill.run.remote_workdir import mirrored_run
 from jdistill.run.stages import prepare, train_stages
-from jdistill.run.workdir import DTYPE_KEYS, clear_temporary, exported_checkpoint, only_run, settle_config
+from jdistill.run.workdir import DTYPE_KEYS, clear_temporary, exported_checkpoint, has_begun, only_run, settle_config
 from jdistill.sweep.space import Space, check_space, parse_space
 from jdistill.sweep.trials import (
+    REFUSED,
     ended_trials,
     open_study,
+    refused_trials,
     repeat_trial,
     run_trial,
     take_up_killed,
+    take_up_refused,
     trial_name,
     trial_rows,
 )
 from jdistill.train.checkpoint import LAST_CHECKPOINT
+from jdistill.train.early_end import GiveUp
 from jdistill.train.signals import Interrupted
 
 # A grid's trials are enqueued, so that its sampler draws nothing.
@@ -51,10 +57,10 @@ PRUNE = flags.DEFINE_bool("prune", False, "end a trial whose dev score is below 
 SAMPLER_SEED = flags.DEFINE_integer("sampler_seed", 0, "of the samplers random and tpe")
 
 # Trains a trial in a folder; told step and dev score of each checkpoint, the callback may end it.
-Trainer = Callable[[ConfigDict, Path, Callable[[int, float], bool]], None]
+Trainer = Callable[[ConfigDict, Path, GiveUp], None]
 
 
-def train_trial(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
+def train_trial(cfg: ConfigDict, folder: Path, give_up: GiveUp) -> None:
     """Trains a trial, without export and evaluation; its checkpoints are then deleted, all or, where that is refused, none."""
     train_stages(prepare(cfg), folder, give_up)
     for checkpoints in folder.glob("*/checkpoints"):
@@ -73,10 +79,14 @@ def sweep(
     seed: int = 0,
     trainer: Trainer = train_trial,
 ) -> list[dict[str, Any]]:
-    """Runs what is left of a sweep. Returns its ended trials, best first, as sweep.json holds them: params; score, None where
-    it was pruned or diverged; state; curve, the dev score by step.
+    """Runs what is left of a sweep. A trial that ends in a UserError, as of a start that is too small for its values, is left out: the others
+    go on, and the next call tries it again.
 
-    Raises UserError for a value that the method refuses (before the first trial), and a workdir of another sweep.
+    Returns: its trials, best first, as sweep.json holds them: params; score, None where it was pruned, diverged or was refused; state;
+      curve, the dev score by step; of one that was refused error, the message.
+
+    Raises: UserError for a value that the method refuses (before the first trial), trials that end without a dev score, and a workdir of
+      another sweep.
     """
     check_space(cfg, space)
     with mirrored_run(workdir, "a sweep") as folder, naming(folder), only_run(folder, "a sweep"):
@@ -96,27 +106,33 @@ def _sweep(
     """As sweep, of a folder that this process holds."""
     keep_crashes_in(workdir)
     identity = _identity(cfg, space, sampler)
-    settle_config(identity, workdir)
-    cfg.update_from_flattened_dict(
-        {key: identity[key] for key in DTYPE_KEYS}
-    )  # one type for all trials, wherever they go on
+    _settle(identity, workdir)
+    settled = [*DTYPE_KEYS, *([] if {"dev_retrieval", "patience"} & space.keys() else ["checkpoint"])]
+    cfg = cfg.copy_and_resolve_references()
+    cfg.update_from_flattened_dict({key: identity[key] for key in settled})  # one for all trials, wherever they go on
     clear_temporary(workdir)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = open_study(workdir / "study.log", prune)
     before = take_up_killed(study, space)
+    earlier = {trial.number for trial in refused_trials(study)}
     if sampler == "grid":
         choices = [drawn.choices for drawn in space.values() if isinstance(drawn, CategoricalDistribution)]
         combinations = list(itertools.product(*choices))
         trials = len(combinations)
         for combination in combinations:
             study.enqueue_trial(dict(zip(space, combination, strict=True)), skip_if_exists=True)
-    while (ended := len(ended_trials(study))) < trials:
+    take_up_refused(study)
+
+    def gone() -> list[FrozenTrial]:
+        return ended_trials(study) + [trial for trial in refused_trials(study) if trial.number not in earlier]
+
+    while (count := len(gone())) < trials:
         # By its number alone, so that a sweep that was killed draws on as one that was not.
-        study.sampler = SAMPLERS[sampler](seed=1000 * seed + ended)
+        study.sampler = SAMPLERS[sampler](seed=1000 * seed + count)
         trial = study.ask(space)
         name = trial_name(trial.params)
-        log.info("trial %d of %d: %s", ended + 1, trials, name)
-        if (same := next((other for other in ended_trials(study) if other.params == trial.params), None)) is not None:
+        log.info("trial %d of %d: %s", count + 1, trials, name)
+        if (same := next((other for other in gone() if other.params == trial.params), None)) is not None:
             log.info("drawn before, and not run again")
             repeat_trial(study, trial, same)
             continue
@@ -127,6 +143,15 @@ def _sweep(
         run_trial(study, trial, before.pop(name, {}), partial(trainer, own_cfg, workdir / "trials" / name), by_last)
         _write(workdir, study)
     return _write(workdir, study)
+
+
+def _settle(identity: ConfigDict, workdir: Path) -> None:
+    """As settle_config. Where nothing has begun and another config is taken, what was noted of the trials of the old one goes."""
+    path = workdir / "config.json"
+    before = path.read_bytes() if path.is_file() else None
+    settle_config(identity, workdir)
+    if before is not None and path.read_bytes() != before and not has_begun(workdir):
+        (workdir / "study.log").unlink(missing_ok=True)
 
 
 def _identity(cfg: ConfigDict, space: Space, sampler: str) -> ConfigDict:
@@ -151,9 +176,10 @@ def best_line(rows: list[dict[str, Any]]) -> str:
     if not groups:
         return ""
     best = groups[0]
-    seeds = f" (mean of {best['count']} seeds)" if best["count"] > 1 else ""
-    setting = "".join(f" --config.{key}={value}" for key, value in best["params"].items())
-    return f"best: dev score {best['mean']:.2f}{seeds}" + (f" by{setting}" if setting else "")
+    mean = "mean of " if best["count"] > 1 else ""
+    seeds = f" ({mean}{seeds_in_words(best)} seeds)" if best["tried"] > 1 else ""
+    keys = "".join(f" --config.{key}={value}" for key, value in best["params"].items())
+    return f"best: dev score {best['mean']:.2f}{seeds}" + (f" by{keys}" if keys else "")
 
 
 @exits_cleanly(resumes=True)
@@ -175,4 +201,9 @@ def sweep_command(_: list[str]) -> int:
     if best := best_line(rows):
         log.info(best)
     log.info("see %s/sweep.html", WORKDIR.value.rstrip("/"))
+    if refused := [row for row in rows if row["state"] == REFUSED]:
+        raise UserError(
+            f"{len(refused)} of {len(rows)} trials were refused, and the same command tries them again; {setting(refused[0]['params'])}: "
+            f"{refused[0]['error']}"
+        )
     return 0

@@ -16,7 +16,10 @@ from optuna.trial import FrozenTrial, TrialState
 from jdistill.core.errors import UserError
 from jdistill.core.left_over import take_away
 from jdistill.core.progress import log
+from jdistill.train.early_end import GiveUp
 from jdistill.train.watch import Diverged
+
+REFUSED = "refused"  # a trial that ended in a UserError, and the attribute that holds its message
 
 
 def open_study(path: Path, prune: bool) -> optuna.Study:
@@ -48,10 +51,10 @@ def run_trial(
     study: optuna.Study,
     trial: optuna.Trial,
     curve: dict[int, float],
-    train: Callable[[Callable[[int, float], bool]], None],
+    train: Callable[[GiveUp], None],
     by_last: bool = False,
 ) -> None:
-    """Runs a trial to its end and tells the study its dev score, or that it was pruned or diverged.
+    """Runs a trial to its end and tells the study its dev score, or that it was pruned, diverged or was refused.
 
     Args:
       curve: step -> dev score of the trial before it was killed; empty for a new one. Scores are added to it.
@@ -64,12 +67,12 @@ def run_trial(
     for step, score in curve.items():
         trial.report(score, step)
 
-    def give_up(step: int, score: float) -> bool:
+    def give_up(step: int, score: float, last: bool = False) -> bool:
         nonlocal pruned
         if step not in curve:
             trial.report(score, step)
         curve[step] = score
-        pruned = trial.should_prune()
+        pruned = not last and trial.should_prune()  # of a trial that ends there anyway the score is had
         return pruned
 
     try:
@@ -78,6 +81,11 @@ def run_trial(
         log.info("%s", error)
         trial.set_user_attr("diverged", str(error))
         study.tell(trial, state=TrialState.PRUNED)
+        return
+    except UserError as error:
+        log.warning("WARNING: the trial was refused: %s", error)
+        trial.set_user_attr(REFUSED, str(error))
+        study.tell(trial, state=TrialState.FAIL)
         return
     if not curve:
         raise UserError(
@@ -96,10 +104,7 @@ def repeat_trial(study: optuna.Study, trial: optuna.Trial, same: FrozenTrial) ->
     """Ends a trial as an earlier one with the same values did, so that the sampler's count goes on."""
     for name, value in same.user_attrs.items():
         trial.set_user_attr(name, value)
-    if same.state == TrialState.COMPLETE:
-        study.tell(trial, same.value)
-    else:
-        study.tell(trial, state=TrialState.PRUNED)
+    study.tell(trial, same.value if same.state == TrialState.COMPLETE else None, state=same.state)
 
 
 def take_up_killed(study: optuna.Study, keys: Collection[str]) -> dict[str, dict[int, float]]:
@@ -121,6 +126,23 @@ def take_up_killed(study: optuna.Study, keys: Collection[str]) -> dict[str, dict
     return curves
 
 
+def take_up_refused(study: optuna.Study) -> None:
+    """Enqueues once more the trials that were refused, behind all that wait: what refused them, such as a full disk, may have been mended."""
+    waiting = [trial.system_attrs.get("fixed_params") for trial in study.get_trials(states=(TrialState.WAITING,))]
+    gone = [*waiting, *(trial.params for trial in ended_trials(study))]
+    for trial in refused_trials(study):
+        if trial.params not in gone:
+            study.enqueue_trial(trial.params)
+            gone.append(trial.params)
+
+
+def refused_trials(study: optuna.Study) -> list[FrozenTrial]:
+    """The trials that ended in a UserError, at all calls of the sweep, the newest last."""
+    return [
+        trial for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)) if REFUSED in trial.user_attrs
+    ]
+
+
 def ended_trials(study: optuna.Study) -> list[FrozenTrial]:
     """The trials that came to an end, pruned and diverged ones too."""
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
@@ -133,15 +155,22 @@ def trial_name(params: dict[str, Any]) -> str:
 
 
 def trial_rows(study: optuna.Study) -> list[dict[str, Any]]:
-    """The ended trials as sweep.json holds them, one per setting, best first: params, score (None without one), state and curve."""
-    distinct = {repr(sorted(trial.params.items())): trial for trial in reversed(ended_trials(study))}
+    """The trials as sweep.json holds them, one per setting, best first: params, score (None without one), state and curve; of one that was
+    refused, and has not ended since, error: why."""
+    trials = [*ended_trials(study), *reversed(refused_trials(study))]
+    distinct = {repr(sorted(trial.params.items())): trial for trial in reversed(trials)}
     rows: list[dict[str, Any]] = [
         {
             "params": trial.params,
             "score": trial.value if trial.state == TrialState.COMPLETE else None,
-            "state": "diverged" if "diverged" in trial.user_attrs else trial.state.name.lower(),
+            "state": _state_of(trial),
             "curve": {str(step): value for step, value in sorted(trial.intermediate_values.items())},
         }
+        | ({"error": trial.user_attrs[REFUSED]} if REFUSED in trial.user_attrs else {})
         for trial in sorted(distinct.values(), key=lambda trial: trial.number)
     ]
     return sorted(rows, key=lambda row: -(row["score"] if row["score"] is not None else float("-inf")))
+
+
+def _state_of(trial: FrozenTrial) -> str:
+    return next((state for state in ("diverged", REFUSED) if state in trial.user_attrs), trial.state.name.lower())

@@ -18,6 +18,7 @@ from jdistill.data.text.vectors import read_vectors
 from jdistill.encoder import loading, torch_backend
 from jdistill.encoder.batch_ids import room_beside
 from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.text_encoder import PROMPT_NAMES
 from jdistill.models.pooling import resolve_pooler
 from jdistill.models.precision import AUTO, settled_dtype
 from jdistill.teachers.cache import AnswerCache
@@ -180,12 +181,16 @@ def _from_sentence_transformers(source: str, max_length: int, trusted_code: str)
         repr((model.max_seq_length, model.default_prompt_name, model.prompts)).encode(), digest_size=16
     )
     torch_backend.add_files(digest, folder)
+    by_role = {role: loaded.prompt_in_role(role) for role in PROMPT_NAMES}
+    # A prompt by another name than its role's sentence-transformers leaves out by itself: answers from before it was handed over are others.
+    if any(prompt != model.prompts.get(role, "") for role, prompt in by_role.items()):
+        digest.update(repr(by_role).encode())
     has_prompts = any(model.prompts.values())
 
     def in_role(role: str) -> Teacher:
         of_role = digest.copy()
         of_role.update(role.encode())
-        prompt, limit = loaded.prompt_in_role(role), model.max_seq_length
+        prompt, limit = by_role[role], model.max_seq_length
         counts = bool(prompt) and bool(limit) and callable(model.tokenizer)
         return Teacher(
             source,

@@ -153,6 +153,11 @@ class Checkpoints:
         """The step with the highest dev score, or None where no checkpoint has one."""
         return next(iter(self.best_first()), None)
 
+    def best_score(self) -> float | None:
+        """The highest dev score, or None where no checkpoint has one."""
+        best = self.best_step()
+        return None if best is None else self._scores[best]
+
     def best_first(self) -> list[int]:
         """The steps that have a dev score, the highest first; of equal ones the newest."""
         scored = [(score, step) for step in self.steps() if (score := self._scores.get(step)) is not None]

@@ -60,6 +60,7 @@ class Data:
       texts_per_row: how many texts a row has.
       made_up: as rows_of, with arrays of the same shapes for which nobody is asked; None: rows_of asks nobody.
       origins: of what else decides the run, such as its teacher: a fingerprint by its name.
+      asked: how many training texts a teacher is asked for, at most.
     """
 
     batches: BatchOrder
@@ -69,6 +70,7 @@ class Data:
     texts_per_row: int = 1
     made_up: Callable[[int, Any, np.ndarray], dict[str, np.ndarray]] | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
+    asked: int = 0
 
     def __len__(self) -> int:
         return len(self.batches.lengths)

@@ -23,6 +23,7 @@ from jdistill.train.calls import Call, Programs, calls
 from jdistill.train.checkpoint import LAST_CHECKPOINT, Checkpoints, abstract
 from jdistill.train.compiling import compiling, expected_calls
 from jdistill.train.dataset import Data
+from jdistill.train.early_end import GiveUp, Patience
 from jdistill.train.method import Method
 from jdistill.train.metrics import Recorder
 from jdistill.train.optimizer import make_optimizer
@@ -47,7 +48,7 @@ def train(
     data: Data,
     folder: Path,
     score: Callable[[Tree], dict[str, float]],
-    give_up: Callable[[int, float], bool] | None = None,
+    give_up: GiveUp | None = None,
 ) -> tuple[Tree, float, int]:
     """Trains a stage to its end in `folder`, from its newest checkpoint if there is one.
 
@@ -57,7 +58,7 @@ def train(
       data: its batches.
       folder: of the stage; checkpoints and metrics are written into it.
       score: parameters -> dev figures; "score" among them, higher is better, decides which checkpoint is best.
-      give_up: told step and "score" of each checkpoint, it may end the training there.
+      give_up: told "score" of each checkpoint, it may end the training there.
 
     Returns: the best parameters, on the host; the seconds its training took, those before a resumed checkpoint included; its steps.
 
@@ -92,7 +93,7 @@ class _Training:
         data: Data,
         folder: Path,
         score: Callable[[Tree], dict[str, float]],
-        give_up: Callable[[int, float], bool] | None,
+        give_up: GiveUp | None,
     ):
         """Reads the newest checkpoint and the first batch, and compiles meanwhile. The arguments are those of `train`."""
         self.cfg, self.data, self.folder, self.score, self.give_up = cfg, data, folder, score, give_up
@@ -107,6 +108,7 @@ class _Training:
         # What a checkpoint says of the run that it belongs to.
         self.about: dict[str, Any] = {"texts": len(data), "data": data.fingerprint, "steps": self.steps, "seconds": 0.0}
         self.about[ORIGINS_KEY] = dict(data.origins)
+        self.patience = Patience(cfg, self.checkpoints, self.about, folder.name)
         if self.checkpoints.steps():
             self._resume()
         else:
@@ -135,6 +137,7 @@ class _Training:
         self.about["seconds"] = saved["seconds"]
         self.state = TrainState(**arrays)
         self.checkpoints.drop_after(self.done)
+        self.patience.resume(saved)
         log.info("resuming %s at step %d of %d", self.folder.name, self.done, self.steps)
 
     def _announce(self) -> None:
@@ -169,14 +172,7 @@ class _Training:
             self.recorder.close()
 
     def is_over(self) -> bool:
-        return self.done >= self.steps or self._out_of_patience() or self.given_up
-
-    def _out_of_patience(self) -> bool:
-        """Whether the best dev score lies cfg.patience checkpoints back. Told by the checkpoints alone, so that a resumed run
-        stops where the uninterrupted one does."""
-        patience, every = self.cfg.patience, self.cfg.checkpoint_every
-        best = self.checkpoints.best_step() if patience and self.done % every == 0 else None
-        return best is not None and self.done - best >= patience * every
+        return self.done >= self.steps or self.given_up or self.patience.is_over(self.done)
 
     def step(self) -> None:
         """Starts the next step, or the next steps_per_call, and looks at the metrics of the call LAG calls before."""
@@ -210,8 +206,10 @@ class _Training:
             figures = self.score(host_params(self.state)) if with_score else {}
             if figures:
                 self.recorder.write_scores(self.done, figures)
+            if with_score:
+                self.patience.note(self.done, figures.get("score"))
             if self.give_up and "score" in figures:  # told before it is saved: a kill in between scores the step again
-                self.given_up = self.give_up(self.done, figures["score"])
+                self.given_up = self.give_up(self.done, figures["score"], last=self.is_over())
             self.about["seconds"] = self.seconds_before + time.monotonic() - self.started
             self.checkpoints.save(self.done, self.state._asdict(), self.about, figures.get("score"))
 
@@ -229,7 +227,7 @@ class _Training:
         """Says why the training ended before its last step, if it did, and waits for the last checkpoint."""
         if self.done < self.steps and not self.given_up:
             self.watch.check_trained(self.done)
-            log.info("stopped at step %d: no better dev score since step %s", self.done, self.checkpoints.best_step())
+            log.info("stopped at step %d: no better dev score since step %s", self.done, self.patience.better_at)
         self.checkpoints.wait()
 
     def chosen_params(self) -> Tree:

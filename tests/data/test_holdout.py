@@ -7,7 +7,7 @@ import random
 import pytest
 from naive import remove_evaluation_texts
 
-from jdistill.data.text.holdout import split_held_out
+from jdistill.data.text.holdout import comparable, split_held_out
 
 TEXTS = [f"Sentence number {i}." for i in range(2000)]
 
@@ -34,6 +34,37 @@ def test_other_texts_stay_and_keep_their_order() -> None:
     assert remove_evaluation_texts(texts, []) == (texts, 0)
     kept = ["A man's dog barks.", "A man dogs bark.", "C++ and C"]
     assert remove_evaluation_texts(texts, ["...", "STRASSE."]) == (kept, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("What is C++?", "what is C#"),
+        ("What is C++?", "What is C?"),
+        ("What is C#?", "What is C?"),
+        ("राजा", "राज"),  # a king, and a secret: the vowel is a mark
+        ("เสื้อ ที่", "เสื้อ ท"),
+        ("It costs 5 €.", "It costs 5 $."),
+        ("€5 a day", "$5 a day"),
+    ],
+)
+def test_texts_that_a_mark_or_a_sign_at_an_end_tells_apart(text: str, other: str) -> None:
+    assert comparable(text) != comparable(other)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "«राजा!»", "राजा।", " — राजा…", "(राजा)", "# राजा", "*राजा*", "_राजा_", "राजा 👑",
+        "👑\ufe0f राजा ❤\ufe0f", "• राजा", "राजा\u200b", "｢राजा｣。",
+    ],
+)  # fmt: skip
+def test_punctuation_and_pictures_at_the_ends_tell_nothing_apart(spelling: str) -> None:
+    assert comparable(spelling) == "राजा"
+
+
+def test_what_is_punctuation_alone_stays() -> None:
+    assert [comparable(text) for text in ("...", " + ", "?! #", "", "_")] == ["...", "+", "?!#", "", "_"]
 
 
 def test_the_split_has_the_count_asked_for_and_keeps_order() -> None:

@@ -50,6 +50,19 @@ def test_candidates_are_what_they_should_be() -> None:
         candidates(queries, [[], []], passages[:4], (1, 3, 4), seed=1)
 
 
+def test_the_same_question_in_another_spelling_shares_its_positives() -> None:
+    pairs = Pairs(
+        ["Who sings?", "who sings", "Who sings?", "who sings", "WHO SINGS", "Who?"],
+        ["a robin", "a thrush", "a stone", "a robin", "a thrush", "nobody"],
+        [True, True, False, False, False, True],
+        [""] * 6,
+    )
+    queries = by_query(pairs)
+    assert queries.texts == ["Who sings?", "who sings", "Who?"]
+    assert queries.positives == [["a robin", "a thrush"], ["a thrush", "a robin"], ["nobody"]]
+    assert queries.negatives == [["a stone"], [], []]
+
+
 def test_a_row_with_more_cells_than_columns_is_skipped_not_misread(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("label,sentence1,sentence2\n1,a, of two words,b\n0,c,d\n")
     pairs = read_pairs(str(tmp_path / "p.csv"), "config.symmetric")

@@ -120,6 +120,14 @@ def test_a_task_of_fewer_than_two_labels_is_refused(tmp_path: Path, labels: str,
         read_task("mine", str(tmp_path))
 
 
+@pytest.mark.parametrize("rows", ["", "a\t-1\nb\t-\n"])
+def test_a_dev_split_without_a_labelled_row_is_refused(tmp_path: Path, rows: str) -> None:
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\na\tx\nb\ty\n")
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\n" + rows)
+    with pytest.raises(UserError, match=f"task mine: the dev split of {tmp_path} has no labelled row"):
+        read_task("mine", str(tmp_path))
+
+
 def test_labels_that_mean_none_and_may_be_a_class_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(task_files.log, "warning", lambda line, *values: told.append(line % values))

@@ -62,6 +62,18 @@ def test_lists_of_negatives_pairs_alone_and_what_is_skipped(tmp_path: Path) -> N
     }
 
 
+def test_a_table_of_text_has_its_negatives_as_a_json_list(tmp_path: Path) -> None:
+    rows = ['q,p,"[""n 1"", null, ""n, 2""]"', 'r,s,"  []"', "t,u,plain [1]", "v,w,"]
+    (tmp_path / "t.csv").write_text("\n".join(["query,positive,negatives", *rows]))
+    assert read_triplets(str(tmp_path / "t.csv")).negatives == [["n 1", "n, 2"], [], ["plain [1]"], []]
+    (tmp_path / "t.tsv").write_text('anchor\tpositive\tnegatives\tnegative\na\tb\t["c", "d"]\t["e"]\n')
+    assert read_triplets(str(tmp_path / "t.tsv")).negatives == [['["e"]', "c", "d"]]
+    for cell in ("['n']", "[1] n", '"[""n"", 3]"', '"[""n"""', "[" * 100_000):
+        (tmp_path / "t.csv").write_text(f"query,positive,negatives\nq,p,n\nr,s,{cell}\n")
+        with pytest.raises(UserError, match=r"t.csv line 3: negatives begins with \[ and is no JSON list .*pandas"):
+            read_triplets(str(tmp_path / "t.csv"))
+
+
 def test_a_row_with_more_cells_than_columns_is_skipped_not_misread(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("anchor,positive,negative\na, of two words,b,c\nd,e,f\n")
     found = read_triplets(str(tmp_path / "t.csv"))

@@ -79,6 +79,30 @@ def test_one_string_is_no_list_of_letters() -> None:
         make_encoder().encode("a stone")
 
 
+def test_texts_that_can_be_read_once_are_all_encoded() -> None:
+    model, texts = make_encoder(num_layers=1), sentences(3)
+    expected = model.encode(texts)
+    for once in ((text for text in texts), map(str.strip, texts), np.array(texts)):
+        np.testing.assert_array_equal(model.encode(once), expected)
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_fewer_than_one_text_at_a_time_is_refused(size: int) -> None:
+    with pytest.raises(UserError, match="batch_size is below 1"):
+        make_encoder(num_layers=1).encode(sentences(2), batch_size=size)
+
+
+def test_a_type_that_no_model_computes_in_is_refused(tmp_path: Path) -> None:
+    folder = save_encoder(make_encoder(num_layers=1), tmp_path / "m")
+    for dtype in ("int8", "bf16", "float64"):
+        with pytest.raises(UserError, match=f"dtype='{dtype}' is not one of float32, bfloat16, float16"):
+            jdistill.load(folder, dtype=dtype)
+    for dtype in ("bfloat16", "float16"):
+        assert (
+            np.abs(jdistill.load(folder, dtype=dtype).encode(["a"]) - jdistill.load(folder).encode(["a"])).max() < 0.05
+        )
+
+
 @pytest.mark.parametrize(
     ("modules", "message"),
     [

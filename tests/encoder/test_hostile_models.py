@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -9,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import make_encoder
 from hostile_setting import change, refused, write_whole
 from safetensors.numpy import load_file, save_file
 
 import jdistill
 from jdistill.core.errors import UserError
 from jdistill.encoder.formats.interaction import remove_interaction
+from jdistill.encoder.formats.tokenizer import load_tokenizer
 from jdistill.encoder.pair_scorer import load_pair_scorer
 
 
@@ -46,6 +49,31 @@ def test_merges_alone_are_no_tokenizer(folder: Path) -> None:
         path.unlink()
     (folder / "vocab.json").write_text("{}")
     refused(folder, "no tokenizer")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "packages"),
+    [
+        ("llama", "tokenizer.model", "sentencepiece protobuf"),
+        ("xlm-roberta", "sentencepiece.bpe.model", "sentencepiece protobuf"),
+        ("mistral", "tekken.json", "mistral-common"),
+    ],
+)
+def test_a_tokenizer_that_another_library_converts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, packages: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    (tmp_path / name).write_text("{}")
+    installed = importlib.util.find_spec
+    lacking = ("sentencepiece", "mistral_common")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *of: None if name in lacking else installed(name, *of)
+    )
+    with pytest.raises(
+        UserError, match=f"pip install {packages}. Or convert it once .*writes tokenizer.json"
+    ) as caught:
+        load_tokenizer(tmp_path, make_encoder().config)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_vocabulary_of_a_few_tokens_for_a_large_table(folder: Path) -> None:
@@ -137,6 +165,7 @@ def test_tensors_of_modules_are_held_against_the_model(folder: Path) -> None:
 
 
 def test_shards_lie_in_the_folder(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()  # which would be read in their place
     index = folder / "model.safetensors.index.json"
     for content, word in (
         ({"weight_map": {"a": "../other/model.safetensors"}}, "weight_map"),

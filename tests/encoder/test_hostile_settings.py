@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_decoder, save_encoder
+from conftest import make_decoder, make_encoder, save_encoder
 from hostile_setting import change, refused, write_whole
 
 import jdistill
@@ -178,6 +179,15 @@ def test_a_decoder_s_config_json(tmp_path: Path, key: str, values: list[Any]) ->
         (folder / "config.json").write_text(before)
         change(folder / "config.json", **{key: value})
         refused(folder, str(folder))
+
+
+@pytest.mark.parametrize(("pooling", "kind"), [("avg_last2", "WeightedLayerPooling"), ("max_last2", "LayerPooling")])
+def test_layers_that_the_model_does_not_give_its_pooler(tmp_path: Path, pooling: str, kind: str) -> None:
+    folder = save_encoder(replace(make_encoder(), pooling=pooling), tmp_path / "model")
+    assert jdistill.load(str(folder)).pooling == pooling
+    for value in (..., False):
+        change(folder / "config.json", output_hidden_states=value)
+        refused(folder, "config.json: output_hidden_states is not true", kind)
 
 
 def test_texts_that_are_cut_or_filled_by_their_role_are_refused(folder: Path) -> None:

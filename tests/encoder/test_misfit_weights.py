@@ -13,6 +13,29 @@ import jdistill
 from jdistill.core.errors import UserError
 
 
+@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
+def test_the_whole_file_is_read_where_shards_lie_beside_it(suffix: str, tmp_path: Path) -> None:
+    whole = save_encoder(make_encoder(), tmp_path / "m")
+    other = save_encoder(make_encoder(seed=1), tmp_path / "other")
+    for folder, part in ((whole, 0), (other, 1)):
+        tensors = load_file(folder / "model.safetensors")
+        (folder / "model.safetensors").unlink()
+        name = {
+            "safetensors": ("model.safetensors", "model-1.safetensors"),
+            "bin": ("pytorch_model.bin", "model-1.bin"),
+        }[suffix][part]
+        if suffix == "safetensors":
+            save_file(tensors, whole / name)
+        else:
+            torch = pytest.importorskip("torch", reason="writes a .bin")
+            torch.save({key: torch.from_numpy(value) for key, value in tensors.items()}, whole / name)
+    index = {"safetensors": "model.safetensors.index.json", "bin": "pytorch_model.bin.index.json"}[suffix]
+    (whole / index).write_text(json.dumps({"weight_map": dict.fromkeys(tensors, name)}))
+    assert jdistill.load(str(whole)).fingerprint() == make_encoder().fingerprint()
+    next(whole.glob("*model." + suffix)).unlink()
+    assert jdistill.load(str(whole)).fingerprint() == make_encoder(seed=1).fingerprint()
+
+
 def test_truncated_safetensors_is_named(tmp_path: Path) -> None:
     folder = save_encoder(make_encoder(), tmp_path / "m")
     weights = folder / "model.safetensors"
@@ -61,6 +84,7 @@ def test_a_tokenizer_with_more_ids_than_the_embedding_is_refused(tmp_path: Path)
         ({"hidden_act": "swish9"}, "hidden_act is 'swish9'"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"is_decoder": True}, "is_decoder is true: such a bert reads left to right"),
+        ({"transformers_weights": "other.safetensors"}, r"transformers_weights is a string \('other.safetensors'\)"),
         (
             {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
             r"quantization_config tells of quantised weights \(bitsandbytes\)",

@@ -21,11 +21,15 @@ from jdistill.models.interaction import random_iem
 
 def test_without_an_interaction_module_pairs_are_scored_by_cosine(tmp_path: Path) -> None:
     save_encoder(make_decoder(), tmp_path / "plain")
-    scorer = load_pair_scorer(str(tmp_path / "plain"))
+    scorer = load_pair_scorer(tmp_path / "plain")
     a, b = (scorer.encoder.encode([text]) for text in ("the river", "a stone"))
     assert scorer.score(["the river"], ["a stone"], True)[0] == pytest.approx(float((a * b).sum()), abs=1e-5)
     with pytest.raises(UserError, match="2 queries and 1 passages"):
-        PairScorer(make_decoder(), None, "cosine").score(["a", "b"], ["c"], True)
+        scorer.score(["a", "b"], ["c"], True)
+    with pytest.raises(UserError, match="queries is one string, 'hello'"):
+        scorer.score("hello", "world", True)
+    with pytest.raises(UserError, match="passages is one string, 'world'"):
+        scorer.score(["hello"] * 5, "world", True)
 
 
 @pytest.mark.parametrize("interaction", ["dual", "single"])

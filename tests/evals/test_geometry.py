@@ -35,8 +35,9 @@ def test_equal_vectors_are_aligned_and_not_uniform() -> None:
     x = np.ones((6, 4), np.float32)
     assert geometry.alignment(x, 3 * x) == pytest.approx(0, abs=1e-9)
     assert geometry.uniformity(x) == pytest.approx(0, abs=1e-6)
-    with pytest.raises(UserError, match="at least 2 texts, not 1"):
-        geometry.uniformity(x[:1])
+    for figure in (geometry.uniformity, geometry.covariance):
+        with pytest.raises(UserError, match="needs at least 2 texts, not 1"):
+            figure(x[:1])
 
 
 def test_covariance_of_isotropic_and_of_copied_dimensions() -> None:
@@ -59,6 +60,13 @@ def senteval(tmp_path: Path) -> Path:
     rows = [f"main\tx\t2012\t{i}\t{gold}\t{a}\t{b}\n" for i, (a, b, gold) in enumerate(pairs)]
     (folder / "sts-test.csv").write_text("".join(rows))
     return folder.parents[1]
+
+
+def test_sts_pairs_of_which_none_mean_the_same_are_refused_before_they_are_encoded(senteval: Path) -> None:
+    path = senteval / "STS" / "STSBenchmark" / "sts-test.csv"
+    path.write_text(path.read_text().replace("\t5.0\t", "\t3.5\t"))
+    with pytest.raises(UserError, match="no pair of STS-B's test set has a score of 4 or more.* highest of 39 is 3.5"):
+        geometry.evaluate_geometry(None, senteval, ["a", "b"])  # type: ignore[arg-type]  # which nothing is asked of
 
 
 def test_encoders_side_by_side(

@@ -19,7 +19,7 @@ from jdistill.data.sets.beir import beir_queries, read_collection, write_collect
 from jdistill.data.text.python_docs import python_docs
 from jdistill.encoder import loading, torch_backend
 from jdistill.encoder.encoder import Encoder
-from jdistill.evals.retrieval import evaluate_retrieval, measures, search
+from jdistill.evals.retrieval import evaluate_beside_queries_of, evaluate_retrieval, measures, search
 
 DOCUMENTS = [("d1", "T", "10"), ("d2", "", "20"), ("d3", "T", "30"), ("d4", "T", "40")] + [
     (f"far{i}", "T", str(100 + i)) for i in range(12)
@@ -174,6 +174,17 @@ def test_documents_by_another_model(tmp_path: Path) -> None:
     theirs.dim = 3
     with pytest.raises(UserError, match="the corpus model: its vectors are 3 wide and the student's 2"):
         evaluate_retrieval(mine, tmp_path, corpus_model=theirs)
+
+
+def test_an_index_that_cannot_be_made_is_refused_before_documents_are_encoded(tmp_path: Path) -> None:
+    collection(tmp_path / "c", [("q1", "d1", 1)])
+    encoder = Angles()
+    for kind, effort, reason in (("IVF64,Flat", "", "of 16 vectors: .* at least 64"), ("Flat", "nprobe=4", "nprobe")):
+        with pytest.raises(UserError, match=f"FAISS makes no index '{kind}' .*{reason}"):
+            evaluate_retrieval(encoder, tmp_path, kind=kind, effort=effort)
+        with pytest.raises(UserError, match="FAISS makes no index"):
+            evaluate_beside_queries_of(Angles(), encoder, tmp_path, kind, effort)
+    assert not encoder.texts
 
 
 @pytest.fixture(scope="module")

@@ -62,6 +62,12 @@ def test_scores_of_pairs_are_those_of_counting(seed: int, ties: bool) -> None:
     assert 0 < found["precision"] < 100 and 0 < found["recall"] < 100 and set(found) == {*expected, "threshold"}
 
 
+def test_scores_of_float32_with_nothing_between_them_are_parted() -> None:
+    scores, labels = np.array([0.2, 0.3, 0.99999994, 1, 1], np.float32), np.array([False] * 3 + [True] * 2)
+    found = pair_scores(scores, labels, scores, labels)
+    assert scores[2] < found["threshold"] < scores[3].astype(float) and found["f1"] == found["accuracy"] == 100
+
+
 @pytest.mark.parametrize("positive", [True, False])
 @pytest.mark.filterwarnings("error::sklearn.exceptions.UndefinedMetricWarning")
 def test_pairs_of_which_none_is_called_positive_score_nothing(positive: bool) -> None:

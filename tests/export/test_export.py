@@ -18,6 +18,7 @@ from jdistill.export import folder as exporter
 from jdistill.export import trained
 from jdistill.export.folder import export
 from jdistill.export.probe_texts import PROBE_TEXTS
+from jdistill.export.targets import add_form
 
 
 def student(**changes: object):
@@ -97,6 +98,13 @@ def test_dense_prompt_pooling_and_length_travel(tmp_path: Path, pooling: str) ->
     texts = sentences(10)
     assert np.abs(again.encode(texts) - model.encode(texts)).max() < 1e-6
     assert np.abs(again.encode(texts) - replace(model, default_prompt=None).encode(texts)).max() > 1e-3
+
+
+def test_a_model_that_computes_in_bfloat16_is_exported_by_its_weights(tmp_path: Path) -> None:
+    model = replace(student(), dtype="bfloat16")
+    assert max(export(model, str(tmp_path / "out")).values()) < 1e-4
+    assert add_form(model, tmp_path / "out", "onnx").is_file()
+    assert jdistill.load(tmp_path / "out").fingerprint() == replace(model, dtype="float32").fingerprint()
 
 
 def test_no_shorter_length_of_the_start_travels(tmp_path: Path) -> None:

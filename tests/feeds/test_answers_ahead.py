@@ -116,6 +116,28 @@ def test_further_texts_and_further_processes_have_all_asked_at_once(
     assert len(asked) == TEXTS  # of one chunk, which is the first process's
 
 
+@pytest.mark.parametrize(
+    ("keys", "processes"),
+    [
+        ({"max_steps": 5}, 1),
+        ({"max_steps": 21}, 1),
+        ({"max_steps": 30, "answers_ahead": 64}, 1),
+        ({"max_steps": 60}, 1),
+        ({"max_steps": 5, "num_extra": 2}, 1),
+        ({"max_steps": 5}, 2),
+    ],
+)
+def test_a_plan_counts_the_texts_that_are_asked_for(
+    tmp_path: Path, keys: dict[str, int], processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharding, "process_count", lambda: processes)
+    monkeypatch.setattr(sharding, "barrier", lambda what: None)
+    data, asked, _ = feed(tmp_path, **keys)
+    for step in range(keys["max_steps"]):
+        data.rows_of(step, *data.batches.at(step))
+    assert data.asked == len(set(asked))
+
+
 def test_what_a_start_looks_at_is_asked_for_alone(tmp_path: Path) -> None:
     _, asked, embeddings = feed(tmp_path, max_steps=5)
     np.testing.assert_array_equal(embeddings.train(np.array([7, 3]))[:, 0], [7, 3])

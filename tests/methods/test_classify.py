@@ -53,8 +53,11 @@ def test_a_classifier_by_its_documented_reader(tmp_path: Path, pairs: bool) -> N
     export(encoder, tmp_path / "out")
     save_head(model, tmp_path / "out")
     texts, others = sentences(5), sentences(5, seed=1) if pairs else None
-    again = load_classifier(str(tmp_path / "out"))
-    assert again.predict(texts, others) == model.predict(texts, others) and again.fingerprint() == model.fingerprint()
+    again = load_classifier(tmp_path / "out")
+    assert (
+        again.predict(iter(texts), others) == model.predict(texts, others)
+        and again.fingerprint() == model.fingerprint()
+    )
     w = load_file(tmp_path / "out" / "head.safetensors")
     for row, text in enumerate(texts):
         v = encoder.encode([text])[0]
@@ -65,6 +68,8 @@ def test_a_classifier_by_its_documented_reader(tmp_path: Path, pairs: bool) -> N
         assert_close(model.logits(texts, others)[row], logits, 4 * encoder.dim, 2 * 6)  # 4 layers and 2 of the head
     with pytest.raises(UserError, match="takes single texts" if not pairs else "takes pairs"):
         model.logits(texts, None if pairs else texts)
+    with pytest.raises(UserError, match="texts is one string, 'a gripping film'"):
+        model.predict("a gripping film", others)
     with pytest.raises(UserError, match="holds no head.safetensors"):
         load_classifier(str(save_encoder(encoder, tmp_path / "plain")))
 

@@ -87,7 +87,7 @@ def hostile_sweep(folder: Path) -> tuple[Path, list[str]]:
     rows: list[dict[str, Any]] = [
         {"params": params[0], "score": 2.0, "state": "complete", "curve": {"1": 1.0, "2": 2.0}},
         {"params": params[1], "score": 1.0, "state": "complete", "curve": {"1": 1.0}},
-        {"params": params[2], "score": None, "state": hostile("state"), "curve": {}},
+        {"params": params[2], "score": None, "state": hostile("state"), "curve": {}, "error": hostile("error")},
     ]
     return write_sweep_page(workdir, rows), fields_of(rows)
 

@@ -1,8 +1,9 @@
-"""BM25's words: in scripts without spaces each letter, with its marks; in all others as scikit-learn counts them."""
+"""BM25's words: in scripts without spaces each letter, with its marks; in all others as scikit-learn counts them, marks within them."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 
 import bm25s
 import numpy as np
@@ -33,7 +34,7 @@ def test_other_texts_have_the_words_that_they_had() -> None:
     texts = [
         *sentences(50),
         "naïve café – it's x2 _a 3.14 été",
-        "Привет, мир; ελληνικά 안녕하세요 שלום नमस्ते",
+        "Привет, мир; ελληνικά 안녕하세요 שלום سلام",
         "a b",
         "",
     ]
@@ -49,10 +50,29 @@ def test_other_texts_have_the_words_that_they_had() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "नमस्ते भारत की राजधानी क्या है",  # Hindi
+        "বাংলাদেশের রাজধানী কোথায়",  # Bengali
+        "இந்தியாவின் தலைநகரம்",  # Tamil
+        "భారతదేశ రాజధాని",  # Telugu
+        "ભારતની રાજધાની",  # Gujarati
+        "مُحَمَّدٌ رَسُولُ",  # Arabic with its vowels
+        "שָׁלוֹם עוֹלָם",  # Hebrew with its vowels
+        unicodedata.normalize("NFD", "déjà vu été"),
+        "\U000110a7\U000110b0 x\u0301",  # beyond the first plane; one letter with a mark
+    ],
+)
+def test_marks_part_no_word(text: str) -> None:
+    assert re.compile(TOKEN_PATTERN).findall(f"a {text.replace(' ', ', ')}!") == text.split()
+
+
+@pytest.mark.parametrize(
     ("query", "passages"),
     [
         ("长江在哪里入海", ["黄山在安徽省", "长江流入东海。", "今天天气很好"]),
         ("富士山の高さ", ["京都は古い", "富士山は三千メートルの高さです", "猫がいる"]),
+        ("हिमालय कहाँ है", ["हमला कल हुआ", "हिमालय उत्तर में है", "हम लय में हैं"]),
         ("แม่น้ำอยู่ที่ไหน", ["วันนี้ฝนตก", "แม่น้ำอยู่ทางเหนือ", "สวัสดี"]),
     ],
 )

@@ -52,6 +52,30 @@ def test_a_hybrid_search_finds_the_word_that_vectors_miss(tmp_path: Path, capsys
     assert capsys.readouterr().out.endswith(f"{texts[-1]}\n")
 
 
+@pytest.mark.parametrize("kind", ["Flat", "IVF2,Flat"])
+def test_a_repeated_text_is_one_answer_and_its_copies_are_fused(tmp_path: Path, kind: str) -> None:
+    """As in a folder of jdistill.embed: nine copies of the nearest text, before and behind the others."""
+    others = [*sentences(20), "a zygote divides"]
+    near = "what is a zygote"
+    texts = [near] * 5 + others + [near] * 4
+    save_encoder(make_encoder(num_layers=1), tmp_path / "export")
+    model = loading.load(str(tmp_path / "export"))
+    index.build_index(model.encode(texts), kind, "nprobe=2" * (kind != "Flat")).save(
+        tmp_path / "index", texts, model.fingerprint()
+    )
+    cosines = index.row_cosines(model.encode(others), model.encode([near] * len(others)))
+    expected = [near, *(others[i] for i in np.argsort(-cosines))]
+    for k in (1, 2, 3, 12, len(expected), 100):
+        answers = search.answer(tmp_path, near, k)
+        assert [text for _, text in answers] == expected[:k]
+    assert [score for score, _ in answers] == pytest.approx([1, *sorted(cosines.tolist(), reverse=True)], abs=1e-5)
+    fused = search.answer(tmp_path, near, 100, hybrid=True)
+    assert len(fused) == len(expected) and {text for _, text in fused} == set(expected)
+    place = expected.index(others[-1]) + 1
+    assert fused[0] == (pytest.approx(2 / 61), near)
+    assert dict((text, score) for score, text in fused)[others[-1]] == pytest.approx(1 / (60 + place) + 1 / 62)
+
+
 @pytest.fixture
 def collection(tmp_path: Path) -> Path:
     (tmp_path / "birds" / "qrels").mkdir(parents=True)

@@ -23,7 +23,7 @@ from jdistill.core.errors import UserError
 from jdistill.encoder import loading
 from jdistill.models.registry import count_parameters
 from jdistill.run import student_candidates
-from jdistill.run.budget import choose_student, settle_student
+from jdistill.run.budget import choose_student, chosen_before, settle_student
 from jdistill.run.student_candidates import menu_candidates, single_text_ms, timed_ms, timing_texts
 from jdistill.students.menu import SHAPE_KEYS, Shape
 from jdistill.sweep.space import check_space
@@ -151,6 +151,20 @@ def test_texts_are_spread_over_the_source_and_queries_come_first(place: Path) ->
     assert timing_texts(config(place, pairs=str(place / "pairs.jsonl")), teacher) == ["how so"]
     answers_only = replace(teacher, texts=iter(lines))
     assert timing_texts(config(place, text=""), answers_only) == lines[:100]
+    (place / "parallel.jsonl").write_text(
+        "".join(json.dumps({"source": a, "translation": a[::-1]}) + "\n" for a in lines)
+    )
+    assert timing_texts(config(place, text="", text_pairs=str(place / "parallel.jsonl")), teacher) == texts
+    with pytest.raises(UserError, match="times students on the run's own text, and there is none: name --config.text,"):
+        choose_student(config(place, text="", **{"budget.ms": 1e5}))
+
+
+def test_other_pairs_choose_anew(place: Path) -> None:
+    (place / "begun").mkdir()
+    settled = config(place, text="", text_pairs="one.tsv", **dict.fromkeys(map("student.{}".format, SHAPE_KEYS), 3))
+    (place / "begun" / "config.json").write_text(settled.to_json())
+    assert chosen_before(config(place, text="", text_pairs="one.tsv"), place / "begun") == dict.fromkeys(SHAPE_KEYS, 3)
+    assert chosen_before(config(place, text="", text_pairs="other.tsv"), place / "begun") is None
 
 
 # Refusals

@@ -58,15 +58,29 @@ def test_a_run_of_dtype_auto_goes_on_in_the_type_that_it_began_in(
     assert json.loads((tmp_path / "other" / "config.json").read_text())["dtype"] == other.dtype == "bfloat16"
 
 
+def test_a_folder_in_which_nothing_has_begun_decides_no_auto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a first call leaves it that failed while it read."""
+    settle_config(config(checkpoint="auto"), tmp_path)
+    (tmp_path / "crash.txt").write_text("no such text")
+    monkeypatch.setenv("JDISTILL_DTYPE", "bfloat16")
+    settle_config(mended := config(checkpoint="auto", dev_retrieval="mine"), tmp_path)
+    assert (mended.dtype, mended.checkpoint) == ("bfloat16", "best")
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
+
+
 def test_no_teacher_answers_in_float16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JDISTILL_DTYPE", "float16")
     settle_config(cfg := config(), tmp_path)
     assert (cfg.dtype, cfg.teacher_dtype) == ("float16", "float32")
 
 
-@pytest.mark.parametrize(("collection", "chosen"), [("mine", "best"), ("", "last")])
-def test_checkpoint_auto_is_the_best_where_a_collection_tells(tmp_path: Path, collection: str, chosen: str) -> None:
-    settle_config(cfg := config(checkpoint="auto", dev_retrieval=collection), tmp_path)
+@pytest.mark.parametrize(
+    ("keys", "chosen"), [({"dev_retrieval": "mine"}, "best"), ({"patience": 3}, "best"), ({}, "last")]
+)
+def test_checkpoint_auto_is_the_best_where_a_collection_tells_or_patience_ends(
+    tmp_path: Path, keys: dict[str, object], chosen: str
+) -> None:
+    settle_config(cfg := config(checkpoint="auto", **keys), tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["checkpoint"] == cfg.checkpoint == chosen
 
 
@@ -75,6 +89,10 @@ def test_a_run_that_began_with_a_checkpoint_of_its_own_goes_on_with_it(tmp_path:
     (tmp_path / "distil").mkdir()
     settle_config(again := config(checkpoint="auto"), tmp_path)
     assert again.checkpoint == "best"
+    settled = json.loads(config(patience=3, checkpoint="last").to_json())  # what auto was with patience, once
+    (tmp_path / "config.json").write_text(json.dumps(settled))
+    settle_config(patient := config(patience=3, checkpoint="auto"), tmp_path)
+    assert patient.checkpoint == "last"
     before = json.loads(config().to_json())
     del before["checkpoint"]  # as of runs before there was the key
     (tmp_path / "config.json").write_text(json.dumps(before))

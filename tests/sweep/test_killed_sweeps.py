@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ml_collections import ConfigDict
 from sweep_setting import config, hill
 
 from jdistill.core.files import TEMPORARY
@@ -55,3 +57,20 @@ def test_a_trials_checkpoints_go_all_or_not_at_all(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(command, "take_away", refuse)
     command.train_trial(config(), tmp_path, lambda step, score: False)
     assert not (tmp_path / "contrast" / "checkpoints").exists()
+
+
+def test_a_sweep_goes_on_by_the_checkpoint_that_it_began_with(tmp_path: Path) -> None:
+    """As one that began before patience made auto the best."""
+
+    def trainer(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
+        give_up(10, 9.0)
+        give_up(20, 2.0)
+
+    cfg = config()
+    cfg.update({"checkpoint": "auto", "patience": 5})
+    space = parse_space(["temperature=0.01,0.05"], cfg, "grid")
+    assert [row["score"] for row in sweep(cfg, tmp_path / "new", space, trainer=trainer)] == [9.0, 9.0]
+    config_file = tmp_path / "begun" / "config.json"
+    (tmp_path / "begun" / "trials").mkdir(parents=True)
+    config_file.write_text((tmp_path / "new" / "config.json").read_text().replace('"best"', '"last"'))
+    assert [row["score"] for row in sweep(cfg, tmp_path / "begun", space, trainer=trainer)] == [2.0, 2.0]

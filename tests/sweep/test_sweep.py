@@ -16,9 +16,10 @@ from sweep_setting import config, hill, never
 
 from jdistill.core.errors import UserError
 from jdistill.models.pooling import DISTILFACE
-from jdistill.report.sweep import best_by_value, over_seeds
-from jdistill.sweep.command import best_line, sweep
+from jdistill.report.sweep import over_seeds
+from jdistill.sweep.command import sweep
 from jdistill.sweep.space import parse_space
+from jdistill.train.early_end import GiveUp
 from jdistill.train.watch import Diverged
 
 
@@ -109,9 +110,15 @@ def test_a_trial_without_a_dev_score_is_said_to_have_none(tmp_path: Path) -> Non
         sweep(config(), tmp_path, space, trainer=lambda cfg, folder, give_up: None)
 
 
-@pytest.mark.parametrize(("keys", "score"), [({}, 9.0), ({"checkpoint": "last"}, 2.0), ({"checkpoint": "auto"}, 2.0)])
+TO_THE_END: dict[str, str | int] = {"checkpoint": "auto", "patience": 0}
+
+
+@pytest.mark.parametrize(
+    ("keys", "score"),
+    [({}, 9.0), ({"checkpoint": "last"}, 2.0), (TO_THE_END, 2.0), (TO_THE_END | {"patience": 5}, 9.0)],
+)
 def test_a_trial_counts_by_the_checkpoint_that_a_run_exports(
-    tmp_path: Path, keys: dict[str, str], score: float
+    tmp_path: Path, keys: dict[str, str | int], score: float
 ) -> None:
     def trainer(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
         for step, value in ((10, 1.0), (20, 9.0), (30, 2.0)):
@@ -121,7 +128,7 @@ def test_a_trial_counts_by_the_checkpoint_that_a_run_exports(
     cfg.update(keys)
     space = parse_space(["temperature=0.05"], cfg, "grid")
     assert [row["score"] for row in sweep(cfg, tmp_path / "sweep", space, trainer=trainer)] == [score]
-    if keys == {"checkpoint": "auto"}:
+    if keys == TO_THE_END:
         cfg.dev_retrieval = "collections"
         assert sweep(cfg, tmp_path / "searched", space, trainer=trainer)[0]["score"] == 9.0
 
@@ -154,27 +161,14 @@ def test_pruned_and_diverged_trials_are_told_from_the_others(tmp_path: Path) -> 
         sweep(config(), tmp_path, other, trainer=never)
 
 
-def test_seeds_are_one_setting_and_a_bar_is_the_best_over_the_other_keys() -> None:
-    scores = {(0.1, 1e-3): (50.0, 54.0), (0.1, 1e-4): (60.0, 62.0), (0.2, 1e-3): (55.0, 55.0)}
-    rows = [
-        {"params": {"tau": tau, "lr": lr, "seed": seed}, "score": score, "state": "complete", "curve": {}}
-        for (tau, lr), both in scores.items()
-        for seed, score in enumerate(both)
-    ]
-    rows.append({"params": {"tau": 0.2, "lr": 1e-5, "seed": 0}, "score": None})
-    groups = over_seeds(rows)
-    lucky = {
-        "params": {"tau": 0.2, "lr": 1e-3, "seed": 2},
-        "score": 70.0,
-    }  # the luckiest single trial, whose mean is 60
-    assert best_line([lucky, *rows]) == "best: dev score 61.00 (mean of 2 seeds) by --config.tau=0.1 --config.lr=0.0001"
-    assert best_line([lucky]) == "best: dev score 70.00 by --config.tau=0.2 --config.lr=0.001" and not best_line(
-        rows[-1:]
-    )
-    assert [group["mean"] for group in groups] == [61.0, 55.0, 52.0]
-    assert groups[0]["spread"] == pytest.approx(2**0.5) and groups[0]["count"] == 2
-    found = best_by_value(groups, "tau")
-    assert {value: of["mean"] for value, of in found.items()} == {0.1: 61.0, 0.2: 55.0} and list(found) == [0.1, 0.2]
+def test_a_trial_that_was_trained_to_its_last_step_keeps_its_score(tmp_path: Path) -> None:
+    space = parse_space([f"temperature={','.join(map(str, (0.05, 0.06, 0.07, 0.08, 0.5)))}"], config(), "grid")
+
+    def trainer(cfg: ConfigDict, folder: Path, give_up: GiveUp) -> None:
+        give_up(30, 30 - 100 * abs(cfg.loss.temperature - 0.05), last=True)
+
+    rows = sweep(config(), tmp_path, space, prune=True, trainer=trainer)
+    assert [row["state"] for row in rows] == ["complete"] * 5 and rows[4]["score"] == pytest.approx(-15.0)
 
 
 def _compile_into(folder: str | None) -> None:

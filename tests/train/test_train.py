@@ -78,12 +78,13 @@ def test_killed_at_a_random_moment_it_ends_bit_identical(place: tuple[Path, Path
         np.testing.assert_array_equal(one[name], other[name])
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_says_how_to_resume(place: tuple[Path, Path], number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
+def test_a_signal_saves_and_says_how_to_resume(place: tuple[Path, Path], number: signal.Signals, status: int) -> None:
     folder, teacher = place
     name = f"stopped-{number.name}"
+    asked = [f"--interrupted_status={status}"] if status else []
     process = subprocess.Popen(
-        command(folder, teacher, name, max_steps=4000, checkpoint_every=20),
+        [*command(folder, teacher, name, max_steps=4000, checkpoint_every=20), *asked],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
@@ -92,10 +93,10 @@ def test_a_signal_saves_and_says_how_to_resume(place: tuple[Path, Path], number:
     wait_for_step(folder / name, 20, process)
     process.send_signal(number)
     _, errors = process.communicate(timeout=commands.HANG)
-    assert process.returncode == 0, errors[-2000:]
+    assert process.returncode == status, errors[-2000:]
     assert (
         f"stopped by {number.name} at step" in errors
-        and "resume with: python" in errors
+        and " -m jdistill.main" in errors.split("resume with: ")[1]
         and f"--workdir {folder / name}" in errors
     )
     stopped = int(errors.split("at step ")[1].split(",")[0])

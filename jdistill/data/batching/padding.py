@@ -6,11 +6,18 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from jdistill.core.errors import UserError
+
 
 def batches_by_length(
     ids: Sequence[Sequence[int]], pad_id: int, max_length: int, batch_size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(rows int64 [r], token ids, mask) of each batch, longest texts first; see pad. The batch may have more rows than r."""
+    """(rows int64 [r], token ids, mask) of each batch, longest texts first; see pad. The batch may have more rows than r.
+
+    Raises: UserError for a batch_size below 1.
+    """
+    if batch_size < 1:
+        raise UserError("batch_size is below 1: at least one text is encoded at a time")
     order = np.argsort([-len(row) for row in ids], kind="stable")
     for start in range(0, len(ids), batch_size):
         rows = order[start : start + batch_size]
@@ -20,8 +27,8 @@ def batches_by_length(
 def pad(rows: Sequence[Sequence[int]], pad_id: int, max_length: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Token ids int32 [R, L] and mask bool [R, L]; L and R are rounded up so that few shapes are ever compiled.
 
-    L is a multiple of 4 up to 32, then of 8, 16, ... (at most an eighth over); R is batch_size or a power of two
-    under it.
+    L is a multiple of 4 up to 32, of 8 up to 64, of 16 up to 128 and so on, which from 17 tokens on is less than a quarter over the longest
+    row; R is batch_size or a power of two under it.
     """
     longest = max(1, max(map(len, rows)))
     step = max(4, 1 << max(0, (longest - 1).bit_length() - 3))

@@ -44,15 +44,25 @@ class Candidates:
 
 
 def by_query(pairs: Pairs) -> Queries:
-    """The distinct queries that have a positive, in their order. A passage that is labelled both ways counts as positive."""
+    """The distinct queries that have a positive, in their order. A passage that is labelled both ways counts as positive.
+
+    Queries that are the same question (holdout.comparable) share their positives: each has its own first.
+    """
     sides_of: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for query, passage, positive in zip(pairs.queries, pairs.passages, pairs.positive, strict=True):
         sides_of.setdefault(query, ({}, {}))[not positive][passage] = None
     kept = {query: sides for query, sides in sides_of.items() if sides[0]}
+    of_question: dict[str, dict[str, None]] = {}
+    for query, (right, _) in kept.items():
+        of_question.setdefault(comparable(query), {}).update(right)
+    rights = [right | of_question[comparable(query)] for query, (right, _) in kept.items()]
     return Queries(
         list(kept),
-        [list(right) for right, _ in kept.values()],
-        [[text for text in wrong if text not in right] for right, wrong in kept.values()],
+        [list(right) for right in rights],
+        [
+            [text for text in wrong if text not in right]
+            for right, (_, wrong) in zip(rights, kept.values(), strict=True)
+        ],
     )
 
 

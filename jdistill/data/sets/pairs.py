@@ -160,8 +160,8 @@ def without(pairs: Pairs, texts: set[str], apart: Pairs | None = None) -> tuple[
     of_query = texts | {query for _, query in turned}
     keep = []
     for query, passage in zip(pairs.queries, pairs.passages, strict=True):
-        asks, answers = comparable(query), comparable(passage)
-        keep.append(asks not in of_query and answers not in texts and (asks, answers) not in turned)
+        left, right = comparable(query), comparable(passage)
+        keep.append(left not in of_query and right not in texts and (left, right) not in turned)
     return pairs.where(keep), len(keep) - sum(keep)
 
 

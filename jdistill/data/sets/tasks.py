@@ -69,7 +69,7 @@ def read_task(
 
     label_fraction: of the training rows, drawn by the seed, that are kept. keys: of the name and of the source, for messages.
     Raises UserError naming file and line for a layout that is not known, a label outside the set, an empty sentence, a pair with one
-    side, and a class without a training row.
+    side, a dev split without a labelled row, and a class without a training row.
     """
     if not 0 < label_fraction <= 1:
         raise UserError(f"--config.label_fraction={label_fraction} must lie above 0 and at most at 1")
@@ -84,6 +84,11 @@ def read_task(
         raise UserError(
             f"--{keys[0]}={name}: {folder} holds no train.tsv or train.jsonl, and SentEval's layout is known of {', '.join(SENTEVAL)}"
         )
+    for split, rows in (("dev", task.dev), (OTHER_DEV, task.other_dev)):
+        if rows is not None and not len(rows):
+            raise UserError(
+                f"task {name}: the {split} split of {source} has no labelled row, and a score is of such rows"
+            )
     if label_fraction < 1:
         kept = np.random.default_rng([seed, 7]).permutation(len(task.train))[
             : max(1, round(label_fraction * len(task.train)))

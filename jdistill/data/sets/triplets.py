@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.core.json_files import parse_json
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.sets.passage_scores import read_scores
 from jdistill.data.text.holdout import comparable
@@ -18,7 +19,8 @@ from jdistill.data.text.records import has_surplus, records_of
 from jdistill.data.text.usable import SURPLUS_CELLS, flaw_of
 
 ANCHORS = ("anchor", "query")
-NEGATIVES = ("negative", "negatives")
+LISTED = "negatives"
+NEGATIVES = ("negative", LISTED)
 NUMBERED = re.compile(r"negative_(\d{1,9})")
 
 
@@ -38,8 +40,8 @@ class Triplets:
 
 
 def read_triplets(source: str, key: str = "config.triplets", with_scores: bool = True) -> Triplets:
-    """Reads columns anchor or query, positive, and negative (a string), negatives (a list) or negative_1, negative_2 …, where there are any,
-    and, where they are asked for, scores (data.sets.passage_scores), which all rows have or none.
+    """Reads columns anchor or query, positive, and negative (a string), negatives (a list, in a table of text a JSON list, or a string) or
+    negative_1, negative_2 …, where there are any, and, where they are asked for, scores (data.sets.passage_scores), which all rows have or none.
 
     Files .jsonl, .csv, .tsv and .parquet, folders of those, datasets ids (owner/name or owner/name:subset, the train
     split). A row whose anchor or positive is empty or broken is skipped, and one with more cells than columns; and so is, alone, such a
@@ -100,12 +102,28 @@ def _texts_of(where: str, record: Any) -> list[str]:
     negatives: list[Any] = []
     for name in (*NEGATIVES, *(name for _, name in numbered)):
         value = record.get(name)
+        if name == LISTED and isinstance(value, str) and value.lstrip().startswith("["):
+            value = _json_list(value, where)
         negatives += value if isinstance(value, list) else [] if value is None else [value]
     texts = [record[anchor_column], record["positive"], *negatives]
     for value in texts:
         if not isinstance(value, str | None):
             raise UserError(f"{where}: holds {type(value).__name__} where a text belongs")
     return [(text or "").strip() for text in texts]
+
+
+def _json_list(value: str, where: str) -> list[str | None]:
+    """The texts of a cell that is a list, as a table of text has it."""
+    try:
+        texts = parse_json(value, where)
+    except UserError:
+        texts = None
+    if not isinstance(texts, list) or not all(isinstance(text, str | None) for text in texts):
+        raise UserError(
+            f'{where}: {LISTED} begins with [ and is no JSON list of texts, such as ["one", "another"] (what pandas writes, [\'one\'], is not '
+            "JSON: json.dumps makes it so); a single text belongs in a column negative"
+        )
+    return texts
 
 
 def remove_evaluation_rows(triplets: Triplets, evaluation: Iterable[str]) -> Triplets:

@@ -22,6 +22,7 @@ BERT, BPE, UNIGRAM = "bert", "gpt2", "t5"  # tokenizer.ggml.model
 PHANTOM = "\u2581"  # stands before a piece that begins a word; BERT's others have lost their ##
 SPECIAL_ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 BERT_ROLES = {"cls_token": "cls", "sep_token": "seperator", "mask_token": "mask"}  # spelt as llama.cpp spells it
+BERT_ENDS = {"cls_token": "[CLS]", "sep_token": "[SEP]"}  # where no field names them: BERT's, which llama.cpp takes
 
 
 def read_tokenizer(fields: dict[str, Any], path: Path) -> PreTrainedTokenizerFast:
@@ -48,7 +49,9 @@ def read_tokenizer(fields: dict[str, Any], path: Path) -> PreTrainedTokenizerFas
     named = {role: tokens[i] for role, i in ids.items() if i is not None}
     vocab = {token: i for i, token in enumerate(tokens) if types[i] != UNUSED}
     added = [AddedToken(t, special=n == CONTROL) for t, n in zip(tokens, types, strict=True) if n in (CONTROL, ADDED)]
-    before, after = _ends(settings, str(kind), named)
+    if kind == BERT:
+        named = {role: token for role, token in BERT_ENDS.items() if token in vocab} | named
+    before, after = _ends(settings, str(kind), cut, named)
     try:
         made = _made(str(kind), cut, vocab, settings, named)
         made.add_special_tokens([token for token in added if token.special])
@@ -78,14 +81,19 @@ def _bert_piece(token: str, number: object) -> str:
     return token[1:] if token.startswith(PHANTOM) else f"##{token}"
 
 
-def _ends(settings: Settings, kind: str, named: dict[str, str]) -> tuple[str, str]:
-    """The tokens put before and behind every text, empty for none."""
+def _ends(settings: Settings, kind: str, cut: str, named: dict[str, str]) -> tuple[str, str]:
+    """The tokens put before and behind every text, empty for none; where no field says whether, as llama.cpp does."""
+    begins = kind == BERT or (kind == BPE and cut in IGNORE_MERGES)
+    if kind == BERT and "cls_token" in named:  # the one field that most files have for what begins a text
+        named = {"bos_token": named["cls_token"]} | named
     ends = []
-    for role, default in (("bos", kind == BERT), ("sep" if kind == BERT else "eos", kind != BPE)):
+    for role, default in (("bos", begins), ("sep" if kind == BERT else "eos", kind != BPE)):
         key = {"bos": "bos", "sep": "seperator", "eos": "eos"}[role]
         wanted = settings.flag(f"tokenizer.ggml.add_{role}_token", default)
         if wanted and f"{role}_token" not in named:
-            raise settings.fault(f"tokenizer.ggml.{key}_token_id", f"is missing, and add_{role}_token is set")
+            is_set = settings.raw(f"tokenizer.ggml.add_{role}_token", None) is not None
+            why = f"add_{role}_token is set" if is_set else "a tokenizer of this kind puts that token about every text"
+            raise settings.fault(f"tokenizer.ggml.{key}_token_id", f"is missing, and {why}")
         ends.append(named[f"{role}_token"] if wanted else "")
     return ends[0], ends[1]
 

@@ -56,6 +56,7 @@ def read_pooler(
         layers = _weighted_layers(first, config.num_layers)
     if over_layers == "mean" and layers == (config.num_layers,):
         return over_tokens, rest
+    _check_all_layers(body[0].folder, pooling[0])
     for name, pooler in DISTILFACE.items():
         if pooler.fewest_layers > config.num_layers:
             continue
@@ -74,6 +75,16 @@ def _check_order(folder: Path, kinds: list[str], pooling: list[str], after: list
     if "Normalize" in kinds[:-1]:
         raise UserError(
             f"{folder}/modules.json puts Normalize before {kinds[-1]}; jdistill reads it only as the last module"
+        )
+
+
+def _check_all_layers(folder: Path, kind: str) -> None:
+    """Raises UserError where a model gives its last layer alone to the module that takes several, as sentence-transformers has it run."""
+    settings = read_settings(folder / "config.json", optional=True)
+    if not settings.flag("output_hidden_states", False):
+        raise settings.fault(
+            "output_hidden_states",
+            f"is not true, by which sentence-transformers gives {kind} no layers but the last; set it to true to mean the layers that it takes",
         )
 
 

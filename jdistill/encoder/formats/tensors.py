@@ -51,11 +51,15 @@ def load_tensors(path: Path) -> dict[str, np.ndarray]:
 def read_tensors(folder: Path) -> dict[str, np.ndarray]:
     """The floating-point tensors of a model's folder, shards included, as float32 by name.
 
+    Where a folder has its weights more than once, those are read that transformers takes: the whole file before shards, safetensors
+    before `.bin`.
+
     Raises: UserError as load_tensors does, and for an index that is damaged or names a file outside the folder.
     """
-    whole = (folder / WEIGHTS_FILE).exists() or (folder / INDEX).exists()
+    of_weights = (WEIGHTS_FILE, INDEX, BIN_FILE, BIN_INDEX)
+    first = next((name for name in of_weights if (folder / name).is_file()), WEIGHTS_FILE)
     tensors: dict[str, np.ndarray] = {}
-    for name in _shards(folder / (INDEX if whole else BIN_INDEX)):
+    for name in _shards(folder / first) if first in (INDEX, BIN_INDEX) else [first]:
         tensors.update(load_tensors(folder / name))
     return {
         name: np.asarray(tensor, np.float32)
@@ -65,17 +69,14 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
 
 
 def _shards(index: Path) -> list[str]:
-    settings = read_settings(index, optional=True)
-    if not settings.values:
-        if index.is_file():
-            raise settings.fault("weight_map", "is missing")
-        return [WEIGHTS_FILE]  # or, beside it, the .bin
+    """The files that an index names. Raises UserError where it is damaged or names a file outside its folder."""
+    settings = read_settings(index)
     names = settings.part("weight_map").values
     for tensor, name in names.items():
         if not isinstance(name, str) or not name or Path(name).name != name or "\0" in name:
             raise settings.fault(f"weight_map, {tensor[:80]!r},", f"is {said(name)}; a file's name is needed")
     if not names:
-        raise settings.fault("weight_map", "names no file")
+        raise settings.fault("weight_map", "names no file" if "weight_map" in settings.values else "is missing")
     return sorted(set(names.values()))
 
 

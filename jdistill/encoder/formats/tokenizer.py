@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ from jdistill.models.registry import ModelConfig
 
 # Files from which transformers makes a fast tokenizer; of a row all are needed. Without any it makes one of its special tokens alone.
 VOCABULARIES = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"), ("*.model",), ("tekken.json",))
+# Of those that transformers converts by another library: its module, the packages to install, and what a message calls the file.
+CONVERTED = {
+    "*.model": ("sentencepiece", "sentencepiece protobuf", "a SentencePiece file"),
+    "tekken.json": ("mistral_common", "mistral-common", "Mistral's tekken.json"),
+}
 SETTINGS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
@@ -26,7 +32,7 @@ def load_tokenizer(folder: Path, config: ModelConfig) -> Any:
 
     Raises: UserError where it is missing, damaged, slow, asks for code of its own, or does not fit the token table.
     """
-    if not any(all(any(map(Path.is_file, folder.glob(name))) for name in row) for row in VOCABULARIES):
+    if not _vocabularies(folder):
         files = ", ".join(" with ".join(row) for row in VOCABULARIES)
         raise UserError(f"{folder} holds no tokenizer: one of {files} is needed; copy it from where the model is from")
     for path in folder.iterdir():
@@ -48,9 +54,21 @@ def load_tokenizer(folder: Path, config: ModelConfig) -> Any:
     return checked_tokenizer(tokenizer, config, folder)
 
 
+def _vocabularies(folder: Path) -> list[tuple[str, ...]]:
+    """The rows of VOCABULARIES that a folder has."""
+    return [row for row in VOCABULARIES if all(any(map(Path.is_file, folder.glob(name))) for name in row)]
+
+
 def _unread(folder: Path, error: BaseException) -> BaseException:
     if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError):
         return error
+    alone = [name for row in _vocabularies(folder) for name in row]
+    module, packages, what = CONVERTED.get(alone[0], ("", "", "")) if len(alone) == 1 else ("", "", "")
+    if module and importlib.util.find_spec(module) is None:
+        return UserError(
+            f"{folder}: its tokenizer is {what} alone, which transformers reads by a library that is not installed: pip install {packages}. Or "
+            "convert it once where that is: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes tokenizer.json"
+        )
     return UserError(f"{folder}: its tokenizer cannot be read ({first_line(error)[:300]}); fetch its files again")
 
 

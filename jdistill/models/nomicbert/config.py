@@ -1,6 +1,6 @@
 """A NomicBERT's sizes, and its config.json and the names of its tensors, both ways.
 
-It was published with GPT-2's keys and code of its own; transformers 5 has a class for it, with BERT's keys, which later
+It was published with GPT-2's keys and code of its own; transformers 5.5 has a class for it, with BERT's keys, which later
 files have beside them. Tensors are named as they were published, which transformers' class reads and writes too.
 """
 

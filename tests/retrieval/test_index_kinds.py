@@ -1,0 +1,88 @@
+"""Kinds of index: how many vectors each is trained on, which are refused before there are vectors, and what a refusal counts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import make_encoder, save_encoder
+
+from jdistill import evaluate
+from jdistill.core.errors import UserError
+from jdistill.data.sets.beir import write_collection
+from jdistill.retrieval import folder_index
+from jdistill.retrieval.index import build_index
+from jdistill.retrieval.index_kinds import OF_DISTRIBUTIONS, check_kind, training_rows
+
+VECTORS = np.random.default_rng(0).normal(size=(400, 32)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        ("Flat", 256),
+        ("HNSW32", 256),
+        ("IVF64,Flat", 256 * 64),
+        ("IDMap,PQ16x4", 256 * 16),
+        ("PQ16", 256 * 256),
+        ("PQ16,RFlat", 256 * 256),
+        ("Flat,Refine(PQ16)", 256 * 256),
+        ("HNSW32_PQ16", 256 * 256),
+        ("OPQ16_32,PQ16x4", OF_DISTRIBUTIONS),
+        ("RQ8x8", 256 * 256),
+        ("RQ2x9", 256 * 512),
+        ("SQ8", OF_DISTRIBUTIONS),
+        ("HNSW32_SQ8", OF_DISTRIBUTIONS),
+        ("IVF64,SQ8", OF_DISTRIBUTIONS),
+        ("OPQ16_32,SQ8", OF_DISTRIBUTIONS),
+    ],
+)
+def test_as_many_vectors_as_the_learning_part_within_needs(kind: str, rows: int) -> None:
+    assert training_rows(kind, 32) == rows
+
+
+@pytest.mark.parametrize(
+    "kind", ["PQ16,RFlat", "Flat,Refine(PQ16)", "HNSW32_PQ16", "RQ4x8", "IVF512,Flat", "OPQ4_32,Flat"]
+)
+def test_too_few_vectors_are_refused_before_there_are_any(kind: str) -> None:
+    least = 512 if kind.startswith("IVF") else 256
+    check_kind(kind, "", 32, least)
+    with pytest.raises(UserError, match=f"{re.escape(kind)}' of {least - 1} vectors: .* at least {least}"):
+        check_kind(kind, "", 32, least - 1)
+
+
+@pytest.mark.parametrize("kind", ["PCAR8,Flat,RFlat", "Flat,Refine(PCAR8,Flat)", "IDMap,PCAR8,Flat"])
+def test_a_step_that_takes_off_the_mean_is_seen_within_another(kind: str) -> None:
+    for refuse in (lambda: check_kind(kind, "", 32, 400), lambda: build_index(VECTORS, kind)):
+        with pytest.raises(UserError, match="takes the vectors' mean off them"):
+            refuse()
+
+
+def test_a_refusal_names_the_rows_of_the_folder_and_not_of_the_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(
+        pa.table({"text": [f"text {i}" for i in range(400)], "vector": list(VECTORS)}), tmp_path / "part.parquet"
+    )
+    monkeypatch.setattr(folder_index, "training_rows", lambda kind, width: 10)
+    with pytest.raises(UserError, match="no index 'IVF16,Flat' of 400 vectors of width 32: .*training points"):
+        folder_index.index_folder(tmp_path, "IVF16,Flat")
+
+
+def test_the_evaluate_command_refuses_a_kind_before_a_set_is_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("scored before the kind was looked at")
+
+    monkeypatch.setattr(evaluate, "evaluate", never)
+    write_collection(tmp_path / "c", {"d": "a cat"}, {"q": "which cat"}, {"q": {"d": 1}})
+    model = str(save_encoder(make_encoder(num_layers=1), tmp_path / "model"))
+    flags = ["--index", "Flat", "--index_effort", "nprobe=4"]
+    assert evaluate.main(["--model", model, "--beir", str(tmp_path / "c"), *flags]) == 2
+    said = capsys.readouterr().err
+    assert "--index=Flat --index_effort=nprobe=4: FAISS makes no index 'Flat' with 'nprobe=4' of vectors" in said

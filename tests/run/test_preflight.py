@@ -1,0 +1,35 @@
+"""The room that a stage is asked for: as many checkpoints as it writes, each with all that stands in it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from simtde_setting import config
+
+from jdistill.core.errors import UserError
+from jdistill.run import preflight
+from jdistill.run.preflight import OTHER_BYTES, check_room, checkpoint_bytes, checkpoints_kept
+
+MIB = 2**20
+METHOD: Any = SimpleNamespace(params={"a": np.zeros(MIB, np.int8)}, student=SimpleNamespace(num_params=0, dim=0))
+
+
+def test_a_large_keep_last_needs_no_room_for_checkpoints_that_are_never_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = config(keep_last=1000, checkpoint_every=10)
+    assert checkpoints_kept(cfg, 25) == 3 and checkpoints_kept(config(keep_last=1, checkpoint_every=10), 25) == 2
+    room = (3 + 1) * 3 * MIB + OTHER_BYTES  # those at steps 10, 20 and 25, and one that a signal leaves
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(room, 0, room))
+    check_room(cfg, METHOD, tmp_path, texts=0, steps=25)
+    with pytest.raises(UserError, match=r"checkpoints of 3 MiB, of which 5 stand at once"):
+        check_room(cfg, METHOD, tmp_path, texts=0, steps=40)
+
+
+def test_an_average_of_the_parameters_stands_in_each_checkpoint() -> None:
+    assert checkpoint_bytes(config(), METHOD) == 3 * MIB and checkpoint_bytes(config(average=0.99), METHOD) == 4 * MIB

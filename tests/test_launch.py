@@ -1,0 +1,51 @@
+"""How a run is started and started again: the quickstart, what a cluster is given, and the command that a stopped run names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import ROOT
+
+from jdistill.main import this_python
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_quickstart_whose_training_was_stopped_searches_nothing(tmp_path: Path, ends: bool) -> None:
+    (tmp_path / "launch").mkdir()
+    shutil.copy(ROOT / "launch" / "quickstart.sh", tmp_path / "launch")
+    (tmp_path / "launch" / "environment.sh").write_text('set -euo pipefail\nexport PATH="$PWD:$PATH"\n')
+    trains = 'case "$2" in jdistill.main) mkdir -p run; touch run/results.json;; esac' if ends else ":"
+    (tmp_path / "python").write_text(f'#!/bin/sh\necho "$2" >> asked\n{trains}\n')
+    (tmp_path / "python").chmod(0o755)
+    script = ["bash", "launch/quickstart.sh"]
+    done = subprocess.run(script, cwd=tmp_path, env=os.environ | {"WORKDIR": "run"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    asked = (tmp_path / "asked").read_text().split()
+    assert asked == (["jdistill.main", "jdistill.search"] if ends else ["jdistill.main"])
+    assert ("report: " in done.stdout) == ends and ("run has no results yet" in done.stderr) != ends
+
+
+def test_kubernetes_starts_a_run_again_that_a_signal_stopped() -> None:
+    """A status of 0 would make its Job complete; a shell in front of Python would not hand SIGTERM on."""
+    arguments = (ROOT / "launch" / "jobset.yaml").read_text().split("args:")[1].split("ports:")[0]
+    assert "exec python -m jdistill.main" in arguments and "--interrupted_status=143" in arguments
+
+
+def test_the_command_that_resumes_names_the_python_that_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name only where the shell finds it by that; another of the same name has another environment."""
+    for folder in ("env", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "other"))
+    assert this_python() == "env/python"
+    monkeypatch.chdir(tmp_path / "other")
+    assert this_python() == str(tmp_path / "env" / "python")
+    monkeypatch.setenv("PATH", str(tmp_path / "env"))
+    assert this_python() == "python"
