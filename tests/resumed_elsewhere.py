@@ -49,7 +49,7 @@ def run(folder: Path, stop: bool, devices: int = 0) -> Any:
         folder.mkdir(parents=True, exist_ok=True)
         give_up = (lambda step, score, last=False: True) if stop else None
         rising = count(0 if stop else 1)  # scores, so that the best checkpoint is the last
-        params, _, steps = train(cfg, method, data, folder, lambda _: {"score": float(next(rising))}, give_up)
+        params, _, steps, _ = train(cfg, method, data, folder, lambda _: {"score": float(next(rising))}, give_up)
     assert steps == (STOPPED if stop else STEPS)
     return params
 

@@ -121,6 +121,14 @@ def test_a_folder_of_another_making_is_refused_with_the_difference(place: Path, 
     assert {path.name: path.read_bytes() for path in (place / "out").iterdir()} == before
 
 
+def test_a_prompt_that_counts_no_longer_is_another_making(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = load(str(place / "MODEL"))
+    for include, expected in ((True, 0), (False, 2)):  # corrected between two calls
+        save_encoder(replace(model, include_prompt=include, default_prompt=None), place / "MODEL")
+        assert run_embed(place, "--role", "query") == expected
+    assert "prompt_counts was True and is now False" in capsys.readouterr().err
+
+
 def test_what_a_user_put_there_stays(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "out").mkdir()
     (place / "out" / "thesis.txt").write_text("years of work")

@@ -30,7 +30,7 @@ def digest(*parts: DigestPart) -> str:
 
     for part in parts:
         if isinstance(part, str):
-            add(b"s", part.encode())
+            add(b"s", _encoded(part))
         elif isinstance(part, bytes):
             add(b"b", part)
         elif isinstance(part, np.ndarray):
@@ -39,5 +39,10 @@ def digest(*parts: DigestPart) -> str:
         else:
             add(b"l", len(part).to_bytes(8, "little"))
             for text in part:
-                add(b"s", text.encode())
+                add(b"s", _encoded(text))
     return hashed.hexdigest()
+
+
+def _encoded(text: str) -> bytes:
+    """Its bytes; of the name of a file, which need not be UTF-8, those that the file system has."""
+    return text.encode(errors="surrogateescape")

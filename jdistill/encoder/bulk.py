@@ -55,6 +55,7 @@ class BulkEncoder:
             model.dim,
             part_size,
             with_text,
+            model.include_prompt or not prompt or bool(model.prompts.get(model.default_prompt or "")),
         )
 
     def pieces(self, part: PartTexts, name: Path) -> Iterator[np.ndarray]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jdistill.core.errors import UserError, first_line
+from jdistill.core.json_files import read_settings
 from jdistill.data.text.locations import resolve
 from jdistill.encoder.folder_code import code_files, permitted_folder
 from jdistill.encoder.formats.modules import read_modules, refuse_router
@@ -148,9 +149,12 @@ def telling_what_fails(source: str, key: str) -> Iterator[None]:
 
 
 def add_files(digest: hashlib.blake2b, folder: Path) -> None:
-    """Takes all files of a model that decide what it answers into a digest."""
+    """Takes all files of a model that decide what it answers into a digest, those of the model that an adapter changes too."""
     for path in sorted(path for path in folder.rglob("*") if path.suffix in DECIDING):
         digest.update(path.relative_to(folder).as_posix().encode())
         with open(path, "rb") as file:
             while block := file.read(1 << 22):
                 digest.update(block)
+    for path in sorted(folder.rglob("adapter_config.json")):
+        if base := read_settings(path).text("base_model_name_or_path", ""):
+            add_files(digest, resolve(base, "model"))

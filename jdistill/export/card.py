@@ -36,10 +36,11 @@ vectors = model.encode(["a sentence", "another one"])
 {loads}A text's vector is {pooling}{after}. At most {max_length} tokens of a text are read.
 {vocabulary}"""
 VOCABULARY = """
-Its vocabulary is {pieces:,} of the {of:,} pieces that it started from, those that its training text used, which leaves out {saved_percent:.0f} %
+Its vocabulary is {pieces:,} of the {of:,} pieces that it started from, {which}, which leaves out {saved_percent:.0f} %
 of the parameters. Other text is read by smaller pieces, or as unknown.
 """
 LOADS = "`transformers.AutoModel` and `AutoTokenizer` load the folder too. "
+ROLES = "Of a search `model.encode_query` encodes the questions and `model.encode_document` the passages, each with its own prompt. "
 RECURRENT = (
     "`encode_query` and `encode_document` hand a role to its tokenizer, which fails on it; `encode` with `prompt_name` puts "
     "the same prompt before the texts. "
@@ -123,7 +124,7 @@ def write_card(
     code = sorted(path.name for path in folder.glob("*.py"))
     place = release.repository or f"path/to/{printable(workdir.resolve().name)}"
     served = _served_model(folder, release.repository, place)
-    own_results = {} if measured else results
+    own_results = {name: results[name] for name in ("base_model",) if name in results} if measured else results
     name = workdir.resolve().name
     text = metadata(name, config, own_results, release) + HEAD.format(
         name=plain(name),
@@ -138,7 +139,9 @@ def write_card(
         trust=", trust_remote_code=True" if code else "",
         after=", " + ", then ".join(steps) if steps else "",
         max_length=_max_length(own[0].folder / architecture.length_file, sizes.usable_positions),
-        vocabulary=VOCABULARY.format(**cut) if (cut := results.get("student", {}).get("vocabulary")) else "",
+        vocabulary=VOCABULARY.format(**cut, which=_kept_pieces(config))
+        if (cut := results.get("student", {}).get("vocabulary"))
+        else "",
         loads=_loads(architecture.recurrent, BIDIRECTIONAL_FILE in code, served),
     )
     # A transformer of our own is none that another pooler would spare.
@@ -150,13 +153,20 @@ def write_card(
     write_bytes(folder / "README.md", text.encode("utf-8", "replace"))
 
 
+def _kept_pieces(config: dict[str, Any]) -> str:
+    """Which pieces a cut vocabulary has: those of the text, or as many as a size allows."""
+    asked = str(config.get("student", {}).get("vocabulary", ""))
+    return "those that its training text used most" if asked.isdecimal() else "those that its training text used"
+
+
 def _loads(recurrent: bool, both_ways: bool, served: ServedModel) -> str:
     """What other than SentenceTransformer's encode loads the folder, or would be thought to. both_ways: by code in the folder."""
     if recurrent:
         return RECURRENT
+    roles = ROLES if served.prompts_by_role else ""
     if both_ways:
-        return BOTH_WAYS
-    return LOADS if served.by_auto_model else ""
+        return roles + BOTH_WAYS
+    return roles + (LOADS if served.by_auto_model else "")
 
 
 def _further_files(folder: Path, served: ServedModel) -> str:
@@ -195,7 +205,8 @@ def _served_model(folder: Path, repository: str, place: str) -> ServedModel:
         tokenizer_file=(own[0].folder / "tokenizer.json").relative_to(folder).as_posix(),
         max_length=_max_length(own[0].folder / architecture.length_file, sizes.usable_positions),
         hidden_size=sizes.hidden_size,
-        prompt=read_prompts(folder)[1] or "",
+        prompt=(prompts := read_prompts(folder))[1] or "",
+        prompts_by_role=any(prompts[0].values()),
     )
 
 

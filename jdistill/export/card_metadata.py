@@ -76,7 +76,7 @@ def metadata(name: str, config: dict[str, Any], results: dict[str, Any], release
     Args:
       name: the model's.
       config: of its run, config.json.
-      results: of its run, as results.json holds them; empty where they are not this model's.
+      results: of its run, as results.json holds them; without figures where they are not this model's.
       release: what no run knows.
     """
     measured = list(eval_results(results))
@@ -85,12 +85,18 @@ def metadata(name: str, config: dict[str, Any], results: dict[str, Any], release
         pipeline_tag="sentence-similarity",
         tags=TAGS,
         license=release.license or None,
-        language=list(release.languages) or None,
-        base_model=hub_id(str(config.get("teacher") or config.get("start") or "")),
+        language=[code for code in release.languages if "-" not in code] or None,
+        language_bcp47=[code for code in release.languages if "-" in code] or None,  # the hub takes no region under the other name
+        base_model=results["base_model"] if "base_model" in results else base_of(config),
         model_name=without_markup(name) or "student" if measured else None,
         eval_results=measured or None,
     )
     return "\n".join(["---", data.to_yaml(), "---", ""])
+
+
+def base_of(config: dict[str, Any]) -> str | None:
+    """The hub's id of the model that a run's student is made from, seen from the folder that the run is started in; None for another."""
+    return hub_id(str(config.get("teacher") or config.get("start") or ""))
 
 
 def hub_id(source: str) -> str | None:

@@ -27,6 +27,7 @@ class ServedModel:
       max_length: tokens of a text that it reads.
       hidden_size: of its layers.
       prompt: what stands before a text where the caller asks for nothing.
+      prompts_by_role: whether a search puts prompts before its questions or passages.
     """
 
     place: str
@@ -41,6 +42,7 @@ class ServedModel:
     max_length: int
     hidden_size: int
     prompt: str
+    prompts_by_role: bool
 
     @property
     def quoted(self) -> str:
@@ -65,7 +67,7 @@ def server_sections(model: ServedModel) -> str:
     if not snippets:
         return ""
     parts = [f"{title}:\n\n```{language}\n{code.strip()}\n```\n" for title, language, code in snippets]
-    prompt = "The prompt is put before a text by sentence-transformers alone; others are given it with the text.\n"
+    prompt = "The prompt is put before a text by sentence-transformers, and by LangChain, which calls it so; others are given it with the text.\n"
     return "\n".join(["\n## Servers\n", *([prompt] if model.prompt else []), *parts])
 
 

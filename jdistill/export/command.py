@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from ml_collections import ConfigDict
 from jdistill.core.errors import UserError, exits_cleanly
 from jdistill.core.fetched import path_here
 from jdistill.core.folders import check_out
+from jdistill.core.json_files import read_json
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.remote import local_only
 from jdistill.core.run_folder import check_is_run
@@ -87,8 +89,8 @@ def main(argv: list[str] | None = None) -> int:
     check_out(flags.out, EXPORT_SEAL, "--out", flags.overwrite, None if in_run else flags.workdir)
     stage = flags.stage or last_stage(flags.workdir)
     if in_run:
-        check_own_export(flags)
-    student, params = load_trained(flags.workdir, stage, flags.step)
+        check_own_export(flags, forms)
+    student, params, taken = load_trained(flags.workdir, stage, flags.step)
     if flags.documents:
         export_router(student, load(flags.documents, key="documents"), flags.out, flags.overwrite)
         if push:
@@ -97,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
     plain = with_built_in_pooler(student) if flags.plain else student
     if flags.plain:
         params = without_unfit(params, plain is not student)
-    measured = measured_instead(flags.workdir, stage, flags.step)
+    measured = measured_instead(flags.workdir, stage, taken, flags.step is not None)
     if plain is not student:
         measured = f"pooler {student.pooling}"
     texts = read_texts(flags.calibrate, key="calibrate").texts[:CALIBRATION_TEXTS] if flags.calibrate else []
@@ -108,7 +110,8 @@ def main(argv: list[str] | None = None) -> int:
             add_form(plain, folder, form, texts)
         write_card(flags.workdir, folder, measured, release=release)
 
-    export(plain, flags.out, flags.format == "onnx", [add], flags.overwrite, in_run)
+    with_graph = flags.format == "onnx" or (in_run and read_json(flags.workdir / "config.json", {}).get("onnx", False))
+    export(plain, flags.out, with_graph, [add], flags.overwrite, in_run)
     if flags.plain and (code := custom_files(plain)):
         log.warning(
             "the folder still needs trust_remote_code: a decoder that reads both ways carries %s", ", ".join(code)
@@ -198,27 +201,23 @@ def export_site(flags: argparse.Namespace) -> None:
     """Writes a search page of the run's own export and index. Raises UserError beside flags of other formats."""
     if flags.format != "site":
         raise UserError(f"--web_runtime={flags.web_runtime} is of --format=site")
-    for name in (
-        "target",
-        "quantize",
-        "quantize_for",
-        "calibrate",
-        "plain",
-        "documents",
-        "stage",
-        "step",
-        "push",
-        "license",
-        "language",
-    ):
+    others = "target quantize quantize_for calibrate plain documents stage step push license language"
+    for name in others.split():
         if getattr(flags, name) not in ("", [], False, None):
             raise UserError(f"--format=site is made of the run's own export and index; leave --{name} out")
     check_out(flags.out, SITE_SEAL, "--out", flags.overwrite, flags.workdir)
     write_site(flags.workdir, flags.out, flags.web_runtime, flags.overwrite)
 
 
-def check_own_export(flags: argparse.Namespace) -> None:
-    """Refuses what would put another model in the place of the run's own export, which its figures and its index are of."""
+def check_own_export(flags: argparse.Namespace, forms: Sequence[str]) -> None:
+    """Refuses what would put another model in the place of the run's own export, which its figures and its index are of; and further forms,
+    which the run's own command would take away with the next export."""
+    if forms or "budget" in read_json(flags.workdir / "config.json", {}):
+        what = f"{forms[0]} is another form" if forms else "the run has a budget, whose form is in its export"
+        raise UserError(
+            f"--out={flags.out} is the run's own export, and {what}: name another --out. The run's own command, python -m "
+            "jdistill.main, writes its export again where that is missing"
+        )
     own = {"documents": "", "plain": False, "step": None, "stage": last_stage(flags.workdir) if flags.stage else ""}
     for name, value in own.items():
         if getattr(flags, name) != value:
@@ -234,5 +233,10 @@ def add_modules(student: Encoder, params: Tree, workdir: Path, folder: Path) -> 
         interaction = interaction_of(ConfigDict(json.loads((workdir / "config.json").read_text())))
         save_interaction(PairScorer(student, params["iem"], interaction), folder)
     of_run = workdir / "export"
-    if "head" in params and (of_run / "head.json").is_file():
+    if "head" in params:
+        if not (of_run / "head.json").is_file():
+            raise UserError(
+                f"{of_run / 'head.json'} is missing, which names the labels that the head tells apart: the run's own command, "
+                "python -m jdistill.main, writes it as the run ends"
+            )
         save_head(replace(load_classifier(str(of_run)), encoder=student, head=params["head"]), folder)

@@ -76,7 +76,7 @@ def push_folder(push: Push, folder: Path) -> str:
         raise
     except Exception as error:  # of its HTTP library, which changed between its releases
         raise UserError(
-            f"--push={push.repository}: the hub at {api.endpoint} did not take it ({type(error).__name__}: {first_line(error)[:200]}); "
+            f"--push={push.repository}: the hub at {api.endpoint} did not take it ({type(error).__name__}: {' '.join(str(error).split())[:400]}); "
             f"{retry}"
         ) from error
     who = "anybody" if push.public and not (there and there.private) else "its owner alone"

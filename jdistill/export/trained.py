@@ -37,8 +37,8 @@ def load_student(workdir: Path, stage: str = "", step: int | None = None) -> Enc
     return load_trained(workdir, stage, step)[0]
 
 
-def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tuple[Encoder, dict[str, Any]]:
-    """As load_student, and all parameters that were trained, or their average where the run kept one."""
+def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tuple[Encoder, dict[str, Any], int]:
+    """As load_student, and all parameters that were trained, or their average where the run kept one, and the step of the checkpoint."""
     stage = stage or last_stage(workdir)
     folder = workdir / stage
     if not (folder / "student" / "modules.json").is_file():
@@ -67,18 +67,26 @@ def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tup
 
         weights = adapted_weights(workdir, folder / "student", params, check_base)
     log.info("the student of stage %s, step %d", stage, taken)
-    return loading.load(str(folder / "student"), key="workdir", weights=weights), params
+    return loading.load(str(folder / "student"), key="workdir", weights=weights), params, taken
 
 
 def measured_stage(workdir: Path) -> str:
     """The stage that a run's figures are of; "" where it has none yet."""
+    return str(_measured(workdir).get("name", ""))
+
+
+def measured_instead(workdir: Path, stage: str, step: int, asked: bool) -> str:
+    """What a run's figures are of, where they are not of this stage and step, as a card says it; else "". asked: whether somebody chose the
+    step; results from before they had the checkpoint's are then of another."""
+    measured = _measured(workdir)
+    if measured and measured["name"] != stage:
+        return f"the student of its stage {measured['name']}"
+    if "checkpoint" not in measured:
+        return "the checkpoint that it exports" if asked else ""
+    return "" if step == measured["checkpoint"] else f"its checkpoint of step {measured['checkpoint']}"
+
+
+def _measured(workdir: Path) -> dict[str, Any]:
+    """What results.json says of the stage that its figures are of; nothing where there are none yet."""
     done = (read_json(workdir / "results.json", None) or {}).get("training", {}).get("stages", [])
-    return str(done[-1]["name"]) if done else ""
-
-
-def measured_instead(workdir: Path, stage: str, step: int | None) -> str:
-    """What a run's figures are of, where they are not of this stage and step, as a card says it; else ""."""
-    measured = measured_stage(workdir)
-    if measured not in ("", stage):
-        return f"the student of its stage {measured}"
-    return "" if step is None else "the checkpoint that it exports"
+    return dict(done[-1]) if done else {}

@@ -163,7 +163,7 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) ->
     _tell_removed(cfg, removed)
     own = len(train)
     if cfg.augment:
-        train = with_variants(cfg, train, [*held_out, *evaluation])
+        train = with_variants(cfg, train, [*held_out, *evaluation], named[0] if named else None)
     return Corpus(train, held_out, removed, variants=len(train) - own)
 
 

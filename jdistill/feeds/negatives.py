@@ -12,7 +12,7 @@ from jdistill.encoder import loading
 from jdistill.feeds.tokens import cache_folder
 from jdistill.retrieval.bm25 import bm25_search
 from jdistill.retrieval.dense import dense_search
-from jdistill.retrieval.mining import Rules, mine, read_mined, scored_by
+from jdistill.retrieval.mining import FORMAT_OF_MINING, Rules, mine, read_mined, scored_by
 
 
 def mined_negatives(cfg: ConfigDict, queries: Queries, passages: list[str]) -> list[list[str]]:
@@ -30,7 +30,7 @@ def mined_negatives(cfg: ConfigDict, queries: Queries, passages: list[str]) -> l
     of_encoder = encoder.fingerprint_in_roles() if encoder else ""
     by_words = f"bm25, cleared by {of_encoder}" if encoder and relative else "bm25"
     for by in (by_words, of_encoder) if encoder else (by_words,):
-        name = digest(repr((by, rules, positives)), queries.texts, passages)
+        name = digest(FORMAT_OF_MINING, repr((by, rules, positives)), queries.texts, passages)
         out = cache_folder(cfg) / "mined" / f"{name}.jsonl"
         if not out.exists():
             bring_files(out.parent, out.name, out.name)

@@ -28,6 +28,7 @@ from jdistill.data.text.holdout import comparable
 # queries start..stop -> scores, rows [n, window], best first
 Search = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
 QUERIES_PER_BLOCK = 512  # queries searched at once, and lost at most by a kill
+FORMAT_OF_MINING = "mining 2"  # another where the same texts would have other negatives
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def mine(
     check_out: raises where `out` may not be replaced, asked when all is ready. Where either raises the records stay in their part file.
     Queries without a positive are skipped and counted.
     """
-    job = digest(repr((rules, by, [list(rows) for rows in positives])), queries, passages)
+    job = digest(FORMAT_OF_MINING, repr((rules, by, [list(rows) for rows in positives])), queries, passages)
     beside = out.with_name(f"{out.name}.{job[:16]}.part")
     with naming(beside), _only_writer(beside) as file:
         if file is None:

@@ -21,6 +21,7 @@ from jdistill.evals.shared_space import ALIGNED
 from jdistill.evals.suite import evaluate
 from jdistill.evals.translations import translation_figures
 from jdistill.export.card import write_card
+from jdistill.export.card_metadata import base_of
 from jdistill.export.folder import export
 from jdistill.feeds.parallel import held_out_pair_vectors
 from jdistill.feeds.roles import held_out_vectors
@@ -85,6 +86,7 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
     sealed = files.read_seal(workdir / "export", "export") or {}
     results: dict[str, Any] = {
         "command": command,
+        "base_model": base_of(dict(cfg)),  # now: seen from elsewhere a path could be a stranger's name on the hub
         "student": {"name": "student", "num_params": model.num_params, "bytes": 4 * model.num_params},
         "export_max_abs_difference": sealed.get("checks", {}),
         "training": {

@@ -188,20 +188,22 @@ def train_stages(run: Run, workdir: Path, give_up: GiveUp | None = None) -> Trai
     feed: Feed | None = None
     preflight.check_attention(run.cfg)
     check_answers(run)
-    for stage, of_stage in zip(run.stages, run.feeds, strict=True):
-        folder, feed = workdir / stage.name, of_stage.begin(feed)
+    for stage, next_feed in zip(run.stages, run.feeds, strict=True):
+        folder, feed = workdir / stage.name, next_feed.begin(feed)
         method, data = open_stage(stage, feed, student, is_teacher)
         data = replace(data, origins=origins_of(feed, method))
         begin_folder(run, stage, method, folder, total_steps(stage.cfg, data.batches.steps_per_epoch))
         score = feed.dev_score(stage.cfg, method)
         last = stage is run.stages[-1]
-        params, seconds, steps = train(stage.cfg, method, data, folder, score, give_up if last else None)
+        of_stage = train(stage.cfg, method, data, folder, score, give_up if last else None)
+        params = of_stage.params
         give_back_freed_memory()
         feed = feed.after(stage.cfg, method, params, folder)
         if stage.trains == "student":
             student, is_teacher = method.trained(params), False
-        sentences = steps * stage.cfg.batch_size * data.texts_per_row
-        done.append({"name": stage.name, "seconds": seconds, "steps": steps, "sentences": sentences})
+        sentences = of_stage.steps * stage.cfg.batch_size * data.texts_per_row
+        figures = {"seconds": of_stage.seconds, "steps": of_stage.steps, "checkpoint": of_stage.checkpoint}
+        done.append({"name": stage.name, **figures, "sentences": sentences})
     assert feed is not None  # there is no method without a stage
     return Trained(student, params, feed, done)
 

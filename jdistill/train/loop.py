@@ -24,7 +24,7 @@ from jdistill.train.checkpoint import LAST_CHECKPOINT, Checkpoints, abstract
 from jdistill.train.compiling import compiling, expected_calls
 from jdistill.train.dataset import Data
 from jdistill.train.early_end import GiveUp, Patience
-from jdistill.train.method import Method
+from jdistill.train.method import Method, TrainedStage
 from jdistill.train.metrics import Recorder
 from jdistill.train.optimizer import make_optimizer
 from jdistill.train.origins import ORIGINS_KEY, check_same_run
@@ -49,7 +49,7 @@ def train(
     folder: Path,
     score: Callable[[Tree], dict[str, float]],
     give_up: GiveUp | None = None,
-) -> tuple[Tree, float, int]:
+) -> TrainedStage:
     """Trains a stage to its end in `folder`, from its newest checkpoint if there is one.
 
     Args:
@@ -59,8 +59,6 @@ def train(
       folder: of the stage; checkpoints and metrics are written into it.
       score: parameters -> dev figures; "score" among them, higher is better, decides which checkpoint is best.
       give_up: told "score" of each checkpoint, it may end the training there.
-
-    Returns: the best parameters, on the host; the seconds its training took, those before a resumed checkpoint included; its steps.
 
     Raises: Interrupted after a signal (state saved); Diverged for a loss that is not finite; UserError for a full disk, or data that
       changed since the stage began.
@@ -79,8 +77,8 @@ def train(
         training.end()
         if sharding.any_process(bool(caught)):  # in the last step or its scoring: what comes next must not begin
             raise Interrupted(caught, training.done)
-    params = training.chosen_params()
-    return params, training.about["seconds"], training.done
+    params, checkpoint = training.chosen_params()
+    return TrainedStage(params, training.about["seconds"], training.done, checkpoint)
 
 
 class _Training:
@@ -230,8 +228,9 @@ class _Training:
             log.info("stopped at step %d: no better dev score since step %s", self.done, self.patience.better_at)
         self.checkpoints.wait()
 
-    def chosen_params(self) -> Tree:
-        """The parameters with the best dev score, or without scores or by cfg.checkpoint the last, on the host. Closes the checkpoints."""
+    def chosen_params(self) -> tuple[Tree, int]:
+        """The parameters with the best dev score, or without scores or by cfg.checkpoint the last, on the host; and the step of their
+        checkpoint. Closes the checkpoints."""
         best, taken = self.checkpoints.best_first(), self.done
         if best and best[0] != self.done and self.cfg.checkpoint == LAST_CHECKPOINT:
             log.info("the last step's parameters are exported; the best dev score is that of step %d", best[0])
@@ -241,4 +240,4 @@ class _Training:
             self.state = TrainState(**arrays)
         self.checkpoints.drop_old(taken)
         self.checkpoints.close()
-        return host_params(self.state)
+        return host_params(self.state), taken

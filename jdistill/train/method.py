@@ -1,9 +1,10 @@
-"""What a method is: a handful of pure functions that the one training loop calls (DESIGN, contract 1)."""
+"""What a method is: a handful of pure functions that the one training loop calls (DESIGN, contract 1); and what that makes of a stage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -55,3 +56,19 @@ def scalars(loss: ConfigDict, *names: str) -> dict[str, np.float32]:
     if "temperature" in names and not loss.temperature > 0:
         raise UserError(f"--config.loss.temperature={loss.temperature} must be above 0")
     return {name: np.float32(loss[name]) for name in names}
+
+
+class TrainedStage(NamedTuple):
+    """A stage at its end.
+
+    Args:
+      params: with the best dev score or, where the config wants them, the last; on the host.
+      seconds: that its training took, those before a resumed checkpoint included.
+      steps: that it took.
+      checkpoint: the step that params are of.
+    """
+
+    params: Tree
+    seconds: float
+    steps: int
+    checkpoint: int

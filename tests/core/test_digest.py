@@ -35,6 +35,11 @@ def test_what_differs_has_another_digest(of: list) -> None:
     assert found == [digest(*one) if isinstance(one, tuple) else digest(one) for one in of]  # and itself the same
 
 
+def test_a_file_s_name_need_not_be_utf_8() -> None:
+    assert len({digest(name) for name in ("donn\udce9es.tsv", "données.tsv", "donn?es.tsv")}) == 3
+    assert digest("données.tsv") == "ebdb099650f81f79518594e654df5505"  # as before
+
+
 def test_corpora_that_differ_in_where_a_text_ends_share_nothing(tmp_path: Path) -> None:
     one, two = ["a\nb", "c"], ["a", "b\nc"]
     assert Corpus(one, [], 0).fingerprint != Corpus(two, [], 0).fingerprint

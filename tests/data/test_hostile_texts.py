@@ -144,3 +144,11 @@ def test_an_array_that_says_more_than_it_holds_costs_no_memory(tmp_path: Path) -
         archive.writestr("embeddings.npy", beginning.getvalue() + bytes(512))
     with pytest.raises(UserError, match="more than it holds"):
         read_vectors(tmp_path / "v.npz")
+
+
+def test_a_carriage_return_within_a_cell(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(b"id\ttext\r\n1\tone\r\n2\ta stray\rreturn\n")
+    assert read_texts(str(tmp_path / "a.tsv"), "text").texts == ["one", "a stray return"]
+    (tmp_path / "a.csv").write_bytes(b'id,text\n1,"quoted\rreturn"\n2,a stray\rreturn\n')
+    with pytest.raises(UserError, match="line 3: not valid CSV: a carriage return stands in a cell without quotes"):
+        read_texts(str(tmp_path / "a.csv"), "text")

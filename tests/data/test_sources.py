@@ -190,17 +190,23 @@ def test_of_a_folder_what_we_made_in_it_is_not_read_and_what_is_passed_over_is_t
 ) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "more.zst").write_text("")
-    for name, mark, content in (("run", "config.json", '{"method": "simtde"}'), ("vectors", "jdistill.json", "{}")):
+    of_run = '{"method": "simtde", "teacher": "t", "text": ""}'
+    for name, mark, content in (("run", "config.json", of_run), ("vectors", "jdistill.json", "{}")):
         (tmp_path / name / "deeper").mkdir(parents=True)
         (tmp_path / name / mark).write_text(content)
         (tmp_path / name / "deeper" / "b.txt").write_text("ours\n")
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "c.txt").write_text("three\n")
+    (tmp_path / "plain" / "config.json").write_text('{"method": "self-instruct"}')  # of a user's data
     (tmp_path / "linked").symlink_to(tmp_path / "plain")
+    (tmp_path / "plain" / "notes.md").symlink_to("/nowhere")
     with caplog.at_level(logging.INFO, "jdistill"):
         assert list(read_texts(str(tmp_path)).texts) == ["one", "two", "three"]
     assert "passed over: 1 .zst" in caplog.text and "linked is a link to a folder, which is not read" in caplog.text
     assert list(read_texts(str(tmp_path / "vectors" / "deeper")).texts) == ["ours"]
+    (tmp_path / "plain" / "d.txt").symlink_to("/nowhere/blob")  # of which the file was not fetched
+    with pytest.raises(UserError, match=r"d\.txt is a link to /nowhere/blob, which is not there"):
+        read_texts(str(tmp_path))
 
 
 def test_the_shared_corpus_reads_in_seconds() -> None:

@@ -187,6 +187,8 @@ def test_sources_are_split_as_one_corpus(
     for part, texts in zip(parts, left, strict=True):
         assert list(part.train) == texts[: len(part.train)]
     assert sum(len(part.train) for part in parts) == min(max_texts or total, total)
+    if not max_texts or max_texts >= sum(map(bool, left)):
+        assert [bool(len(part.train)) for part in parts] == [bool(texts) for texts in left]  # a small source too
     again = split_together(kept, roles, evaluation, held_out, max_texts, seed=0)
     assert [list(part.train) for part in again] == [list(part.train) for part in parts]
     assert [part.train.fingerprint for part in again] == [part.train.fingerprint for part in parts]

@@ -92,3 +92,19 @@ def test_a_file_that_decides_what_a_model_answers_changes_its_digest(tmp_path: P
     assert digest() == before
     (tmp_path / name).write_text("Query: {{ query }}")
     assert digest() != before
+
+
+def test_an_adapter_is_told_by_the_model_that_it_changes_too(tmp_path: Path) -> None:
+    base, adapter = save_encoder(make_encoder(num_layers=1), tmp_path / "base"), tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(f'{{"base_model_name_or_path": "{base}"}}')
+
+    def digest() -> str:
+        hashed = hashlib.blake2b(digest_size=16)
+        add_files(hashed, adapter)
+        return hashed.hexdigest()
+
+    before = digest()
+    assert digest() == before
+    save_encoder(make_encoder(num_layers=1, seed=1), base)
+    assert digest() != before

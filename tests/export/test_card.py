@@ -155,6 +155,13 @@ def test_a_model_of_the_hub_is_told_from_a_folder(tmp_path: Path, monkeypatch: p
         assert hub_id(source) is None, source
     start = metadata("run", {"teacher": "", "start": "owner/start"}, {})
     assert "base_model: owner/start\n" in start and "base_model" not in metadata("run", {"teacher": "runs/teacher"}, {})
+    # Of a run: as it was where the run was started, wherever and whenever it is exported.
+    assert "base_model" not in metadata("run", {"teacher": "runs/gone2"}, {"base_model": None})
+    assert "base_model: owner/a\n" in metadata("run", {"teacher": "owner/a"}, {"base_model": "owner/a"})
+    both = metadata("run", {}, {}, Release(languages=("de", "pt-BR")))
+    assert (
+        "language:\n- de\n" in both and "language_bcp47:\n- pt-BR\n" in both
+    )  # the hub takes no region under the first
 
 
 def test_licence_and_languages_are_those_that_the_user_states(folder: Path, tmp_path: Path) -> None:
@@ -162,7 +169,8 @@ def test_licence_and_languages_are_those_that_the_user_states(folder: Path, tmp_
     assert card.data.license is None and card.data.language is None
     write_card(tmp_path / "run", folder, "", RESULTS, Release("owner/student", "cc-by-4.0", ("en", "zh-Hant")))
     card = ModelCard.load(folder / "README.md")
-    assert card.data.license == "cc-by-4.0" and card.data.language == ["en", "zh-Hant"]
+    assert card.data.license == "cc-by-4.0" and card.data.language == ["en"]
+    assert card.data.language_bcp47 == ["zh-Hant"]
     assert card.data.base_model == "owner/teacher" and len(card.data.eval_results) == 10
     assert 'SentenceTransformer("owner/student")' in card.text and "path/to" not in card.text
     for check, right, wrong in (

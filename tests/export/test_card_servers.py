@@ -124,4 +124,6 @@ def test_a_student_has_the_snippets_of_servers_that_load_it(tmp_path: Path, case
     found = snippets(tmp_path / "export")
     assert set(found) == titles
     card = (tmp_path / "export" / "README.md").read_text()
-    assert ("The prompt is put before a text by sentence-transformers alone" in card) == (case == "last token")
+    has_prompt = case == "last token"
+    assert ("The prompt is put before a text by sentence-transformers, and by LangChain" in card) == has_prompt
+    assert ("`model.encode_query` encodes the questions" in card) == has_prompt

@@ -27,7 +27,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_head(Classifier(STUDENT, HEAD, ("no", "yes"), False), save_encoder(STUDENT, tmp_path / "run" / "export"))
     (tmp_path / "run" / "config.json").write_text('{"method": "classify"}')
     monkeypatch.setattr(command, "last_stage", lambda _: "task")
-    monkeypatch.setattr(command, "load_trained", lambda *_: (STUDENT, {"student": STUDENT.weights, "head": HEAD}))
+    monkeypatch.setattr(command, "load_trained", lambda *_: (STUDENT, {"student": STUDENT.weights, "head": HEAD}, 3))
     return tmp_path / "run"
 
 
@@ -48,6 +48,34 @@ def test_a_run_s_own_export_becomes_no_other_model(run: Path, flag: str, capsys:
     error = capsys.readouterr().err
     assert f"{flag.split('=')[0]} is for a folder of its own" in error and "name another --out" in error
     assert load_classifier(str(run / "export")).fingerprint() == before
+
+
+@pytest.mark.parametrize("flags", [["--target", "gguf"], ["--quantize=int8"], ["--format=gguf"]])
+def test_further_forms_have_a_folder_of_their_own(
+    run: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = load_classifier(str(run / "export")).fingerprint()
+    command_flags = ["--workdir", str(run), "--out", str(run / "export"), "--overwrite"]
+    assert command.main([*command_flags, *flags]) == 2
+    assert "is the run's own export" in capsys.readouterr().err
+    (run / "config.json").write_text('{"method": "classify", "budget": {}}')
+    assert command.main(command_flags) == 2
+    assert "the run has a budget" in capsys.readouterr().err
+    assert load_classifier(str(run / "export")).fingerprint() == before
+
+
+def test_a_run_s_own_export_keeps_its_graph(run: Path) -> None:
+    (run / "config.json").write_text('{"method": "classify", "onnx": true}')
+    assert command.main(["--workdir", str(run), "--out", str(run / "export"), "--overwrite"]) == 0
+    assert (run / "export" / "onnx" / "model.onnx").is_file() and (run / "export" / "head.json").is_file()
+
+
+def test_a_head_whose_labels_nobody_knows_is_named(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / "export" / "head.json").unlink()
+    assert command.main(["--workdir", str(run), "--out", str(tmp_path / "out")]) == 2
+    assert "head.json is missing, which names the labels" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_a_run_s_own_export_is_written_again(run: Path) -> None:

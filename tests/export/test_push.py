@@ -144,3 +144,13 @@ def test_a_public_repository_only_by_its_own_flag(
     push_folder(plan_push("owner/hidden", public=True), folder)
     assert hub.repositories["owner/hidden"] == "private" and hub.of("owner/hidden") == contents(folder)
     assert "its owner alone" in caplog.records[-1].getMessage()
+
+
+def test_all_that_the_hub_says_of_a_card_is_told(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError('Invalid metadata in README.md.\n- "license" must be one of [apache-2.0, mit]')
+
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setattr("jdistill.export.push.HfApi.upload_folder", refuse)
+    with pytest.raises(UserError, match='Invalid metadata in README.md. - "license" must be one of'):
+        push_folder(plan_push(NAME, public=False), small_folder(tmp_path / "out"))

@@ -32,6 +32,17 @@ def test_an_index_holds_ones_own_texts_alone(tmp_path: Path) -> None:
         assert set(own) < set(texts) and not set(corpus.train[55:]) & set(texts)
 
 
+def test_a_column_of_paraphrases_of_a_source_in_another_spelling(tmp_path: Path) -> None:
+    rows = [f"{text},{text} indeed" for text in sentences(40)]
+    (tmp_path / "a.csv").write_text("text,other\n" + "\n".join(rows) + "\n")
+    path = str(tmp_path / "a.csv")
+    whole = [
+        list(corpus_of(tmp_path, text, text_role=role, text_column="text", augment="column:other").train)
+        for text, role in ((path, ""), (f"{path}@none", "document"))
+    ]
+    assert whole[0] == whole[1] and any(text.endswith(" indeed") for text in whole[0])
+
+
 def test_variants_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("\n".join(f"{text} and {text}" for text in sentences(40)) + "\n")
     corpus = corpus_of(tmp_path, str(tmp_path / "a.txt"), text_role="")

@@ -111,3 +111,13 @@ def test_a_published_folder_with_other_tensors_is_refused(tmp_path: Path) -> Non
     path.write_text(path.read_text().replace('"model_type": "gemma3_text"', '"model_type": "llama"'))
     with pytest.raises(UserError, match="layer_types or use_sliding_window ask for"):
         jdistill.load(str(folder))
+
+
+def test_llama_3s_scaling_is_written_for_readers_of_the_old_keys_too(tmp_path: Path) -> None:
+    config = tiny_decoder_config(rope_scaling=(8.0, 1.0, 4.0, 16))
+    written = write_config(config)
+    assert written["rope_scaling"]["rope_type"] == "llama3" and "rope_scaling" not in write_config(MISTRAL)
+    for left_out in ([], ["rope_parameters"], ["rope_scaling", "rope_theta"]):
+        kept = {key: value for key, value in written.items() if key not in left_out}
+        (tmp_path / "config.json").write_text(json.dumps(kept))
+        assert body.read_model_config(tmp_path) == config, left_out

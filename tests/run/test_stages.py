@@ -93,8 +93,11 @@ def test_two_stages_and_a_kill_in_the_second(folder: Path) -> None:
         whole / "distil" / "student" / "modules.json"
     )  # as a copy leaves it, or the same command before its second stage
     assert last_stage(whole) == "finetune"
-    assert measured_instead(whole, "finetune", None) == ""
-    assert measured_instead(whole, "distil", None) == "the student of its stage finetune"
+    assert measured_instead(whole, "finetune", 40, False) == measured_instead(whole, "finetune", 40, True) == ""
+    assert (
+        measured_instead(whole, "finetune", 20, False) == "its checkpoint of step 40"
+    )  # such as after the damage of that
+    assert measured_instead(whole, "distil", 8, False) == "the student of its stage finetune"
     lines = [json.loads(line) for line in (whole / "finetune" / "metrics.jsonl").read_text().splitlines()]
     assert any("hsic" in line and "gram_sentence_rank" in line for line in lines)
     assert not any("dev/score" in line for line in lines)  # agreement with the teacher does not choose in this stage

@@ -43,7 +43,7 @@ def run(workdir: Path, checkpoint: str, scores: tuple[float, ...] = (3.0, 2.0, 1
     save_encoder(method.student, folder / "student")
     (workdir / "config.json").write_text(json.dumps({"checkpoint": checkpoint} if checkpoint != "best" else {}))
     falling = iter(scores)
-    params, _, _ = train(cfg, method, data, folder, lambda _: {"score": next(falling)})
+    params, *_ = train(cfg, method, data, folder, lambda _: {"score": next(falling)})
     return jax.tree.leaves(params["student"])
 
 

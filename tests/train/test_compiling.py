@@ -48,14 +48,14 @@ def test_the_step_is_compiled_before_the_answers_are_there(tmp_path: Path, steps
     (tmp_path / "stage").mkdir()
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        params, _, steps = train(cfg, method, data, tmp_path / "stage", lambda params: {})
+        params, _, steps, _ = train(cfg, method, data, tmp_path / "stage", lambda params: {})
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
     assert steps == 4 and all(waited) and compiled.count("compiling_0") == 1
 
     (tmp_path / "alone").mkdir()
     alone = replace(data, made_up=None)
-    expected, _, _ = train(cfg, method, alone, tmp_path / "alone", lambda params: {})
+    expected, *_ = train(cfg, method, alone, tmp_path / "alone", lambda params: {})
     jax.tree.map(np.testing.assert_array_equal, params, expected)
 
 

@@ -12,7 +12,7 @@ from jdistill.core.errors import UserError
 from jdistill.data.text.sources import file_identity, open_source, read_columns
 from jdistill.data.text.spans import SPANS, draw_by, spans_asked, text_spans
 
-FORMAT_OF_VARIANTS = "variants 1"  # another where the same texts would have other variants
+FORMAT_OF_VARIANTS = "variants 2"  # another where the same texts would have other variants
 SHARE = 0.3  # of the words that have a synonym
 WORD = re.compile(r"[A-Za-z]{4,}")
 # Function words that WordNet lists in some other, rare sense (over: a part of a cricket match).

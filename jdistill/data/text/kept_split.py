@@ -22,7 +22,7 @@ from jdistill.data.text.kept_texts import KeptTexts
 from jdistill.data.text.repeats import NO_ROWS, repeated_rows
 from jdistill.data.text.stored_texts import LongTexts, StoredTexts
 
-FORMAT_OF_SPLIT = "split 1"
+FORMAT_OF_SPLIT = "split 2"  # another where the same texts would be split otherwise, as by another `comparable`
 BLOCK_TEXTS = 1 << 14  # texts that are looked at at once
 BIG_ENDIAN = np.dtype(">u8")  # hashes are compared byte by byte
 
@@ -112,11 +112,21 @@ def split_together(
     return [SplitPart(train, whole.take(r.held_out), len(r.removed)) for train, whole, r in parts]
 
 
+def _shares(counts: np.ndarray, max_texts: int) -> np.ndarray:
+    """So many texts of each corpus, int64, that they are max_texts together, in proportion, but where that is enough one of each at least."""
+    shares = np.diff(np.cumsum(counts) * max_texts // counts.sum(), prepend=0)
+    if max_texts >= (counts > 0).sum():
+        for none in np.flatnonzero((shares == 0) & (counts > 0)):
+            shares[shares.argmax()] -= 1
+            shares[none] = 1
+    return shares
+
+
 def _training(texts: Sequence[StoredTexts], rows: Sequence[SplitRows], max_texts: int) -> list[StoredTexts]:
     left_out = [r.left_out for r in rows]
     counts = np.array([len(whole) - len(gone) for whole, gone in zip(texts, left_out, strict=True)], np.int64)
     if max_texts and max_texts < counts.sum():
-        counts = np.diff(np.cumsum(counts) * max_texts // counts.sum(), prepend=0)
+        counts = _shares(counts, max_texts)
     return [
         whole.without(gone, int(count), r.fingerprint or None)
         for whole, gone, count, r in zip(texts, left_out, counts, rows, strict=True)

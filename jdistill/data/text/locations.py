@@ -105,7 +105,7 @@ def _in_package(source: str, key: str) -> Path:
 def files_of(path: Path, kinds: tuple[str, ...], key: str) -> list[Path]:
     """The file itself, or a folder's files of these kinds in the order of their names, but not of runs and folders that a command of ours
     made within it. What is passed over is told. Raises UserError if there are none."""
-    every = sorted(_inside(path)) if path.is_dir() else [path]
+    every = sorted(_inside(path, kinds)) if path.is_dir() else [path]
     files = [p for p in every if kind(p) in kinds] if path.is_dir() else every
     if other := Counter(p.suffix or p.name for p in every if kind(p) not in kinds and p.name != SEAL):
         told = ", ".join(f"{count} {suffix}" for suffix, count in other.most_common(5))
@@ -116,14 +116,20 @@ def files_of(path: Path, kinds: tuple[str, ...], key: str) -> list[Path]:
     return files
 
 
-def _inside(folder: Path) -> Iterator[Path]:
-    """The files of a folder and those in it. Raises UserError for a folder in it that cannot be read: its texts would be missed."""
+def _inside(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
+    """The files of a folder and those in it. Raises UserError for a folder in it that cannot be read, and for a link to a file of these kinds
+    that is not there: their texts would be missed."""
 
     def fail(error: OSError) -> None:
         raise UserError(f"{error.filename} cannot be read ({error.strerror}); its files would be left out")
 
     for place, folders, names in os.walk(folder, onerror=fail):
-        if Path(place) != folder and (SEAL in names or is_config(look_into(Path(place, "config.json")))):
+        content = look_into(Path(place, "config.json"))
+        of_run = is_config(content) and content.keys() >= {
+            "teacher",
+            "text",
+        }  # others keep the method of their data there
+        if Path(place) != folder and (SEAL in names or of_run):
             log.info("%s was made by a command of jdistill's, and is not read as text", place)
             folders.clear()
             continue
@@ -133,4 +139,10 @@ def _inside(folder: Path) -> Iterator[Path]:
                     "WARNING: %s is a link to a folder, which is not read; name it as a source of its own",
                     Path(place, name),
                 )
-        yield from (path for name in names if (path := Path(place, name)).is_file())
+        for path in map(Path(place).joinpath, names):
+            if path.is_file():
+                yield path
+            elif path.is_symlink() and kind(path) in kinds:
+                raise UserError(
+                    f"{path} is a link to {os.readlink(path)}, which is not there; fetch it, or take the link away"
+                )

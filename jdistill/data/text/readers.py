@@ -101,12 +101,14 @@ def _lines(path: Path, limit: int) -> Iterator[bytes | None]:
 
 def open_text(path: Path, errors: str = "strict") -> Iterator[str]:
     """The lines of a file as text; errors: as bytes.decode takes it. Raises UserError for one that is not UTF-8 or is
-    longer than TABLE_LINE_BYTES."""
+    longer than TABLE_LINE_BYTES. In a .tsv, which has no quotes, a carriage return within a line is a space."""
+    whole = kind(path) != ".tsv"
     for number, line in enumerate(_lines(path, TABLE_LINE_BYTES), 1):
         if line is None:
             raise UserError(f"{path} line {number}: longer than {TABLE_LINE_BYTES >> 20} MB")
         try:
-            yield line.decode(errors=errors) + "\n"
+            text = line.decode(errors=errors)
+            yield (text if whole else text.replace("\r", " ")) + "\n"
         except UnicodeDecodeError as error:
             raise UserError(f"{path} line {number}: not valid UTF-8 ({error})") from None
 
@@ -119,6 +121,10 @@ def csv_dialect(path: Path) -> dict[str, Any]:
 
 def csv_fault(path: Path, line: int, error: csv.Error) -> UserError:
     """The error for a line that is not valid CSV."""
+    if "new-line character" in str(error):
+        return UserError(
+            f"{path} line {line}: not valid CSV: a carriage return stands in a cell without quotes; quote the cell, or remove it"
+        )
     return UserError(f"{path} line {line}: not valid CSV ({error}); a quote may stand open since an earlier line")
 
 

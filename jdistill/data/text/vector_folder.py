@@ -30,6 +30,7 @@ class EmbedSettings:
       width: of the vectors.
       part_size: texts of a part.
       with_text: whether parts keep the texts, or only their keys.
+      prompt_counts: False where the prompt's tokens are left out of the mean and the fingerprint, which knows the default prompt's, says nothing.
     """
 
     model: str
@@ -41,11 +42,12 @@ class EmbedSettings:
     width: int
     part_size: int
     with_text: bool
+    prompt_counts: bool = True
 
     @property
     def made_by(self) -> str:
         """What a part says of its making: all that decides its vectors."""
-        return f"{self.fingerprint} {self.prompt!r}"
+        return f"{self.fingerprint} {self.prompt!r}" + ("" if self.prompt_counts else ", not counted")
 
 
 def claim_folder(out: Path, settings: EmbedSettings, text: str) -> None:
@@ -84,7 +86,7 @@ def _refuse_not_ours(out: Path) -> None:
 
 def refuse_other_settings(out: Path, seal: dict[str, Any], settings: EmbedSettings) -> None:
     """Raises UserError, with each difference, for a folder that was made by other settings."""
-    earlier, now = seal.get("settings") or {}, asdict(settings)
+    earlier, now = {"prompt_counts": True} | (seal.get("settings") or {}), asdict(settings)
     differing = [name for name in now if name not in ("model", "fingerprint") and earlier.get(name) != now[name]]
     if earlier.get("fingerprint") != settings.fingerprint:
         if earlier.get("model") != settings.model:

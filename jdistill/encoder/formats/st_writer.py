@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -85,6 +86,19 @@ def save_tokenizer(model: Encoder, folder: Path) -> None:
         tokenizer.save_pretrained(folder)
     finally:
         tokenizer.model_max_length, tokenizer.init_kwargs = longest, settings
+    _name_as_before(folder / "tokenizer_config.json")
+
+
+def _name_as_before(path: Path) -> None:
+    """Gives a tokenizer's settings the names that transformers 4 knows, which servers run; transformers 5 reads either."""
+    settings = json.loads(path.read_text())
+    renamed = dict(settings)
+    if renamed.get("tokenizer_class") == "TokenizersBackend":
+        renamed["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if isinstance(renamed.get("extra_special_tokens"), list):
+        renamed["additional_special_tokens"] = renamed.pop("extra_special_tokens")
+    if renamed != settings:
+        write_json(path, renamed)
 
 
 def custom_files(model: Encoder) -> list[str]:

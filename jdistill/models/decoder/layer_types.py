@@ -131,7 +131,10 @@ def rope_keys(config: DecoderConfig) -> dict[str, Any]:
         rope |= {"rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high}
         rope["original_max_position_embeddings"] = original
     if c.model_type != GEMMA:
-        return {"rope_parameters": rope, "rope_theta": c.rope_theta}
+        scaling = {name: value for name, value in rope.items() if name != "rope_theta"}
+        return {"rope_parameters": rope, "rope_theta": c.rope_theta} | (
+            {"rope_scaling": scaling} if c.rope_scaling else {}
+        )
     near = {"rope_type": "default", "rope_theta": c.local_rope_theta}
     old = {"rope_theta": c.rope_theta, "rope_local_base_freq": c.local_rope_theta}
     return {"rope_parameters": {FULL: rope, SLIDING: near}} | old

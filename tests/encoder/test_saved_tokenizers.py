@@ -1,0 +1,45 @@
+"""An exported tokenizer's settings have the names that transformers 4 knows, by which servers load it, and are read here as before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_encoder
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from jdistill.encoder.formats.st_writer import save_tokenizer, write_files
+
+TEXT = "a river and a stone"
+
+
+def settings_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "tokenizer_config.json").read_text())
+
+
+def test_further_special_tokens_are_named_as_before(tmp_path: Path) -> None:
+    model = make_encoder()
+    model.tokenizer.add_special_tokens({"extra_special_tokens": ["river"]})
+    write_files(model, tmp_path)
+    settings = settings_of(tmp_path)
+    assert settings["additional_special_tokens"] == ["river"] and "extra_special_tokens" not in settings
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    assert "river" in again.all_special_tokens and again(TEXT).input_ids == model.tokenizer(TEXT).input_ids
+
+
+def test_a_tokenizer_of_no_model_is_of_the_class_that_both_versions_have(tmp_path: Path) -> None:
+    model = make_encoder()
+    plain = PreTrainedTokenizerFast(
+        tokenizer_object=model.tokenizer.backend_tokenizer, pad_token="[PAD]", unk_token="[UNK]"
+    )
+    plain.save_pretrained(tmp_path / "theirs")
+    if settings_of(tmp_path / "theirs")["tokenizer_class"] == "PreTrainedTokenizerFast":
+        pytest.fail("transformers writes the old name again: the renaming can go")
+    object.__setattr__(model, "tokenizer", plain)
+    (tmp_path / "ours").mkdir()
+    save_tokenizer(model, tmp_path / "ours")
+    assert settings_of(tmp_path / "ours")["tokenizer_class"] == "PreTrainedTokenizerFast"
+    read = [AutoTokenizer.from_pretrained(tmp_path / name) for name in ("theirs", "ours")]
+    assert type(read[0]) is type(read[1]) and read[0](TEXT).input_ids == read[1](TEXT).input_ids
