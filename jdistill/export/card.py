@@ -40,7 +40,7 @@ Its vocabulary is {pieces:,} of the {of:,} pieces that it started from, {which},
 of the parameters. Other text is read by smaller pieces, or as unknown.
 """
 LOADS = "`transformers.AutoModel` and `AutoTokenizer` load the folder too. "
-ROLES = "Of a search `model.encode_query` encodes the questions and `model.encode_document` the passages, each with its own prompt. "
+OF_A_SEARCH = "Of a search `model.encode_query` encodes the questions and `model.encode_document` the passages, each with its own prompt. "
 RECURRENT = (
     "`encode_query` and `encode_document` hand a role to its tokenizer, which fails on it; `encode` with `prompt_name` puts "
     "the same prompt before the texts. "
@@ -163,7 +163,7 @@ def _loads(recurrent: bool, both_ways: bool, served: ServedModel) -> str:
     """What other than SentenceTransformer's encode loads the folder, or would be thought to. both_ways: by code in the folder."""
     if recurrent:
         return RECURRENT
-    roles = ROLES if served.prompts_by_role else ""
+    roles = OF_A_SEARCH if served.prompts_by_role else ""
     if both_ways:
         return roles + BOTH_WAYS
     return roles + (LOADS if served.by_auto_model else "")
