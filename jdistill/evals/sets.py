@@ -70,14 +70,18 @@ class EvaluationSet:
     check: Callable[[str, str], object]
 
 
+def there(source: str, key: str) -> None:
+    """Raises UserError where `source` is no file or folder that is there. key: the flag that named it."""
+    if not path_here(source, key).exists():
+        raise UserError(f"--{key}={source}: no such file or folder")
+
+
 def reads(read: Callable[[Path], object]) -> Callable[[str, str], None]:
     """A check that reads a local source as its evaluation will. Raises UserError as `read`, and for what is not there."""
 
     def check(source: str, key: str) -> None:
-        path = path_here(source, key)
-        if not path.exists():
-            raise UserError(f"--{key}={source}: no such file or folder")
-        read(path)
+        there(source, key)
+        read(path_here(source, key))
 
     return check
 

@@ -136,7 +136,8 @@ def corpus_and_embeddings(folder: Path, name: str, of: str) -> tuple[Corpus, Tea
     cfg = ConfigDict(
         {"text": names[of], "text_column": "", "text_role": "", "pairs": "", "cache_dir": str(folder / "cache"), "split_sentences": False,
          "held_out": 50, "max_texts": 0, "augment": "", "senteval": "", "beir": "", "dev_pairs": "", "dev_retrieval": "", "batch_size": 64, "seed": 0,
-         "chunk_size": 0, "length_multiple": 1, "student": {"dropout": 0.0}}
+         "chunk_size": 0, "length_multiple": 1, "student": {"dropout": 0.0},
+         "max_steps": 10, "answers_ahead": 0}
     )  # fmt: skip
     own = lines_of(folder / name) if of == "teacher" else None
 

@@ -180,7 +180,7 @@ def test_a_student_outside_its_teachers_space_is_refused_before_the_first_step(
         ('{"query": "a", "answer": "b"}\n', "--config.pairs needs the columns query and positive; there are ['answer'"),
         (
             '{"query": "a", "positive": "b"}\n{"query": "c"}\n',
-            "line 2: there is no column 'positive'; each row needs it",
+            "line 2: there is no column 'positive', which the rows before have",
         ),
         ('{"query": "a", "positive": ["b", "c"]}\n', "'positive' holds list, not text"),
     ],
