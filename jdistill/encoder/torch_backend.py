@@ -105,7 +105,7 @@ def sentence_transformers_folder(
 
     Raises: UserError as load_torch_encoder does, but for what cannot be loaded.
     """
-    if importlib.util.find_spec("sentence_transformers") is None:
+    if not has_sentence_transformers():
         raise UserError(f"--{key}={source} needs the torch extra: pip install -e '.[torch]'")
     if isinstance(trust_remote_code, str):
         folder, trusted = permitted_folder(source, key, trust_remote_code)
@@ -123,13 +123,17 @@ def sentence_transformers_folder(
     return folder, trusted
 
 
+def has_sentence_transformers() -> bool:
+    """Whether the torch extra is installed; nothing of it is imported."""
+    return importlib.util.find_spec("sentence_transformers") is not None
+
+
 def sentence_transformers() -> Any:
     """The library, which is installed. Raises UserError where it does not import, as with a torch that lacks a library of the system."""
     try:
         import sentence_transformers as library
-    except (
-        Exception
-    ) as error:  # an OSError of a shared library, an ImportError or RuntimeError of versions that do not go together
+    # An OSError of a shared library, an ImportError or RuntimeError of versions that do not go together.
+    except Exception as error:
         raise UserError(
             f"sentence-transformers is installed and cannot be imported ({type(error).__name__}: {first_line(error)[:200]}); "
             "install it and torch anew, pip install --force-reinstall -e '.[torch]', or take it away"
@@ -149,12 +153,13 @@ def telling_what_fails(source: str, key: str) -> Iterator[None]:
 
 
 def add_files(digest: hashlib.blake2b, folder: Path) -> None:
-    """Takes all files of a model that decide what it answers into a digest, those of the model that an adapter changes too."""
+    """Takes all files of a model that decide what it answers into a digest, those of the models that adapters in it change too."""
     for path in sorted(path for path in folder.rglob("*") if path.suffix in DECIDING):
         digest.update(path.relative_to(folder).as_posix().encode())
         with open(path, "rb") as file:
             while block := file.read(1 << 22):
                 digest.update(block)
     for path in sorted(folder.rglob("adapter_config.json")):
-        if base := read_settings(path).text("base_model_name_or_path", ""):
-            add_files(digest, resolve(base, "model"))
+        base = read_settings(path).text("base_model_name_or_path", "")
+        if base and (place := resolve(base, "model")).resolve() != path.parent.resolve():
+            add_files(digest, place)

@@ -85,9 +85,9 @@ def metadata(name: str, config: dict[str, Any], results: dict[str, Any], release
         pipeline_tag="sentence-similarity",
         tags=TAGS,
         license=release.license or None,
+        # The hub takes no region under the first name.
         language=[code for code in release.languages if "-" not in code] or None,
-        language_bcp47=[code for code in release.languages if "-" in code]
-        or None,  # the hub takes no region under the other name
+        language_bcp47=[code for code in release.languages if "-" in code] or None,
         base_model=results["base_model"] if "base_model" in results else base_of(config),
         model_name=without_markup(name) or "student" if measured else None,
         eval_results=measured or None,

@@ -88,8 +88,9 @@ def main(argv: list[str] | None = None) -> int:
     in_run = flags.out.resolve() == (flags.workdir / "export").resolve()
     check_out(flags.out, EXPORT_SEAL, "--out", flags.overwrite, None if in_run else flags.workdir)
     stage = flags.stage or last_stage(flags.workdir)
+    config = read_json(flags.workdir / "config.json", {})
     if in_run:
-        check_own_export(flags, forms)
+        check_own_export(flags, forms, "budget" in config)
     student, params, taken = load_trained(flags.workdir, stage, flags.step)
     if flags.documents:
         export_router(student, load(flags.documents, key="documents"), flags.out, flags.overwrite)
@@ -110,7 +111,7 @@ def main(argv: list[str] | None = None) -> int:
             add_form(plain, folder, form, texts)
         write_card(flags.workdir, folder, measured, release=release)
 
-    with_graph = flags.format == "onnx" or (in_run and read_json(flags.workdir / "config.json", {}).get("onnx", False))
+    with_graph = flags.format == "onnx" or (in_run and config.get("onnx", False))
     export(plain, flags.out, with_graph, [add], flags.overwrite, in_run)
     if flags.plain and (code := custom_files(plain)):
         log.warning(
@@ -209,10 +210,10 @@ def export_site(flags: argparse.Namespace) -> None:
     write_site(flags.workdir, flags.out, flags.web_runtime, flags.overwrite)
 
 
-def check_own_export(flags: argparse.Namespace, forms: Sequence[str]) -> None:
+def check_own_export(flags: argparse.Namespace, forms: Sequence[str], has_budget: bool) -> None:
     """Refuses what would put another model in the place of the run's own export, which its figures and its index are of; and further forms,
     which the run's own command would take away with the next export."""
-    if forms or "budget" in read_json(flags.workdir / "config.json", {}):
+    if forms or has_budget:
         what = f"{forms[0]} is another form" if forms else "the run has a budget, whose form is in its export"
         raise UserError(
             f"--out={flags.out} is the run's own export, and {what}: name another --out. The run's own command, python -m "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.encoder.formats.interaction import add_interaction, remove_interaction
 from jdistill.encoder.pair_scorer import PairScorer
-from jdistill.encoder.torch_backend import sentence_transformers
+from jdistill.encoder.torch_backend import has_sentence_transformers, sentence_transformers
 from jdistill.export.probe_texts import PROBE_TEXTS
 
 TOLERANCE = 1e-3  # max abs, float32, between Flax's logits and torch's
@@ -34,7 +33,7 @@ def save_interaction(model: PairScorer, folder: Path) -> float | None:
 
 def _difference(model: PairScorer, folder: Path) -> float | None:
     """As save_interaction, of a folder that has the module."""
-    if importlib.util.find_spec("sentence_transformers") is None:
+    if not has_sentence_transformers():
         log.info("torch and sentence-transformers are not installed, so the interaction module was written unchecked")
         return None
     # Code that we have just written.

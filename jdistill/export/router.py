@@ -5,7 +5,6 @@ The folder holds both whole, `query/` and `document/`, each a model that loads b
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from collections.abc import Sequence
@@ -20,11 +19,11 @@ from jdistill.core.folders import replacing
 from jdistill.core.progress import log
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import CUSTOM, custom_files, write_files, write_weights
-from jdistill.encoder.torch_backend import sentence_transformers
+from jdistill.encoder.torch_backend import has_sentence_transformers, sentence_transformers
 from jdistill.evals.shared_space import check_one_space
 from jdistill.export.folder import EXPORT_SEAL, check_folder
 from jdistill.export.probe_texts import PROBE_TEXTS
-from jdistill.export.targets import SENTENCE_TRANSFORMERS, tolerance_of
+from jdistill.export.targets import tolerance_of
 from jdistill.models.architecture import BUILT_IN
 from jdistill.models.registry import architecture_of
 
@@ -61,7 +60,7 @@ def export_router(queries: Encoder, documents: Encoder, out: Path, overwrite: bo
         for role, model in zip(ROUTES, (queries, documents), strict=True):
             differences = check_folder(model, beside / role, keep_onnx=False)
             checks |= {f"{role}, {framework}": value for framework, value in differences.items()}
-        if importlib.util.find_spec(SENTENCE_TRANSFORMERS):
+        if has_sentence_transformers():
             checks |= _check_routes(queries, documents, beside)
     shown = ", ".join(f"{name} {value:.1e}" for name, value in checks.items())
     log.info("exported to %s, queries and documents by a model each; max abs difference from Flax: %s", out, shown)

@@ -6,7 +6,6 @@ normalisation) stays as it is. The arithmetic is torch's own, by st_modules/int8
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from jdistill.core.files import write_json
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import CUSTOM
 from jdistill.encoder.formats.tensors import write_tensors
-from jdistill.encoder.torch_backend import sentence_transformers
+from jdistill.encoder.torch_backend import has_sentence_transformers, sentence_transformers
 from jdistill.models.registry import architecture_of
 
 MODULE = "int8_transformer"
@@ -81,14 +80,13 @@ def smoothed(tensors: dict[str, np.ndarray], largest: dict[str, np.ndarray]) -> 
 
 def largest_inputs(folder: Path, texts: Sequence[str]) -> dict[str, np.ndarray]:
     """Linear layer of the float32 folder -> the largest magnitude of each of its inputs over the texts, float32 [in]."""
-    if importlib.util.find_spec("sentence_transformers") is None:
+    if not has_sentence_transformers():
         raise UserError("calibrating int8 for torch needs the torch extra: pip install -e '.[torch]'")
     library = sentence_transformers()
     import torch  # which the library has imported
 
-    model = library.SentenceTransformer(
-        str(folder), device="cpu", trust_remote_code=True
-    )  # code that we have just written
+    # Code that we have just written.
+    model = library.SentenceTransformer(str(folder), device="cpu", trust_remote_code=True)
     transformer: Any = model[0].auto_model
     seen: dict[str, np.ndarray] = {}
 

@@ -108,3 +108,5 @@ def test_an_adapter_is_told_by_the_model_that_it_changes_too(tmp_path: Path) -> 
     assert digest() == before
     save_encoder(make_encoder(num_layers=1, seed=1), base)
     assert digest() != before
+    (adapter / "adapter_config.json").write_text(f'{{"base_model_name_or_path": "{adapter}"}}')
+    assert digest() != before  # and an adapter that names its own folder is read once

@@ -150,13 +150,13 @@ def _plain(label: Any) -> str:
     return str(label).lower()
 
 
-def without(pairs: Pairs, texts: set[str], apart: Pairs | None = None) -> tuple[Pairs, int]:
+def without(pairs: Pairs, texts: set[str], apart: Pairs) -> tuple[Pairs, int]:
     """The pairs no text of which is among `texts` (as data.text.holdout.comparable has them), and how many were removed.
 
     apart: pairs that are kept apart: whoever asks one of their queries goes too, and who turns one of them round.
     """
-    others = [] if apart is None else zip(apart.queries, apart.passages, strict=True)
-    turned = {(comparable(passage), comparable(query)) for query, passage in others}
+    of_apart = zip(apart.queries, apart.passages, strict=True)
+    turned = {(comparable(passage), comparable(query)) for query, passage in of_apart}
     of_query = texts | {query for _, query in turned}
     keep = []
     for query, passage in zip(pairs.queries, pairs.passages, strict=True):

@@ -116,6 +116,12 @@ def files_of(path: Path, kinds: tuple[str, ...], key: str) -> list[Path]:
     return files
 
 
+def _is_of_run(folder: Path) -> bool:
+    """Whether a folder is a run's, and not one of a user's data whose config.json names a method too."""
+    content = look_into(folder / "config.json")
+    return is_config(content) and content.keys() >= {"teacher", "text"}
+
+
 def _inside(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
     """The files of a folder and those in it. Raises UserError for a folder in it that cannot be read, and for a link to a file of these kinds
     that is not there: their texts would be missed."""
@@ -124,12 +130,7 @@ def _inside(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
         raise UserError(f"{error.filename} cannot be read ({error.strerror}); its files would be left out")
 
     for place, folders, names in os.walk(folder, onerror=fail):
-        content = look_into(Path(place, "config.json"))
-        of_run = is_config(content) and content.keys() >= {
-            "teacher",
-            "text",
-        }  # others keep the method of their data there
-        if Path(place) != folder and (SEAL in names or of_run):
+        if Path(place) != folder and (SEAL in names or _is_of_run(Path(place))):
             log.info("%s was made by a command of jdistill's, and is not read as text", place)
             folders.clear()
             continue
