@@ -23,7 +23,7 @@ import numpy as np
 
 from jdistill.data.batching.kept_tokens import in_this_process, tokenize_once
 from jdistill.teachers.cache import AnswerCache
-from jdistill.train.checkpoint import state_digest
+from jdistill.train.sealed import state_digest
 
 BATCH = 128
 

@@ -15,7 +15,7 @@ def get_config() -> ConfigDict:
     # Sources: a path, a hub id, or pkg:import_name/sub/folder inside an installed package.
     # teacher: also vectors:FILE (texts with their embeddings) and st:SOURCE (whatever sentence-transformers loads; torch extra)
     c.teacher = ""  # empty: the start itself
-    c.teacher_dtype = "auto"  # in which a teacher of ours answers, each kept apart in the cache; auto: as dtype
+    c.teacher_dtype = "auto"  # in which a teacher of ours answers, kept apart in the cache; auto: as dtype's own auto
     c.teacher_pooling = ""  # in the place of the teacher's own pooler, such as cls; empty: its own
     # Of a teacher st:OWNER/NAME or st:OWNER/NAME@COMMIT the commit whose Python files may run, of st:FOLDER the digest of them; empty: none.
     c.trust_remote_code = ""

@@ -134,6 +134,7 @@ def main() -> None:
     out = Path(sys.argv[1])
     if len(sys.argv) > 2:
         mesh = sharding.global_mesh()
+        assert sharding.agreed({"a": 0.1 + sharding.process_index(), "b": 1e300}) == {"a": 0.1, "b": 1e300}
         found = sgd(mesh)
         for variant in IN_TWO_PROCESSES:
             found |= gradients(variant, *built(variant), mesh)

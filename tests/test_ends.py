@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from commands import ROOT, environment
@@ -104,6 +105,11 @@ def test_ctrl_c_and_too_little_memory_are_one_line(capsys: pytest.CaptureFixture
     assert ends(KeyboardInterrupt(), capsys, resumes=False) == (130, "stopped by Ctrl-C\n")
     status, said = ends(MemoryError("Unable to allocate 9 TiB"), capsys)
     assert status == 2 and "9 TiB" in said and said.count("\n") == 1
+    with pytest.raises(Exception, match="RESOURCE_EXHAUSTED") as of_jax:
+        jnp.zeros(1 << 46).block_until_ready()
+    for error in (of_jax.value, RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB.\nGPU 0 has …")):
+        status, said = ends(error, capsys)
+        assert status == 2 and "too little memory" in said and "ut of memory" in said and said.count("\n") == 1
 
 
 def test_a_process_that_lost_another_says_so(capsys: pytest.CaptureFixture[str]) -> None:

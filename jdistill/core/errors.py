@@ -29,10 +29,16 @@ FILE_SYSTEM = {
     errno.ENOENT: "it is not there, or was removed meanwhile",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EMFILE: "too many files are open; raise ulimit -n",
+    errno.ENFILE: "too many files are open on this machine",
     errno.ENOMEM: "there is too little memory",
     errno.ESTALE: "the network file system lost it; run the same command again",
     errno.ELOOP: "its links lead in a circle",
 }
+
+# What of it says nothing about the content of a file that is read.
+OF_MACHINE = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
+# What JAX, torch and ONNX Runtime say where a machine or its accelerator has too little memory.
+MEMORY_GONE = re.compile(r"RESOURCE_EXHAUSTED|out of memory|failed to allocate memory", re.IGNORECASE)
 
 # What JAX says where another process of the run is gone.
 PEERS = re.compile(
@@ -86,8 +92,12 @@ def _told(error: Exception) -> tuple[str, int]:
     """What a command says of the error that ended it, in a line, and its status."""
     if isinstance(error, UserError):
         return f"error: {error}", 2
-    if isinstance(error, MemoryError):
-        return f"error: there is too little memory ({error}); lower batch_size, chunk_size or the texts", 2
+    if lacks_memory(error):
+        return (
+            f"error: there is too little memory, of this machine or its accelerator ({first_line(error)[:300]}); lower batch_size, or in "
+            "training chunk_size and block_size, or the length of the texts",
+            2,
+        )
     if (refusal := _of_file_system(error)) is not None:
         return f"error: {refusal}", 2
     if PEERS.search(str(error)):
@@ -104,6 +114,17 @@ def leave(status: int | str | None) -> NoReturn:
         sys.stderr.flush()
         os._exit(status if isinstance(status, int) else 1)
     raise SystemExit(0)
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether it says that the machine or its accelerator has too little memory."""
+    return isinstance(error, MemoryError) or bool(MEMORY_GONE.search(str(error)))
+
+
+def is_of_machine(error: BaseException) -> bool:
+    """Whether memory, permissions or the number of open files refused a reading, so that nothing is known of the file's content."""
+    number = error.errno if isinstance(error, OSError) else number_of(error)
+    return lacks_memory(error) or number in OF_MACHINE
 
 
 def _end(line: str, status: int) -> int:

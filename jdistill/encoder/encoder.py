@@ -198,6 +198,10 @@ class Encoder:
             object.__setattr__(self, "_device", placed)
         return self.__dict__["_device"]
 
+    def release(self) -> None:
+        """Takes the weights off the devices, to which the next call brings them again."""
+        self.__dict__.pop("_device", None)
+
     def fingerprint(self, normalize: bool | None = None) -> str:
         """32 hexadecimal digits of all that decides the vectors: weights, tokenizer, prompt, pooling, dense, length, type, normalize."""
         hashed = hashlib.blake2b(digest_size=16)

@@ -64,10 +64,11 @@ def evaluate_retrieval(
     Returns: collection -> ndcg@10, mrr@10, recall@10, recall@100 and recall@1000, 0 to 1, means over the judged queries; index_bytes as
       written to disk; queries_per_s, encoding and search.
 
-    Raises: UserError as read_collections does, for an index that FAISS does not make of a collection, before its documents are encoded, and
+    Raises: UserError as read_collections does, for an index that FAISS does not make of a collection, before any is encoded, and
       where the two models' vectors do not stand in one space, as the first collection tells.
     """
     figures: dict[str, dict[str, float]] = {}
+    check_kind_for_each(source, kind, effort, (corpus_model or encoder).dim)
     for collection in read_collections(str(source)):
         if corpus_model is not None and not figures:
             check_asks_index_of(encoder, corpus_model, collection)
@@ -82,13 +83,20 @@ def evaluate_beside_queries_of(
     """evaluate_retrieval of an encoder, and of another model's queries in the index that it filled, whose vectors are made once."""
     of_encoder: dict[str, dict[str, float]] = {}
     of_queries: dict[str, dict[str, float]] = {}
+    check_kind_for_each(source, kind, effort, encoder.dim)
     for collection in read_collections(str(source)):
-        check_kind(kind, effort, encoder.dim, len(collection.documents))
         vectors = document_vectors(encoder, collection)
         for model, figures in ((encoder, of_encoder), (query_model, of_queries)):
             ranked = search(model, collection, encoder, kind, effort, vectors=vectors)
             figures[collection.name] = _figures(ranked, collection)
     return of_encoder, of_queries
+
+
+def check_kind_for_each(source: str | Path, kind: str, effort: str, width: int) -> None:
+    """Raises UserError for an index that FAISS does not make of each collection's documents, before those of the first are encoded."""
+    if (kind, effort) != (index.EXACT, ""):  # which is made of any number
+        for collection in read_collections(str(source)):
+            check_kind(kind, effort, width, len(collection.documents))
 
 
 def _figures(ranked: Found, collection: Collection) -> dict[str, float]:

@@ -14,8 +14,9 @@ from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.students.adapted import adapted_weights
 from jdistill.train.average import averaged
-from jdistill.train.checkpoint import BEST_CHECKPOINT, LAST_CHECKPOINT, Checkpoints, state_digest
+from jdistill.train.checkpoint import BEST_CHECKPOINT, LAST_CHECKPOINT, Checkpoints
 from jdistill.train.origins import BASE, check_same_origins
+from jdistill.train.sealed import state_digest
 
 
 def last_stage(workdir: Path) -> str:

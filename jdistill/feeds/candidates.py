@@ -52,6 +52,10 @@ class CandidateFeed(JudgedFeed):
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
         return candidate_batches(cfg, self.judged_pairs, student, made_up)
 
+    def origins(self) -> dict[str, str]:
+        judges = self.judged_pairs.judges
+        return super().origins() | {"the judge": digest(*(judges[branch].fingerprint() for branch in sorted(judges)))}
+
     def own_texts(self, cfg: ConfigDict, student: Encoder) -> Sequence[tuple[Encoder, Sequence[str]]]:
         query, document = readers(cfg, student)
         of_sets = [judged_set.candidates for judged_set in self.judged_pairs.sets]

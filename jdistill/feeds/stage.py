@@ -15,9 +15,9 @@ from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.dev_score import DEV_SETS
 from jdistill.feeds.feed import Feed, Kind
-from jdistill.train.checkpoint import state_digest
 from jdistill.train.method import Method
 from jdistill.train.origins import BASE, STUDENT_VOCABULARY
+from jdistill.train.sealed import state_digest
 
 F = TypeVar("F")
 # What is left of a dev set that chooses nothing.

@@ -43,7 +43,9 @@ class TeacherEmbeddings:
         return self._caches[role]
 
     def _ask(self, texts: Sequence[str], role: str) -> Answered:
-        return ask(self._cache(role), texts, in_one_piece(self._asked(role).answer), "teacher answers")
+        answered = ask(self._cache(role), texts, in_one_piece(self._asked(role).answer), "teacher answers")
+        self._asked(role).release()  # training has the devices' memory for itself
+        return answered
 
     def _by_role(self, held_out: bool = False, once: bool = False) -> dict[str, Sequence[str]]:
         """What is asked for the training or held-out texts of each role, in their order; of one alone all. once: without translations,

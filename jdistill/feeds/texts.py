@@ -37,11 +37,13 @@ class Texts:
     with_teacher: whether the method learns from the teacher's embeddings. Without, agreement with the teacher does not choose
       the best checkpoint.
     packs: whether the method reads packed texts, as every transformer can; a recurrent student cannot.
+    numbered: whether the method asks of each row which text it is.
     """
 
     num_extra: int = 0
     with_teacher: bool = True
     packs: bool = True
+    numbered: bool = False
 
     @property
     def dev_keys(self) -> tuple[str, ...]:
@@ -51,7 +53,7 @@ class Texts:
         return True
 
     def read(self, shared: Shared) -> Feed:
-        return TextFeed(shared, self.num_extra, self.with_teacher, self.packs)
+        return TextFeed(shared, self.num_extra, self.with_teacher, self.packs, self.numbered)
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class TextFeed(Feed):
     num_extra: int
     learns_from_teacher: bool
     packs: bool = True
+    numbered: bool = False
 
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
         tokens = corpus_tokens(cfg, student, self.shared.corpus)
@@ -81,6 +84,7 @@ class TextFeed(Feed):
             ask_for=None if made_up else self.shared.embeddings.ask_for,
             in_their_place=self.shared.random_embeddings,
             topics=self.topics(cfg, student, tokens) if cfg.topics else None,
+            numbered=self.numbered,
         )
 
     def topics(self, cfg: ConfigDict, student: Encoder, tokens: TokenTable) -> np.ndarray:
@@ -106,6 +110,7 @@ def text_batches(
     ask_for: Callable[[np.ndarray | None], None] | None = None,
     in_their_place: Vectors | None = None,
     topics: np.ndarray | None = None,
+    numbered: bool = False,
 ) -> Data:
     """Batches of the corpus, each with its teacher embeddings.
 
@@ -116,6 +121,7 @@ def text_batches(
       ask_for: has the teacher answer some rows, int64 [n], or all, before they are read; None: they are answered.
       in_their_place: as embeddings, which nobody is asked for; None: there are no batches without asking.
       topics: int [N], of each text: a batch holds one; None: whatever comes. Not with packed texts.
+      numbered: "row" is in every batch.
 
     Returns: Data of {"ids": int32 [n, L], "mask": bool [n, L], "teacher": float32 [n, D]}; with extra ones "others" float32
       [n, num_extra, D], and which texts those are, as asked_numbers has them: "row" int32 [n], "other_rows" int32 [n, num_extra]. "row"
@@ -123,12 +129,12 @@ def text_batches(
       as data.batching.packing has them, and [groups, texts of a group] takes the place of n.
     """
     check_rows(texts=len(corpus.train), tokens=len(tokens))
-    groups = number_of_groups(cfg)
+    groups = number_of_groups(cfg) if packed else 1
     of_epoch = corpus.weights(cfg.seed)
     repeats = corpus.asked is not None or (of_epoch is not None and max(of_epoch.weights) > 1)
 
     def beside_tokens(step: int, rows: np.ndarray, vectors: Vectors | None) -> dict[str, np.ndarray]:
-        batch = {"row": asked_numbers(corpus, rows)} if repeats or num_extra else {}
+        batch = {"row": asked_numbers(corpus, rows)} if repeats or num_extra or numbered else {}
         if vectors:
             batch["teacher"] = vectors(rows)
             if num_extra:

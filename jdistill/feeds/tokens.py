@@ -88,10 +88,16 @@ def may_pack(cfg: ConfigDict) -> bool:
 
 def number_of_groups(cfg: ConfigDict) -> int:
     """Groups that a batch's texts are packed in: one for each device in each chunk of cfg.chunk_size texts, and none is large. With dropout
-    as many as 8 devices take, where each is then large enough."""
+    as many as 8 devices take, where each is then large enough. Raises UserError for chunks that have no text for each device."""
     devices = sharding.global_mesh().size
     usual = _fewest_groups(cfg, math.lcm(devices, USUAL_DEVICES)) if cfg.student.dropout else None
-    return usual if usual and _large_enough(cfg, usual) else _fewest_groups(cfg, devices) or 1
+    groups = usual if usual and _large_enough(cfg, usual) else _fewest_groups(cfg, devices)
+    if groups is None:
+        raise UserError(
+            f"--config.chunk_size={cfg.chunk_size}: a batch of {cfg.batch_size} packed texts in chunks of so many has none for each of "
+            f"{devices} devices; raise it, or give --config.packed=False"
+        )
+    return groups
 
 
 def _fewest_groups(cfg: ConfigDict, devices: int) -> int | None:

@@ -10,12 +10,17 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jdistill.core.types import Array
 from jdistill.losses.embedding import HIGHEST, floored, over_row_blocks, unit
 
 KERNELS = ("rbf", "imq", "linear")
 ESTIMATORS = ("biased", "n_minus_1", "unbiased")
+ROWS_OF_MEDIAN = 256  # that the median heuristic looks at
+SPREAD = np.uint32(
+    2654435761
+)  # times which numbers that follow one another stand in no order (Knuth's multiplicative hash)
 FEWEST_ROWS = {"biased": 1, "n_minus_1": 2, "unbiased": 4}
 
 
@@ -34,18 +39,22 @@ class Hsic(NamedTuple):
     cka: Array  # HSIC(X, S) / sqrt(HSIC(X, X) HSIC(S, S)), biased: 0 independent, 1 the same up to scale (Kornblith et al. 2019)
 
 
-def median_distance(x_nxD: Array, mask_n: Array | None = None, rows: int = 256) -> Array:
+def median_distance(
+    x_nxD: Array, mask_n: Array | None = None, rows: int = ROWS_OF_MEDIAN, numbers_n: Array | None = None
+) -> Array:
     """The median squared distance of pairs of different rows.
 
     Args:
       x_nxD: rows of any floating type.
       mask_n: true for rows that count; None: all.
-      rows: so many of the first that count are looked at.
+      rows: so many that count are looked at.
+      numbers_n: int32, of the text in each row, by a hash of which they are chosen, whatever order they stand in; None: the first.
 
     Returns: scalar, float32, above 0; it has no gradient.
     """
     mask_n = jnp.ones(x_nxD.shape[0], bool) if mask_n is None else mask_n.astype(bool)
-    first = jnp.argsort(~mask_n, stable=True)[:rows]
+    order_n = jnp.arange(x_nxD.shape[0]) if numbers_n is None else numbers_n.astype(jnp.uint32) * SPREAD >> 1
+    first = jnp.argsort(jnp.where(mask_n, order_n.astype(jnp.int32), jnp.iinfo(jnp.int32).max), stable=True)[:rows]
     x, real = jax.lax.stop_gradient(x_nxD[first].astype(jnp.float32)), mask_n[first]
     x = x - jnp.where(real[:, None], x, 0.0).sum(0) / jnp.maximum(real.sum(), 1)
     pairs = real[:, None] & real & ~jnp.eye(len(real), dtype=bool)
@@ -91,6 +100,7 @@ def hsic(
     estimator: str = "biased",
     unit_rows: bool = False,
     mask_n: Array | None = None,
+    numbers_n: Array | None = None,
     block: int = 0,
 ) -> Hsic:
     """HSIC(X, S) with its diagnostics.
@@ -103,6 +113,7 @@ def hsic(
         diagonals, which may be negative.
       unit_rows: rows to length one first; the linear kernel always does.
       mask_n: true for rows that count; None: all.
+      numbers_n: as median_distance has them.
       block: Gram rows at a time (embedding.over_row_blocks); 0: all.
 
     Returns: Hsic, scalars of float32; the diagnostics have no gradient.
@@ -118,7 +129,7 @@ def hsic(
     w_n = jnp.ones(x_nxD.shape[0]) if mask_n is None else mask_n.astype(jnp.float32)
     unit_rows = unit_rows or kernel == "linear"
     x_nxD, s_nxE = (centre(side, w_n, unit_rows, about_mean=kernel != "linear") for side in (x_nxD, s_nxE))
-    gamma_x, gamma_s = (gamma or median_gamma(side, mask_n, kernel) for side in (x_nxD, s_nxE))
+    gamma_x, gamma_s = (gamma or median_gamma(side, mask_n, kernel, numbers_n) for side in (x_nxD, s_nxE))
     row = _row_sums(x_nxD, s_nxE, w_n, kernel, gamma_x, gamma_s, block)
     total = {name: values_n.sum() for name, values_n in row.items()}
     n = w_n.sum()
@@ -148,19 +159,20 @@ def centre(x_nxD: Array, w_n: Array, unit_rows: bool, about_mean: bool) -> Array
     return x_nxD - (x_nxD * w_n[:, None]).sum(0) / w_n.sum() if about_mean else x_nxD
 
 
-def median_gamma(x_nxD: Array, mask_n: Array | None, kernel: str) -> Array | float:
+def median_gamma(x_nxD: Array, mask_n: Array | None, kernel: str, numbers_n: Array | None = None) -> Array | float:
     """gamma by the median heuristic, m being the median squared distance.
 
     Args:
       x_nxD: float32.
       mask_n: true for rows that count; None: all.
       kernel: "rbf": 1 / (2 m). "imq": m. "linear", which has no gamma: 0.
+      numbers_n: as median_distance has them.
 
     Returns: scalar, float32.
     """
     if kernel == "linear":
         return 0.0
-    median = median_distance(x_nxD, mask_n)
+    median = median_distance(x_nxD, mask_n, numbers_n=numbers_n)
     return 0.5 / median if kernel == "rbf" else median
 
 

@@ -30,7 +30,14 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     if cfg.loss.similarity not in SIMILARITIES:
         raise UserError(f"--config.loss.similarity={cfg.loss.similarity!r} is not one of {', '.join(SIMILARITIES)}")
     return (
-        Stage("distil", Texts(), cfg, build, fits=finetune.fits, aligned=bool(cfg.loss.align)),
+        Stage(
+            "distil",
+            Texts(numbered=information.samples_rows(cfg)),
+            cfg,
+            build,
+            fits=finetune.fits,
+            aligned=bool(cfg.loss.align),
+        ),
         *finetune.stages(cfg),
     )
 
@@ -60,7 +67,7 @@ def build(cfg: ConfigDict, context: Start) -> Method:
         metrics = {"info_nce": nce}
         total = nce
         if loss.beta:
-            value, watch = information.term(cfg, x_nxD, s_nxD)  # eq. 6
+            value, watch = information.term(cfg, x_nxD, s_nxD, numbers_n=batch.get("row"))  # eq. 6
             total = nce + frozen["beta"] * value  # eq. 8
             metrics |= watch
         if loss.align:  # beyond the paper

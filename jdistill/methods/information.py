@@ -11,6 +11,7 @@ from jdistill.losses.hsic import (
     ESTIMATORS,
     FEWEST_ROWS,
     KERNELS,
+    ROWS_OF_MEDIAN,
     hsic,
 )
 
@@ -28,8 +29,15 @@ def check_hsic(cfg: ConfigDict, rows: int) -> None:
         )
 
 
-def term(cfg: ConfigDict, x_nxD: Array, s_nxD: Array, mask_n: Array | None = None) -> tuple[Array, dict[str, Array]]:
-    """HSIC(X, S), and the metrics that tell whether its kernels are alive (hsic.Hsic)."""
+def samples_rows(cfg: ConfigDict) -> bool:
+    """Whether the term looks at some rows of a batch apart (the median heuristic), which are then chosen by their texts' numbers."""
+    return bool(cfg.loss.beta) and not cfg.hsic.gamma and cfg.kernel != "linear" and cfg.batch_size > ROWS_OF_MEDIAN
+
+
+def term(
+    cfg: ConfigDict, x_nxD: Array, s_nxD: Array, mask_n: Array | None = None, numbers_n: Array | None = None
+) -> tuple[Array, dict[str, Array]]:
+    """HSIC(X, S), and the metrics that tell whether its kernels are alive (hsic.Hsic). mask_n, numbers_n: as hsic has them."""
     result = hsic(
         jax.lax.stop_gradient(x_nxD) if cfg.hsic.stop_input else x_nxD,
         s_nxD,
@@ -38,6 +46,7 @@ def term(cfg: ConfigDict, x_nxD: Array, s_nxD: Array, mask_n: Array | None = Non
         estimator=cfg.hsic.estimator,
         unit_rows=cfg.hsic.unit_rows,
         mask_n=mask_n,
+        numbers_n=numbers_n,
         block=cfg.block_size,
     )
     return result.value, {

@@ -53,28 +53,32 @@ def bm25_search(
 ) -> tuple[Search, Callable[[int, Sequence[int]], np.ndarray]]:
     """search and score_of by BM25 (Lucene's form, by bm25s; English stop words left out; TOKEN_PATTERN is what a word is).
 
-    Passages without one such word are none that any query hits.
+    An accent written apart is the letter that has it (Unicode's NFC). Passages without one such word are none that any query hits.
     """
     import bm25s  # which runs a JAX program as it is imported, and processes must be connected before the first one
 
     tokenize = partial(bm25s.tokenize, token_pattern=TOKEN_PATTERN, stopwords="en", show_progress=False)
-    words, window = tokenize(list(passages)), min(window, len(passages))
+    words, window = tokenize(_composed(passages)), min(window, len(passages))
     if not words.vocab:  # of which bm25s makes no index
         return partial(_no_hit, len(queries), window), lambda _, rows: np.zeros(len(rows), np.float32)
     index = bm25s.BM25()
     index.index(words, show_progress=False)
 
     def search(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        tokens = tokenize(list(queries[start:stop]), return_ids=False)
+        tokens = tokenize(_composed(queries[start:stop]), return_ids=False)
         rows, scores = index.retrieve(tokens, k=window, show_progress=False)
         return scores, np.where(scores > 0, rows, -1)  # no common word: no candidate
 
     def score_of(i: int, rows: Sequence[int]) -> np.ndarray:
-        tokens = tokenize([queries[i]], return_ids=False)[0]
+        tokens = tokenize(_composed([queries[i]]), return_ids=False)[0]
         in_vocabulary = [token for token in tokens if token in index.vocab_dict]
         return index.get_scores(in_vocabulary)[list(rows)] if in_vocabulary else np.zeros(len(rows))
 
     return search, score_of
+
+
+def _composed(texts: Iterable[str]) -> list[str]:
+    return [unicodedata.normalize("NFC", text) for text in texts]
 
 
 def _no_hit(queries: int, window: int, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:

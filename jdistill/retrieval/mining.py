@@ -28,7 +28,7 @@ from jdistill.data.text.holdout import comparable
 # queries start..stop -> scores, rows [n, window], best first
 Search = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
 QUERIES_PER_BLOCK = 512  # queries searched at once, and lost at most by a kill
-FORMAT_OF_MINING = "mining 2"  # another where the same texts would have other negatives
+FORMAT_OF_MINING = "mining 3"  # another where the same texts would have other negatives
 
 
 @dataclass(frozen=True)

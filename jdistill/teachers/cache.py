@@ -20,6 +20,7 @@ from jdistill.core.mapped import release, slices_of
 from jdistill.core.open_files import allow_open_files
 from jdistill.core.progress import log, progress
 from jdistill.core.sorted_keys import BUCKET_ROWS, keys_of_texts
+from jdistill.core.stopping import stop_if_asked
 from jdistill.teachers.cache_about import check_shape
 from jdistill.teachers.cache_parts import STRUCK_KEY, Part, RowType, open_own_part, read_parts
 from jdistill.teachers.missing import LOOKED_UP, find_missing
@@ -184,6 +185,8 @@ class AnswerCache:
           what: the answers, for messages.
 
         Returns: how many texts were asked for.
+
+        Raises: Stopped after the piece in hand, within stopping_by, where a signal came.
         """
         missing = find_missing(self.find, int(self.starts[-1]), chunks, self.folder)
         total = missing.count
@@ -200,6 +203,7 @@ class AnswerCache:
                     asked = [batch[i] for i in rows]
                     append(keys_of_texts(asked), self._checked(asked, answer))
                     meter.advance(len(asked))
+                    stop_if_asked()
         self.reload()
         log.info("%s: %d asked, %d found in %s", what, total, sum(map(len, chunks)) - total, self.folder)
         return total

@@ -40,6 +40,7 @@ class Teacher:
       prompt: what it puts before each text.
       room: tokens that its length leaves to a text beside that; None: nobody knows.
       has_prompts: whether it has a prompt for any role or name.
+      release: frees what its answers hold of the devices' memory, until it is asked again.
     """
 
     source: str
@@ -53,6 +54,7 @@ class Teacher:
     prompt: str = ""
     room: int | None = None
     has_prompts: bool = False
+    release: Callable[[], None] = lambda: None
 
     def in_role(self, role: str) -> Teacher:
         """The teacher as it is asked of a "query" or a "document", by their prompt and with a fingerprint of its own; "": itself.
@@ -130,6 +132,7 @@ def _from_encoder(source: str, model: Encoder, bare: Encoder, own_length: int) -
         prompt=prompt,
         room=room_beside(bare.tokenizer, prompt, bare.max_length),
         has_prompts=bool(bare.prompts),
+        release=bare.release,
     )
 
 

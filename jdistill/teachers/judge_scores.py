@@ -65,7 +65,11 @@ class Scores:
 
         # The pairs of a query together, which share its beginning; the longest queries first, so that a chunk has few shapes to compile.
         order = sorted(range(len(keys)), key=lambda i: (-len(queries[i]), queries[i], -len(passages[i])))
-        return ask(self._cache, keys, judge_batches, "judged pairs", PAIRS_PER_CHUNK, alone, np.array(order, np.int64))
+        answered = ask(
+            self._cache, keys, judge_batches, "judged pairs", PAIRS_PER_CHUNK, alone, np.array(order, np.int64)
+        )
+        self.judge.model.release()  # training has the devices' memory for itself
+        return answered
 
 
 def at(asked: Answered, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

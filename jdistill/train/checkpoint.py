@@ -7,7 +7,6 @@ checkpoint whose writing was cut off is never taken for whole, nor one of which 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +16,21 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from jdistill.core import sharding
-from jdistill.core.digest import digest
-from jdistill.core.errors import UserError, first_line
-from jdistill.core.files import look_into, write_json
+from jdistill.core.errors import UserError, first_line, is_of_machine
 from jdistill.core.progress import log
 from jdistill.core.types import Tree
+from jdistill.train.sealed import (
+    DIGEST_KEY,
+    SEAL_KEY,
+    check_sealed,
+    kept_score,
+    mend_metrics,
+    read_description,
+    seal_of,
+    state_digest,
+)
 
 BEST_CHECKPOINT, LAST_CHECKPOINT = "best", "last"  # which checkpoint a run exports, by its config's `checkpoint`
-DIGEST_KEY, SEAL_KEY = "digest", "seal"  # in `about`: of the arrays, and of the rest of about
 
 
 class Checkpoints:
@@ -42,9 +47,9 @@ class Checkpoints:
             best_mode="max",
         )
         handlers = {"state": ocp.StandardCheckpointHandler(), "about": ocp.JsonCheckpointHandler()}
-        _mend_metrics(folder)
+        mend_metrics(folder)
         self.manager = ocp.CheckpointManager(folder.absolute(), options=options, item_handlers=handlers)
-        self._scores: dict[int, float | None] = {step: _score_of(folder / str(step)) for step in self.steps()}
+        self._scores: dict[int, float | None] = {step: kept_score(folder / str(step)) for step in self.steps()}
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, in order, one that is being written too."""
@@ -72,7 +77,7 @@ class Checkpoints:
             self.manager.save(
                 step,
                 args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about | {SEAL_KEY: _seal_of(about)})
+                    state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about | {SEAL_KEY: seal_of(about)})
                 ),
                 metrics=None if score is None else {"score": float(score)},
             )
@@ -112,9 +117,14 @@ class Checkpoints:
                 saved = self.manager.restore(
                     step, args=ocp.args.Composite(state=ocp.args.StandardRestore(target), about=ocp.args.JsonRestore())
                 )
-                _check(saved.state, saved.about)
+                check_sealed(saved.state, saved.about)
                 return step, saved.state, saved.about
             except Exception as error:  # what a truncated file raises depends on where it was cut
+                if is_of_machine(error):
+                    raise UserError(
+                        f"{self.folder / str(step)} cannot be read as this machine is ({first_line(error)[:300]}), and may be whole; give it "
+                        "what it lacks, and run the same command again"
+                    ) from error
                 further = f"; taking that of step {wanted[i + 1]}" if i + 1 < len(wanted) else ""
                 log.warning(
                     "checkpoint %s cannot be read (%s)%s", self.folder / str(step), first_line(error)[:300], further
@@ -165,7 +175,7 @@ class Checkpoints:
 
     def newest_about(self) -> dict[str, Any] | None:
         """The newest checkpoint's description, without its arrays; None where it is damaged or of an older version."""
-        return _about(self.folder / str(self.steps()[-1]))
+        return read_description(self.folder / str(self.steps()[-1]))
 
     def close(self) -> None:
         """Waits for the last save, and ends Orbax's threads."""
@@ -195,56 +205,3 @@ class _Keep:
 def abstract(state: Tree) -> Tree:
     """Shapes, types and shardings of a tree of arrays: what `restore` fills."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
-
-
-def state_digest(state: Tree) -> str:
-    """A hash of a tree of arrays, 32 hexadecimal digits: names, types, shapes and bytes; the same whether its nodes are tuples, as they are
-    saved, or dicts. All processes call it together.
-    """
-    leaves = jax.tree_util.tree_leaves_with_path(state)
-    named = {jax.tree_util.keystr(path, simple=True, separator="/"): sharding.to_host(leaf) for path, leaf in leaves}
-    return digest(*(part for name in sorted(named) for part in (name, named[name])))
-
-
-def _seal_of(about: dict[str, Any]) -> str:
-    return digest(json.dumps({name: about[name] for name in sorted(about) if name != SEAL_KEY}))
-
-
-def _check(state: Tree, about: dict[str, Any]) -> None:
-    """Raises ValueError where a checkpoint is not what was saved. One from before there were digests is taken as it is."""
-    if SEAL_KEY not in about and DIGEST_KEY not in about:
-        return
-    if about.get(SEAL_KEY) != _seal_of(about):
-        raise ValueError("its description has changed since it was saved")
-    if about.get(DIGEST_KEY) != state_digest(state):
-        raise ValueError("its arrays have changed since they were saved")
-
-
-def _about(checkpoint: Path) -> dict[str, Any] | None:
-    """A checkpoint's sealed description; None where it is damaged or from before there were seals."""
-    about = look_into(checkpoint / "about" / "metadata")
-    return about if isinstance(about, dict) and about.get(SEAL_KEY) == _seal_of(about) else None
-
-
-def _metrics(checkpoint: Path) -> float | None:
-    """The dev score as Orbax keeps it."""
-    try:
-        return float(look_into(checkpoint / "metrics" / "metrics")["score"])
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _score_of(checkpoint: Path) -> float | None:
-    about = _about(checkpoint)
-    return _metrics(checkpoint) if about is None else about["score"]
-
-
-def _mend_metrics(folder: Path) -> None:
-    """Orbax keeps the best by files of its own, which must say what the sealed descriptions say."""
-    for checkpoint in folder.glob("[0-9]*"):
-        about = _about(checkpoint)
-        if about is None or about["score"] is None or about["score"] == _metrics(checkpoint):
-            continue
-        log.warning("checkpoint %s: its dev score has changed, and is written again", checkpoint)
-        (checkpoint / "metrics").mkdir(exist_ok=True)
-        write_json(checkpoint / "metrics" / "metrics", {"score": about["score"]})

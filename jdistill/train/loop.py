@@ -17,6 +17,7 @@ from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.core.memory import give_back_freed_memory
 from jdistill.core.progress import log
+from jdistill.core.stopping import Stopped
 from jdistill.core.types import Tree
 from jdistill.train.ahead import BatchesAhead
 from jdistill.train.calls import Call, Programs, calls
@@ -113,7 +114,7 @@ class _Training:
             self._announce()
         self.watch = Watch(self.checkpoints)
         # The first look asks the teacher for what its cache lacks, which is no part of training's time and rate.
-        if self.done < self.steps:
+        if not self.is_over():
             with compiling(expected_calls(data, self.done, cfg.steps_per_call, self.mesh), self._compile):
                 data.batch(self.done)
         self.recorder = Recorder(cfg, data, folder, self.steps, self.done)
@@ -173,8 +174,13 @@ class _Training:
         return self.done >= self.steps or self.given_up or self.patience.is_over(self.done)
 
     def step(self) -> None:
-        """Starts the next step, or the next steps_per_call, and looks at the metrics of the call LAG calls before."""
-        call = self.ahead.take()
+        """Starts the next step, or the next steps_per_call, and looks at the metrics of the call LAG calls before. Starts none where a signal
+        came while the teacher was asked for its batch."""
+        try:
+            call = self.ahead.take()
+        except Stopped:
+            self.before = self.done
+            return
         if (shapes := tuple(np.shape(x) for x in jax.tree.leaves(call.batch))) not in self.batch_shapes:
             self.batch_shapes.add(shapes)
             self.watch.look()  # no step is under way
@@ -201,7 +207,7 @@ class _Training:
             if self.done == self.steps:
                 self.watch.check_trained(self.done)
             self.watch.check_params(self.done, self.state.params)
-            figures = self.score(host_params(self.state)) if with_score else {}
+            figures = sharding.agreed(self.score(host_params(self.state))) if with_score else {}
             if figures:
                 self.recorder.write_scores(self.done, figures)
             if with_score:

@@ -21,6 +21,9 @@ def check_same_run(saved: Mapping[str, Any], now: Mapping[str, Any], folder: Pat
       folder: of the stage.
     """
     if saved["data"] != now["data"]:
+        # Who judged data is part of it; a vocabulary that is cut to the text, and the base model's with it, follows it.
+        of_teachers = {name: now[ORIGINS_KEY][name] for name in now[ORIGINS_KEY].keys() - {STUDENT_VOCABULARY, BASE}}
+        check_same_origins(saved, of_teachers, folder)
         raise UserError(
             f"the training text has changed since {folder} began: it was {saved['texts']} texts and is now {now['texts']}"
             f"{' (of other content or order)' if saved['texts'] == now['texts'] else ''}. Bring the old text back, or choose a new --workdir"

@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: noted at once, obeyed by the loop between two steps."""
+"""Signals that ask a run to stop: noted at once, obeyed by the loop between two steps, and between two pieces of a teacher's answers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from jdistill.core import sharding
+from jdistill.core.stopping import stopping_by
 
 
 class Interrupted(Exception):
@@ -31,7 +34,10 @@ def catch_signals() -> Iterator[list[str]]:
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield caught
+        with stopping_by(
+            caught if sharding.process_count() == 1 else ()
+        ):  # of several none may leave a step that others make
+            yield caught
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -199,9 +199,13 @@ def test_of_a_folder_what_we_made_in_it_is_not_read_and_what_is_passed_over_is_t
     (tmp_path / "plain" / "c.txt").write_text("three\n")
     (tmp_path / "plain" / "config.json").write_text('{"method": "self-instruct"}')  # of a user's data
     (tmp_path / "linked").symlink_to(tmp_path / "plain")
+    (tmp_path / "._a.txt").write_bytes(b"\x00\x05\x16\x07 of another system's")
+    (tmp_path / "plain" / ".ipynb_checkpoints").mkdir()
+    (tmp_path / "plain" / ".ipynb_checkpoints" / "c-checkpoint.txt").write_text("three, of another day\n")
     (tmp_path / "plain" / "notes.md").symlink_to("/nowhere")
     with caplog.at_level(logging.INFO, "jdistill"):
         assert list(read_texts(str(tmp_path)).texts) == ["one", "two", "three"]
+    assert "not read: ._a.txt" in caplog.text and "not read: .ipynb_checkpoints" in caplog.text
     assert "passed over: 1 .zst" in caplog.text and "linked is a link to a folder, which is not read" in caplog.text
     assert list(read_texts(str(tmp_path / "vectors" / "deeper")).texts) == ["ours"]
     (tmp_path / "plain" / "d.txt").symlink_to("/nowhere/blob")  # of which the file was not fetched

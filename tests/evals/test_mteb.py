@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 from conftest import make_encoder, save_encoder, sentences
+from remote_setting import enter_machine
 
 pytest.importorskip("mteb", reason="mteb is not installed, which the test extra brings")
 
@@ -22,6 +24,7 @@ from jdistill.data.sets.beir import read_collection, write_collection
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.torch_backend import load_torch_encoder
 from jdistill.evals.mteb.adapter import MtebEncoder, model_meta, model_name
+from jdistill.evals.mteb.local_tasks import labelled_task
 from jdistill.evals.mteb.run import TaskGroup, evaluate_mteb, task_groups
 from jdistill.evals.retrieval import evaluate_retrieval
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts
@@ -194,8 +197,8 @@ def write_task(folder: Path, header: str, rows: list[str]) -> Path:
     return folder
 
 
-def test_labelled_text(tmp_path: Path) -> None:
-    """mteb's classifier parts what lies apart, and cannot part what was labelled by chance."""
+def test_labelled_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mteb's classifier parts what lies apart, and cannot part what was labelled by chance. A URL's own colon is before no task's name."""
     angles = [*range(0, 60, 3), *range(120, 180, 3)]
     apart = [f"angle {angle}\t{'low' if angle < 90 else 'high'}" for angle in angles]
     mixed = [f"angle {angle}\t{'low' if i % 2 else 'high'}" for i, angle in enumerate(angles)]
@@ -204,6 +207,9 @@ def test_labelled_text(tmp_path: Path) -> None:
         folder = write_task(tmp_path / name, "sentence\tlabel", rows)
         scores[name] = by_mteb(Angles(), f"labelled:{folder}", tmp_path / f"out-{name}")["accuracy"]
     assert scores["apart"] == 1.0 and 0.2 < scores["mixed"] < 0.8
+    enter_machine(monkeypatch, tmp_path / "machine")
+    fsspec.filesystem("memory").put(str(folder), "/labelled/mixed", recursive=True)
+    assert labelled_task("memory://labelled/mixed").metadata == labelled_task(str(folder)).metadata
 
 
 def test_labelled_pairs(tmp_path: Path) -> None:

@@ -177,6 +177,8 @@ def test_documents_by_another_model(tmp_path: Path) -> None:
 
 
 def test_an_index_that_cannot_be_made_is_refused_before_documents_are_encoded(tmp_path: Path) -> None:
+    """Of a second collection too, whose size alone is at fault."""
+    write_collection(tmp_path / "a", {str(i): str(i) for i in range(70)}, {"q": "5"}, {"q": {"5": 1}})
     collection(tmp_path / "c", [("q1", "d1", 1)])
     encoder = Angles()
     for kind, effort, reason in (("IVF64,Flat", "", "of 16 vectors: .* at least 64"), ("Flat", "nprobe=4", "nprobe")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from jdistill.data.sets.pairs import Pairs, sample_pairs
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import pair_scores
-from jdistill.feeds.candidates import candidate_batches
+from jdistill.feeds.candidates import CandidateFeed, candidate_batches
 from jdistill.feeds.judge_tuning import prompt_batches
 from jdistill.feeds.judged import JudgedPairs, JudgedSet, changed_judge_keys, pairs_to_judge, split_pairs
 from jdistill.feeds.judged_results import evaluate_judged
@@ -36,6 +37,18 @@ def model() -> Encoder:
 @pytest.fixture(scope="module")
 def given(model: Encoder, tmp_path_factory: pytest.TempPathFactory) -> tuple:
     return judged_files(tmp_path_factory.mktemp("pairs"), model)
+
+
+def test_who_judges_is_among_what_a_resumed_stage_must_share(given: tuple, model: Encoder) -> None:
+    judged, shared = given[1], SimpleNamespace(teacher=SimpleNamespace(encoder=None))
+    other = replace(
+        judged,
+        judges={
+            branch: replace(judge, model=make_decoder(1, max_positions=256)) for branch, judge in judged.judges.items()
+        },
+    )
+    mine, again, others = (CandidateFeed(shared, files).origins() for files in (judged, judged, other))  # type: ignore[arg-type]
+    assert mine == again and list(mine) == ["the judge"] and mine != others
 
 
 def test_a_batch_for_the_student_has_its_texts_and_what_the_judge_says(given: tuple, model: Encoder) -> None:

@@ -9,6 +9,7 @@ import pytest
 from simtde_setting import config, random_tokens
 
 from jdistill.core import sharding
+from jdistill.core.errors import UserError
 from jdistill.data.text.text_sources import TextSource
 from jdistill.feeds import tokens as feed_tokens
 from jdistill.feeds.corpus import Corpus, SourceRows
@@ -118,3 +119,11 @@ def test_with_dropout_there_are_as_many_groups_on_any_devices(
     for devices["devices"] in (1, 2, 4, 8):
         assert may_pack(cfg) == (groups is not None)  # else they are padded
         assert groups is None or number_of_groups(cfg) == groups
+
+
+def test_chunks_without_a_text_for_each_device_are_refused(devices: dict[str, int]) -> None:
+    cfg = config(batch_size=64, chunk_size=4, **{"student.dropout": 0.0})
+    assert number_of_groups(cfg) == 16
+    devices["devices"] = 8
+    with pytest.raises(UserError, match="--config.chunk_size=4: a batch of 64 .* each of 8 devices; raise it"):
+        number_of_groups(cfg)

@@ -111,6 +111,27 @@ def test_duplicates_identical_inputs_huge_norms_and_bfloat16(kernel):
     assert float(low) == pytest.approx(naive_hsic(*rounded, kernel, "biased"), abs=1e-6)
 
 
+def test_which_rows_give_the_median_depends_on_their_texts_alone():
+    """Of numbers in order some of all parts are looked at: the median of few of very different lengths is near that of all."""
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((900, 6)) * np.linspace(0.5, 2, 900)[:, None]).astype(np.float32)
+    numbers, mask = np.arange(900, dtype=np.int32), rng.random(900) < 0.9
+    order = rng.permutation(900)
+    plain, chosen = (
+        [float(median_distance(x[o], mask[o], numbers_n=n)) for o, n in ((slice(None), first), (order, again))]
+        for first, again in ((None, None), (numbers, numbers[order]))
+    )
+    assert chosen[0] == pytest.approx(chosen[1], rel=1e-5) and plain[0] != pytest.approx(plain[1], rel=1e-2)
+    whole = float(median_distance(x, mask, rows=900))
+    assert abs(chosen[0] / whole - 1) < 0.2 < abs(plain[0] / whole - 1)
+    spoilt = np.where(mask[:, None], x, np.float32(1e3))
+    assert float(median_distance(spoilt, mask, numbers_n=numbers)) == pytest.approx(chosen[0], rel=1e-5)
+    value = [
+        hsic(x[o], x[o, :4], gamma=0.0, numbers_n=numbers[o], mask_n=mask[o]).value for o in (np.arange(900), order)
+    ]
+    np.testing.assert_allclose(value[0], value[1], rtol=1e-4)
+
+
 def test_masked_rows_do_not_count():
     x, s = data(9, seed=4)
     mask = np.array([1, 1, 0, 1, 1, 1, 0, 1, 1], bool)

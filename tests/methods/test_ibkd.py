@@ -12,6 +12,7 @@ from steps import gradient_of, loss_of
 
 from configs import ibkd as config_file
 from jdistill.core.errors import UserError
+from jdistill.feeds.texts import Texts
 from jdistill.methods import METHODS
 from jdistill.train.step import make_gradient
 
@@ -27,6 +28,22 @@ def test_stage_1_against_loops() -> None:
     assert metrics["info_nce"] == pytest.approx(nce, rel=1e-5)
     assert metrics["hsic"] == pytest.approx(information, abs=1e-6)
     assert total == pytest.approx(nce + 0.7 * information, rel=1e-5)
+
+
+def test_the_median_heuristic_of_a_large_batch_does_not_depend_on_its_order() -> None:
+    """Packed texts stand in an order that devices and chunks decide."""
+    keys = {"hsic.gamma": 0.0, "batch_size": 300}
+    (stage, *_), (plain, *_) = (METHODS["ibkd"](config("", **keys | change)) for change in ({}, {"hsic.gamma": 0.5}))
+    assert isinstance(stage.data, Texts) and stage.data.numbered
+    assert isinstance(plain.data, Texts) and not plain.data.numbered
+    method, batch = setting("ibkd", 300, **keys)
+    order = np.random.default_rng(0).permutation(300)
+    numbered = batch | {"row": np.arange(300, dtype=np.int32)}
+    value, again, first, others = (
+        evaluate(method, {name: x[o] for name, x in of.items()})[1]["hsic"]
+        for of, o in ((numbered, np.arange(300)), (numbered, order), (batch, np.arange(300)), (batch, order))
+    )
+    assert value == pytest.approx(again, rel=1e-5) and first != pytest.approx(others, rel=1e-4)
 
 
 def test_a_text_that_stands_twice_in_a_batch_is_no_negative_of_itself() -> None:

@@ -83,6 +83,18 @@ def test_a_question_finds_the_passage_of_its_letters(query: str, passages: list[
     np.testing.assert_allclose(score_of(0, [1]), scores[0, :1])
 
 
+def test_an_accent_written_apart_is_the_letter_that_has_it() -> None:
+    whole = "le café déjà vu"
+    apart = unicodedata.normalize("NFD", whole)
+    plain, _ = bm25_search([whole], [whole, "un autre texte"], 2)[0](0, 1)
+    for query, passage in ((whole, apart), (apart, whole), (apart, apart)):
+        search, score_of = bm25_search([query], [passage, "un autre texte"], 2)
+        scores, rows = search(0, 1)
+        np.testing.assert_array_equal(rows, [[0, -1]])
+        np.testing.assert_array_equal(scores, plain)
+        assert score_of(0, [0])[0] == scores[0, 0] > 0
+
+
 def test_passages_without_a_word_are_no_hits() -> None:
     """Neither a stop word nor a single letter is counted."""
     search, score_of = bm25_search(["a cat", "the", "x"], ["a", "the", ""], 2)

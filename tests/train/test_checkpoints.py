@@ -1,12 +1,17 @@
-"""Which checkpoints stay."""
+"""Which checkpoints stay, and that one which the machine cannot read now is not taken for damaged."""
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from jdistill.core.errors import UserError
 from jdistill.train.checkpoint import Checkpoints
 
 SCORES = {2: 5.0, 4: 1.0, 6: 5.0, 8: 2.0, 10: 3.0, 12: 4.0, 13: 1.0}  # every 2 steps, and the last
@@ -31,3 +36,36 @@ def kept(folder: Path, interruptions: tuple[int, ...]) -> list[int]:
 @pytest.mark.parametrize("interruptions", [(), (3,), (7, 9), (11,), (1, 5)])
 def test_an_interrupted_run_keeps_what_another_keeps(tmp_path: Path, interruptions: tuple[int, ...]) -> None:
     assert kept(tmp_path / "checkpoints", interruptions) == [6, 12, 13]  # the newest of the two best, and the last two
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Failed to allocate request for 3.00GiB on device ordinal 0"),
+        MemoryError(),
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE), "array_metadatas"),
+        ValueError("PERMISSION_DENIED: Error opening file: Permission denied"),
+    ],
+)
+def test_what_the_machine_refuses_says_nothing_of_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Exception
+) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", 2)
+    for step in (1, 2):
+        checkpoints.save(step, {"a": jnp.full(3, float(step))}, {}, None)
+    checkpoints.wait()
+    restore = checkpoints.manager.restore
+
+    def refused(step: int, **_: object) -> None:
+        raise refusal
+
+    monkeypatch.setattr(checkpoints.manager, "restore", refused)
+    with pytest.raises(
+        UserError, match=r"checkpoints/2 cannot be read as this machine is .*may be whole.*run the same command again"
+    ):
+        checkpoints.restore(None)  # type: ignore[arg-type]
+    monkeypatch.setattr(checkpoints.manager, "restore", restore)
+    step, state, _ = checkpoints.restore(None)  # type: ignore[arg-type]
+    assert step == 2 and checkpoints.steps() == [1, 2]
+    np.testing.assert_array_equal(state["a"], np.full(3, 2.0))
+    checkpoints.close()

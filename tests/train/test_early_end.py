@@ -14,9 +14,11 @@ from jdistill.core.types import Tree
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.texts import text_batches
 from jdistill.methods import simtde
-from jdistill.train.checkpoint import DIGEST_KEY, SEAL_KEY, Checkpoints
+from jdistill.train import loop
+from jdistill.train.checkpoint import Checkpoints
 from jdistill.train.early_end import BETTER_AT_KEY, GiveUp
 from jdistill.train.loop import train
+from jdistill.train.sealed import DIGEST_KEY, SEAL_KEY
 
 TEXTS, STEPS, EVERY = 40, 16, 2
 
@@ -40,11 +42,14 @@ def each_of(*scores: float) -> Callable[[Tree], dict[str, float]]:
     return lambda _: {"score": next(left)}
 
 
-def test_equal_scores_are_no_better_ones(tmp_path: Path) -> None:
+def test_equal_scores_are_no_better_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended_at(tmp_path / "whole", each_of(1.0, 3.0, 3.0, 3.0, 3.0), patience=3) == 5 * EVERY
     with pytest.raises(StopIteration):
         ended_at(tmp_path / "resumed", each_of(1.0, 3.0, 3.0, 3.0), patience=3)
     assert ended_at(tmp_path / "resumed", each_of(3.0), patience=3) == 5 * EVERY
+    with monkeypatch.context() as stage_is_over:  # where nothing is compiled, and nobody asked
+        stage_is_over.setattr(loop, "compiling", None)
+        assert ended_at(tmp_path / "resumed", each_of(), patience=3) == 5 * EVERY
     checkpoints = Checkpoints(tmp_path / "resumed" / "checkpoints", 1, EVERY)
     assert checkpoints.steps() == [5 * EVERY]  # of the equal ones the newest, the oldest of which is counted from
     checkpoints.close()

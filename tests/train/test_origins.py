@@ -26,6 +26,11 @@ BEGAN: dict[str, Any] = {
         ({"origins": {"the judge": "7"}}, ""),  # of which a checkpoint of an older version says nothing
         ({"data": "b"}, "text has changed since .*stage began.*of other content or order"),
         ({"data": "b", "texts": 2}, "it was 3 texts and is now 2[.]"),
+        (
+            {"data": "b", "origins": {"the teacher": "9"}},
+            "the teacher changed since",
+        ),  # as pairs are known by their judge
+        ({"data": "b", "origins": {STUDENT_VOCABULARY: "9"}}, "text has changed since"),
         ({"steps": 6}, "began as a run of 5 steps and this config asks for 6"),
         ({"origins": {"the teacher": "9"}}, "the teacher changed since .*stage began: other weights"),
         ({"origins": {"the teacher": "9", BASE: "9"}}, "the teacher and the base model changed"),

@@ -104,7 +104,7 @@ def _in_package(source: str, key: str) -> Path:
 
 def files_of(path: Path, kinds: tuple[str, ...], key: str) -> list[Path]:
     """The file itself, or a folder's files of these kinds in the order of their names, but not of runs and folders that a command of ours
-    made within it. What is passed over is told. Raises UserError if there are none."""
+    made within it, nor what is hidden (.git, ._a.txt). What is passed over is told. Raises UserError if there are none."""
     every = sorted(_inside(path, kinds)) if path.is_dir() else [path]
     files = [p for p in every if kind(p) in kinds] if path.is_dir() else every
     if other := Counter(p.suffix or p.name for p in every if kind(p) not in kinds and p.name != SEAL):
@@ -130,6 +130,10 @@ def _inside(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
         raise UserError(f"{error.filename} cannot be read ({error.strerror}); its files would be left out")
 
     for place, folders, names in os.walk(folder, onerror=fail):
+        hidden = [name for name in (*folders, *names) if name.startswith(".")]
+        folders[:], names = ([name for name in of if name not in hidden] for of in (folders, names))
+        if hidden:
+            log.info("%s: what is hidden there is not read: %s", place, some_of(sorted(hidden)))
         if Path(place) != folder and (SEAL in names or _is_of_run(Path(place))):
             log.info("%s was made by a command of jdistill's, and is not read as text", place)
             folders.clear()

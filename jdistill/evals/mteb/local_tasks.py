@@ -16,6 +16,7 @@ from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.fetched import path_here
 from jdistill.core.files import file_digest
+from jdistill.core.remote import is_url
 from jdistill.data.sets.beir import BEIR_FILES, beir_queries, collections, read_collection
 from jdistill.data.sets.sts import read_scored_pairs
 from jdistill.data.sets.tasks import Split, Task, read_task
@@ -111,7 +112,9 @@ def labelled_task(source: str) -> AbsTask:
 
     Raises: UserError as data.sets.tasks.read_task does, for pairs of more than two labels, and where there is no such folder.
     """
-    path, name = (source, "") if Path(source).is_dir() else source.rpartition(":")[::2]
+    before, _, last = source.rpartition(":")
+    whole = Path(source).is_dir() or (is_url(source) and last.startswith("//"))  # s3://bucket/folder names no task
+    path, name = (source, "") if whole else (before, last)
     folder = path_here(path, "mteb")
     if not path or not folder.is_dir():
         raise UserError(f"--mteb=labelled:{source}: there is no such folder; FOLDER and FOLDER:TASK are understood")
