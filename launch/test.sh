@@ -12,4 +12,4 @@ fi
 mypy
 mapfile -t as_users < <(grep -v '^#' tests/users_flags.txt)
 XLA_FLAGS="" python -m pytest -n 2 --dist load "${as_users[@]/#/tests/}"
-python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"  # two workers: most tests wait for one core that starts or compiles
+python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "${as_users[@]/#/--deselect=tests/}" "$@"  # two workers: most tests wait for one core that starts or compiles

@@ -36,11 +36,13 @@ def share_compiled_programs() -> None:
             shutil.copyfile(path, own / path.name)
     atexit.register(_keep, own, kept)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(own)
-    for name in ("MIN_COMPILE_TIME_SECS", "MIN_ENTRY_SIZE_BYTES"):
-        os.environ[f"JAX_PERSISTENT_CACHE_{name}"] = "0"
+    for name, value in {"MIN_COMPILE_TIME_SECS": "0", "MIN_ENTRY_SIZE_BYTES": "0", "ENABLE_XLA_CACHES": "none"}.items():
+        os.environ[f"JAX_PERSISTENT_CACHE_{name}"] = value
     jax.config.update("jax_compilation_cache_dir", str(own))  # JAX is imported by now
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    # Of a GPU's autotuning, whose folder would be part of each program's key: copied elsewhere, none would be found again.
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
 
 
 def _keep(own: Path, kept: Path) -> None:

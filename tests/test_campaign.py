@@ -189,7 +189,7 @@ def test_ended_cases_are_kept_and_counted(tmp_path: Path) -> None:
 
 def test_a_sample_of_each_part(tmp_path: Path) -> None:
     ids = [
-        "kills/supervised/0/1",
+        "kills/supervised/0/59",  # two kills, both at writes
         "kills/mine/0/0",  # at a write, so that it dies on any machine
         "files/supervised/0/half/halved/run/config.json",
         "pairs/out mine/0/0",

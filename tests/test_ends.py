@@ -155,7 +155,7 @@ HOSTILE = "\x1b[2J\x1b]0;title\x07red\x9b31m \u202egnp.exe\u2066 \x00\x7f\r\u200
 
 def test_control_characters_are_shown() -> None:
     shown = printable(HOSTILE)
-    assert shown.isprintable() or "\u200d" in shown
+    assert shown.replace("\u200d", "").isprintable()
     assert "\\x1b[2J" in shown and "\\x9b" in shown and "\\u202e" in shown and "\\u2066" in shown and "\\ud800" in shown
     assert shown.endswith("ok é 東京 👩\u200d🔬")  # letters, and what joins them, stay
     assert printable("a\nb\tc", keep="\n") == "a\nb\\tc"

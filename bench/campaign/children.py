@@ -36,6 +36,7 @@ LEARNT = (
     "jax",
     "optuna",
 )
+FORM_LIBRARIES = ("torch", "sentence_transformers")  # of every export, and slow to import
 # Name of a command -> the module that runs it.
 COMMANDS = {name: f"jdistill.{name}" for name in ("main", "evaluate", "mine", "compare", "search")}
 COMMANDS |= {name: f"jdistill.{name}.command" for name in ("export", "sweep")}
@@ -46,6 +47,9 @@ def import_all(learnt: Path) -> None:
     a process that has one must not fork."""
     for name in COMMANDS.values():
         importlib.import_module(name)
+    for name in FORM_LIBRARIES:
+        with suppress(ImportError):
+            importlib.import_module(name)
     for name in json.loads(learnt.read_text()) if learnt.is_file() else []:
         with suppress(Exception):
             importlib.import_module(name)

@@ -51,7 +51,8 @@ class StoreLock:
         beating = threading.Thread(target=self._beat, daemon=True)
         beating.start()
         try:
-            yield
+            with _heeding_sigint():
+                yield
         finally:
             self._ended.set()
             beating.join(STALE_S)
@@ -149,6 +150,21 @@ def _holder(content: bytes) -> dict[str, Any]:
 
 def _name_of(holder: dict[str, Any]) -> str:
     return f"process {holder.get('process', '?')} on {holder.get('host', '?')} since {holder.get('since', '?')}"
+
+
+@contextmanager
+def _heeding_sigint() -> Iterator[None]:
+    """A process that a shell put in the background ignores SIGINT, by which _beat interrupts it; not within this."""
+    ignored = (
+        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    )
+    if ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _machine() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import jax
 import numpy as np
 import optax
 
@@ -11,6 +12,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.train.checkpoint import Checkpoints
 
+_norm = jax.jit(optax.global_norm)  # one program, not one an operation
 MOST_SKIPPED = 40  # steps in a row that float16 may overflow: the loss scale has long been as low as it gets
 
 
@@ -73,7 +75,7 @@ class Watch:
 
     def check_params(self, step: int, params: Tree) -> None:
         """Raises Diverged for parameters that are not finite: the update that the next loss would have shown."""
-        if not math.isfinite(float(optax.global_norm(params))):
+        if not math.isfinite(float(_norm(params))):
             raise self._diverged(step, "the parameters are not finite")
 
     def _last_good(self) -> int:

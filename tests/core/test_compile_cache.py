@@ -18,24 +18,30 @@ CODE = (
     "from jdistill.core.compile_cache import keep_compiled_programs\n"
     "keep_compiled_programs()\n"
     "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)\n"
-    "print(float(jax.jit(lambda x: jnp.sin(x) @ x.T)(jnp.ones((3, 3))).sum()))\n"
+    "hits = []\n"
+    "jax.monitoring.register_event_listener(lambda name, **_: hits.append(name) if name.endswith('/cache_hits') else None)\n"
+    "print(float(jax.jit(lambda x: jnp.sin(x) @ x.T)(jnp.ones((3, 3))).sum()), len(hits))\n"
 )
 
 
-def run(home: Path, **more: str) -> None:
+def run(home: Path, **more: str) -> int:
+    """How many programs were read from those that are kept."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     done = subprocess.run(
         [sys.executable, "-c", CODE], env=env | {"XDG_CACHE_HOME": str(home)} | more, capture_output=True, text=True
     )
-    assert done.returncode == 0 and float(done.stdout) > 0, done.stderr
+    assert done.returncode == 0, done.stderr
+    value, hits = done.stdout.split()
+    assert float(value) > 0
+    return int(hits)
 
 
 def test_programs_are_found_again(tmp_path: Path) -> None:
-    run(tmp_path)
+    assert run(tmp_path) == 0
     (machine,) = (tmp_path / "jdistill" / "compiled").iterdir()
     programs = sorted(path.name for path in machine.glob("*-cache"))
     assert programs
-    run(tmp_path)
+    assert run(tmp_path) == len(programs)
     assert sorted(path.name for path in machine.glob("*-cache")) == programs
 
 

@@ -15,8 +15,8 @@ import jax, jax.numpy as jnp
 
 # Two products, so that the 64 MB between them are scratch memory of the program.
 step = jax.jit(lambda x, w: jnp.tanh(x @ w) @ w.T)
-x = jnp.ones((4096, 256))
-w = jnp.ones((256, 4096))
+x = jnp.ones((4096, 16))
+w = jnp.ones((16, 4096))
 faults = []
 for _ in range(20):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -80,12 +82,19 @@ def test_a_lock_whose_writing_was_not_answered_in_time_is_its_own(url: str, monk
     assert not objects(url)
 
 
-def test_who_lost_the_lock_stops_and_stores_nothing_more(url: str) -> None:
-    with pytest.raises(UserError, match="was taken over by another process"), mirrored_run(url) as folder:
-        (folder / "config.json").write_text("{}")
-        for _ in range(1000):  # until it is interrupted
-            Store(url).write(LOCK_OBJECT, b'{"token": "of another"}')
-            time.sleep(0.02)
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])  # the latter of a shell's background
+def test_who_lost_the_lock_stops_and_stores_nothing_more(url: str, handler: Any) -> None:
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises(UserError, match="was taken over by another process"), mirrored_run(url) as folder:
+            (folder / "config.json").write_text("{}")
+            for _ in range(1000):
+                Store(url).write(LOCK_OBJECT, b'{"token": "of another"}')
+                time.sleep(0.02)
+            pytest.fail("nothing interrupted it")
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert objects(url).keys() == {LOCK_OBJECT, RUN_FILES}
     assert json.loads(objects(url)[RUN_FILES])["files"] == {}
 

@@ -189,9 +189,22 @@ def test_an_index_that_cannot_be_made_is_refused_before_documents_are_encoded(tm
     assert not encoder.texts
 
 
+class Remembering:
+    """An encoder that encodes each list of texts once."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder, self.vectors = encoder, dict[tuple[str, ...], np.ndarray]()
+        self.num_params, self.dim, self.prompt_for = encoder.num_params, encoder.dim, encoder.prompt_for
+
+    def encode(self, texts: Sequence[str], **how: Any) -> np.ndarray:
+        if (key := (*texts, repr(how))) not in self.vectors:
+            self.vectors[key] = self.encoder.encode(texts, **how)
+        return self.vectors[key]
+
+
 @pytest.fixture(scope="module")
-def minilm() -> Encoder:
-    return loading.load(str(real_teacher_folder()))
+def minilm() -> Remembering:
+    return Remembering(loading.load(str(real_teacher_folder())))
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +219,7 @@ def documentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_torch_and_flax_rank_alike(documentation: Path, minilm: Encoder, real_teacher: str) -> None:
+def test_torch_and_flax_rank_alike(documentation: Path, minilm: Remembering, real_teacher: str) -> None:
     pytest.importorskip("sentence_transformers")
     found = read_collection(documentation)
     flax, torch = minilm, torch_backend.load_torch_encoder(real_teacher)
@@ -222,10 +235,9 @@ def test_torch_and_flax_rank_alike(documentation: Path, minilm: Encoder, real_te
 @pytest.mark.parametrize(
     ("kind", "effort", "least"), [("IVF8,Flat", "nprobe=8", 1.0), ("HNSW16", "efSearch=64", 0.99), ("PQ48x4", "", 0.6)]
 )
-def test_other_indexes(documentation: Path, minilm: Encoder, kind: str, effort: str, least: float) -> None:
-    model = minilm
+def test_other_indexes(documentation: Path, minilm: Remembering, kind: str, effort: str, least: float) -> None:
     found = read_collection(documentation)
-    exact, other = search(model, found, model), search(model, found, model, kind, effort)
+    exact, other = search(minilm, found, minilm), search(minilm, found, minilm, kind, effort)
     same = [
         len({*list(exact.ranking[query])[:10]} & {*list(other.ranking[query])[:10]}) / 10 for query in found.queries
     ]
@@ -233,6 +245,6 @@ def test_other_indexes(documentation: Path, minilm: Encoder, kind: str, effort: 
     assert (other.index_bytes < exact.index_bytes) == kind.startswith("PQ")
 
 
-def test_an_index_that_finds_fewer(documentation: Path, minilm: Encoder) -> None:
+def test_an_index_that_finds_fewer(documentation: Path, minilm: Remembering) -> None:
     found = search(minilm, read_collection(documentation), minilm, "IVF16,Flat", "nprobe=1")
     assert all(0 < len(documents) < 200 and "" not in documents for documents in found.ranking.values())

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import ROOT, command, environment, free_port, run_inside
+from commands import command, free_port, run_inside
 from conftest import make_encoder, save_encoder, sentences
-from hub_setting import Hub, contents, hub_here, only_hub
+from hub_setting import Hub, contents, only_hub
 from huggingface_hub import ModelCard, constants
 
 from jdistill.core import files
@@ -44,25 +42,20 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
         yield hub
 
 
-def test_the_command_sends_the_folder_byte_for_byte_to_a_private_repository(run: Path, tmp_path: Path) -> None:
+def test_the_command_sends_the_folder_byte_for_byte_to_a_private_repository(
+    run: Path, tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
     out = tmp_path / "out"
-    arguments = [sys.executable, "-m", "jdistill.export", "--workdir", str(run), "--out", str(out), "--format=onnx"]
     more = ["--push", NAME, "--license=apache-2.0", "--language", "en", "de"]
-    with hub_here() as hub:
-        env = environment() | {
-            "HF_ENDPOINT": hub.url,
-            "HF_HUB_OFFLINE": "0",
-            "HF_TOKEN": "hf_secret",
-            "HF_HUB_DISABLE_XET": "1",
-        }
-        done = subprocess.run([*arguments, *more], cwd=ROOT, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
+    assert main(["--workdir", str(run), "--out", str(out), "--format=onnx", *more]) == 0
+    said = capsys.readouterr().err
     assert hub.repositories == {NAME: "private"} and hub.tokens == {"hf_secret"}
     sent = contents(out)
     assert hub.of(NAME) == sent
     assert {"README.md", "model.safetensors", "onnx/model.onnx", "tokenizer.json", "jdistill.json"} <= sent.keys()
-    assert f"sent {len(sent)} files to {hub.url}/{NAME}/commit/" in done.stderr and "its owner alone" in done.stderr
-    assert b"hf_secret" not in b"".join(sent.values()) and "hf_secret" not in done.stderr
+    assert f"sent {len(sent)} files to {hub.url}/{NAME}/commit/" in said and "its owner alone" in said
+    assert b"hf_secret" not in b"".join(sent.values()) and "hf_secret" not in said
     card = ModelCard.load(out / "README.md")
     assert card.data.license == "apache-2.0" and card.data.language == ["en", "de"]
     assert f'SentenceTransformer("{NAME}")' in card.text and f'snapshot_download("{NAME}")' in card.text

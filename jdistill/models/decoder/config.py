@@ -179,7 +179,9 @@ def checked(config: DecoderConfig, where: Path) -> DecoderConfig:
     if config.num_heads % config.num_kv_heads:
         raise UserError(f"{where}: {config.num_heads} heads cannot share {config.num_kv_heads} key/value heads")
     if not 2 <= config.head_size <= WIDEST_HEAD or config.head_size % 2:
-        raise UserError(f"{where}: heads of width {config.head_size}; RoPE turns pairs, so the width is even")
+        raise UserError(
+            f"{where}: heads of width {config.head_size}; RoPE turns pairs, so the width is even, and {WIDEST_HEAD} at most"
+        )
     return config
 
 

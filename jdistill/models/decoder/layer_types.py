@@ -116,6 +116,8 @@ def _rotation(rope: Settings) -> tuple[float, Scaling | None]:
     theta = rope.number("rope_theta", 1.0, 1e12)
     if kind == "default":
         return theta, None
+    if lacking := [key for key in ("factor", "low_freq_factor", "high_freq_factor") if key not in rope.values]:
+        raise rope.fault("rope_parameters", f"of type llama3 has no {lacking[0]}")
     factor, low, high = (rope.number(f"{key}factor", 1e-6, 1e6) for key in ("", "low_freq_", "high_freq_"))
     if high <= low:
         raise rope.fault("high_freq_factor", f"is {high:g}, not above low_freq_factor, {low:g}")
