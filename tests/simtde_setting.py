@@ -30,7 +30,6 @@ VARIANTS = [
     "thin",
 ]
 
-RESUMED_ON = ((1, 8), (2, 4), (4, 2), (8, 1))  # devices that a run began on, and that it goes on on
 # One variant for each way that a loss is computed: what may differ between devices.
 LOSSES = ["", "lmx", "pair_mse", "table"]
 

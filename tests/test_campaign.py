@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -194,6 +195,7 @@ def test_a_sample_of_each_part(tmp_path: Path) -> None:
         "files/supervised/0/half/halved/run/config.json",
         "pairs/out mine/0/0",
         "faults/mine/0/ENOSPC/fail from/3",
+        "faults/supervised/0/ENOSPC/fail from/290",  # in the middle of the second checkpoint
     ]
     command = [sys.executable, "bench/campaign.py", "--scratch", str(tmp_path), "--case", *ids]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG)
@@ -201,3 +203,4 @@ def test_a_sample_of_each_part(tmp_path: Path) -> None:
     assert outcomes.keys() == set(ids), done.stderr[-3000:]
     assert "wrong" not in outcomes.values() and done.returncode == 0, done.stdout
     assert "exit -9" in done.stdout and "calls failed, the first: " in done.stdout
+    assert re.search(r"exit 2 .*calls failed, the first: \d+ \w /run/finetune/checkpoints/", done.stdout), done.stdout

@@ -20,6 +20,7 @@ import pytest
 from commands import HANG, ROOT, environment, run_inside
 from conftest import make_encoder, save_encoder, sentences
 from remote_setting import CREDENTIALS, enter_machine, objects, skip_without_store
+from stopped import run_to
 
 import jdistill
 from jdistill import search
@@ -87,10 +88,6 @@ def mirror_of(machine: Path) -> Path:
     return next(path for path in (machine / "jdistill" / "mirrors").glob("*-run") if path.is_dir())
 
 
-class Stopped(Exception):
-    """In the place of a kill."""
-
-
 def test_a_run_goes_on_where_another_machine_stopped(
     place: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,18 +96,7 @@ def test_a_run_goes_on_where_another_machine_stopped(
     Store(f"{bucket}/text.txt").put(folder / "text.txt", "")
     this = command(teacher, f"{bucket}/text.txt", f"{bucket}/cache", f"{bucket}/run")
     enter_machine(monkeypatch, tmp_path / "one")
-    save = Checkpoints.save
-
-    def stopping(self, step: int, *more: object) -> None:
-        save(self, step, *more)
-        self.wait()
-        if step == EVERY:
-            raise Stopped
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Checkpoints, "save", stopping)
-        with pytest.raises(Stopped):
-            run_inside(this)
+    run_to(EVERY, this)
     shutil.rmtree(tmp_path / "one")
     enter_machine(monkeypatch, tmp_path / "two")
     done = run_inside(this)
@@ -166,8 +152,8 @@ def test_killed_on_one_machine_it_ends_bit_identical_on_another(
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     shutil.rmtree(one)
-    env = environment() | {"XDG_CACHE_HOME": str(two)}
-    done = subprocess.run(this, cwd=ROOT, env=env, capture_output=True, text=True, timeout=HANG)
+    enter_machine(monkeypatch, two)
+    done = run_inside(this)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "resuming distil at step" in done.stderr and "asked" not in done.stderr
     assert_same_run(folder / "run", mirror_of(two))

@@ -1,11 +1,9 @@
-"""A run of two stages, as real processes: each in its folder, killed in the second, and what is known before the first."""
+"""A run of two stages: each in its folder, stopped in the second, and what is known before the first."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +12,10 @@ import commands
 import jax
 import numpy as np
 import pytest
-from commands import ROOT, environment, run_inside, wait_for_step
+from commands import run_inside
 from conftest import make_encoder, save_encoder, sentences
 from ml_collections import ConfigDict
+from stopped import run_to
 
 import jdistill
 from configs import ibkd as config_file
@@ -77,7 +76,7 @@ def final_state(workdir: Path, stage: str) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
 
 
-def test_two_stages_and_a_kill_in_the_second(folder: Path) -> None:
+def test_two_stages_and_a_stop_in_the_second(folder: Path) -> None:
     done = run_inside(command(folder, "whole"))
     assert done.returncode == 0, done.stderr[-3000:]
     assert "30 of 60 triplets have fewer than 2 negatives" in done.stderr
@@ -102,14 +101,11 @@ def test_two_stages_and_a_kill_in_the_second(folder: Path) -> None:
     assert any("hsic" in line and "gram_sentence_rank" in line for line in lines)
     assert not any("dev/score" in line for line in lines)  # agreement with the teacher does not choose in this stage
 
-    process = subprocess.Popen(command(folder, "killed"), cwd=ROOT, stderr=subprocess.DEVNULL, env=environment())
-    wait_for_step(folder / "killed", 10, process, "finetune")
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    again = run_inside(command(folder, "killed"))
-    assert again.returncode == 0 and "resuming finetune at step" in again.stderr, again.stderr[-3000:]
+    run_to(10, command(folder, "stopped"), "finetune")
+    again = run_inside(command(folder, "stopped"))
+    assert again.returncode == 0 and "resuming finetune at step 10 of 40" in again.stderr, again.stderr[-3000:]
     for stage in ("distil", "finetune"):
-        for one, other in zip(final_state(whole, stage), final_state(folder / "killed", stage), strict=True):
+        for one, other in zip(final_state(whole, stage), final_state(folder / "stopped", stage), strict=True):
             np.testing.assert_array_equal(one, other)
 
 

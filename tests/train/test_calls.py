@@ -62,8 +62,14 @@ def test_the_numbers_are_those_of_single_steps_and_the_same_after_a_stop(tmp_pat
 
 
 def test_a_loss_that_is_not_finite_is_that_of_its_step(tmp_path: Path) -> None:
-    with pytest.raises(Diverged, match=r"stopped at step \d+: the loss is not finite"):
+    with pytest.raises(Diverged, match="stopped at step 2: the loss is not finite"):
         run(tmp_path / "diverged", 4, learning_rate=1e30, warmup=0, clip_norm=0.0)
+
+
+def test_parameters_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match="stopped at step 1: the parameters are not finite"):
+        run(tmp_path, 4, learning_rate=1e30, warmup=0, clip_norm=0.0, checkpoint_every=1)
+    assert not list((tmp_path / "checkpoints").glob("[0-9]*"))
 
 
 def test_steps_of_one_shape_between_checkpoints_share_a_call() -> None:

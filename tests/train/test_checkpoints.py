@@ -1,9 +1,12 @@
-"""Which checkpoints stay, and that one which the machine cannot read now is not taken for damaged."""
+"""Which checkpoints stay, also on a full disk, and that one which the machine cannot read now is not taken for damaged."""
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -68,4 +71,37 @@ def test_what_the_machine_refuses_says_nothing_of_a_checkpoint(
     step, state, _ = checkpoints.restore(None)  # type: ignore[arg-type]
     assert step == 2 and checkpoints.steps() == [1, 2]
     np.testing.assert_array_equal(state["a"], np.full(3, 2.0))
+    checkpoints.close()
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Writes beyond a file's first 4 KB fail, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_on_a_full_disk_the_earlier_checkpoints_stay_whole(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", 2)
+    state = {"a": jax.random.normal(jax.random.key(0), (64, 64))}
+    checkpoints.save(1, state, {}, None)
+    checkpoints.wait()
+    refused = r"could not be written to .*checkpoints .*\. Is the disk full\? The earlier checkpoints \[1\] are whole; make room"
+    with full_disk(), pytest.raises(UserError, match=f"^a checkpoint {refused}"):
+        checkpoints.save(2, state, {}, None)
+        checkpoints.wait()
+    with full_disk(), pytest.raises(UserError, match=f"^the checkpoint of step 4 {refused}"):
+        for step in (3, 4):  # whoever saves again is told of the save before
+            checkpoints.save(step, state, {}, None)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", 2)  # as the same command again
+    step, saved, _ = checkpoints.restore(None)  # type: ignore[arg-type]
+    assert step == 1
+    np.testing.assert_array_equal(saved["a"], state["a"])
+    checkpoints.save(2, state, {}, None)
+    checkpoints.wait()
+    assert checkpoints.on_disk() == [1, 2]
     checkpoints.close()
