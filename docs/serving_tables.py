@@ -35,7 +35,8 @@ def serving_page() -> str:
         "# Servers",
         MADE,
         "Where an exported student loads, each server really started in an environment of its own: the largest difference of a number "
-        "of its vectors, of length one, from jdistill's own; and the most memory that its process held.",
+        "of its vectors, of length one, from jdistill's own; and the most memory that its process held. "
+        "Infinity and LlamaIndex scale all vectors to length one, also those of a student that does not: its inner products are cosines there.",
         f"<!-- not run: makes an environment for each server -->\n```bash\n{measured['command']}\n```",
         f"{measured['sentences']:,} sentences, {measured['machine']}, commit {code(measured['commit'])}. The bench writes rates too; they "
         "were taken beside other work here, and are not shown.",
