@@ -65,24 +65,35 @@ def test_what_is_allocated_does_not_grow_with_the_corpus(
     ):
         for name in names:
             monkeypatch.setattr(module, name, value)
-    (tmp_path / "warm.txt").write_text("".join(f"{i}\n" for i in range(2000)))
-    first_batches(tmp_path, "warm.txt", 10, of)  # modules are loaded
-    with open(tmp_path / "text.txt", "w") as file:
-        file.writelines(f"{i % (COUNT - 1000)} ".ljust(CHARACTERS, "a") + "\n" for i in range(COUNT))
-    tracemalloc.start()
-    try:
-        for _ in range(2):  # as it is made, and as it is found again
-            tracemalloc.reset_peak()
-            before, arrow = tracemalloc.get_traced_memory()[0], pa.total_allocated_bytes()
-            corpus, data = first_batches(tmp_path, "text.txt", CHARACTERS // 50, of)
-            assert tracemalloc.get_traced_memory()[1] - before < BOUND
-            assert pa.total_allocated_bytes() - arrow < BOUND
-    finally:
-        tracemalloc.stop()
+    for attempt in ("first", "again"):  # a table of the interpreter's own may grow meanwhile, but not twice
+        (folder := tmp_path / attempt).mkdir()
+        (folder / "warm.txt").write_text("".join(f"{i}\n" for i in range(2000)))
+        first_batches(folder, "warm.txt", 10, of)  # modules are loaded
+        with open(folder / "text.txt", "w") as file:
+            file.writelines(f"{i % (COUNT - 1000)} ".ljust(CHARACTERS, "a") + "\n" for i in range(COUNT))
+        corpus, data, allocated = allocated_by(folder, of)
+        if max(allocated) < BOUND:
+            break
+    assert max(allocated) < BOUND
     last = data.batches.steps_per_epoch - 1
     expected = [[len(corpus.train[i]), float(corpus.train[i].split()[0])] for i in data.batches.at(last)[1].tolist()]
     assert len(corpus.train) == COUNT - 1000 - 50 + (2000 if of == "roles" else 0)
     np.testing.assert_array_equal(data.batch(last)["teacher"].reshape(-1, 2), np.array(expected, np.float32))
+
+
+def allocated_by(folder: Path, of: str) -> tuple[Corpus, Data, list[int]]:
+    """What first_batches gives of text.txt, as it is made and as it is found again, and the most bytes that each of Python and Arrow held."""
+    allocated: list[int] = []
+    tracemalloc.start()
+    try:
+        for _ in range(2):
+            tracemalloc.reset_peak()
+            before, arrow = tracemalloc.get_traced_memory()[0], pa.total_allocated_bytes()
+            corpus, data = first_batches(folder, "text.txt", CHARACTERS // 50, of)
+            allocated += [tracemalloc.get_traced_memory()[1] - before, pa.total_allocated_bytes() - arrow]
+    finally:
+        tracemalloc.stop()
+    return corpus, data, allocated
 
 
 def test_what_is_asked_of_a_part_of_the_corpus_stays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
