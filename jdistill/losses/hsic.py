@@ -18,9 +18,7 @@ from jdistill.losses.embedding import HIGHEST, floored, over_row_blocks, unit
 KERNELS = ("rbf", "imq", "linear")
 ESTIMATORS = ("biased", "n_minus_1", "unbiased")
 ROWS_OF_MEDIAN = 256  # that the median heuristic looks at
-SPREAD = np.uint32(
-    2654435761
-)  # times which numbers that follow one another stand in no order (Knuth's multiplicative hash)
+SPREAD = np.uint32(2654435761)  # Knuth's: numbers that follow one another, times it, stand in no order
 FEWEST_ROWS = {"biased": 1, "n_minus_1": 2, "unbiased": 4}
 
 

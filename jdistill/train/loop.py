@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from jdistill.train.method import Method, TrainedStage
 from jdistill.train.metrics import Recorder
 from jdistill.train.optimizer import make_optimizer
 from jdistill.train.origins import ORIGINS_KEY, check_same_run
-from jdistill.train.signals import Interrupted, catch_signals
+from jdistill.train.signals import Interrupted, catch_signals, stopping_at
 from jdistill.train.step import TrainState, configured_step, host_params, init_state, place_frozen
 from jdistill.train.watch import Watch
 
@@ -65,9 +65,9 @@ def train(
       changed since the stage began.
     """
     training = _Training(cfg, method, data, folder, score, give_up)
-    with catch_signals() as caught, training.recorded():
+    with catch_signals() as caught, training.recorded(caught):
         while not training.is_over():
-            training.step()
+            training.step(caught)
             if training.passed(cfg.log_every):
                 training.log()
             if training.passed(cfg.checkpoint_every) or training.done == training.steps:
@@ -152,8 +152,8 @@ class _Training:
         )
 
     @contextmanager
-    def recorded(self) -> Iterator[None]:
-        """Closes the record at the end. Raises UserError where the disk refused what was written meanwhile."""
+    def recorded(self, caught: Sequence[str]) -> Iterator[None]:
+        """Closes the record at the end. caught: signals. Raises UserError where the disk refused what was written meanwhile."""
         try:
             yield
         except Exception as error:
@@ -167,26 +167,27 @@ class _Training:
                 f"{self.checkpoints.on_disk()} are whole; make room and run the same command again"
             ) from error
         finally:
-            self.ahead.close()
+            with stopping_at(caught):
+                self.ahead.close()
             self.recorder.close()
 
     def is_over(self) -> bool:
         return self.done >= self.steps or self.given_up or self.patience.is_over(self.done)
 
-    def step(self) -> None:
-        """Starts the next step, or the next steps_per_call, and looks at the metrics of the call LAG calls before. Starts none where a signal
-        came while the teacher was asked for its batch."""
-        try:
+    def step(self, caught: Sequence[str]) -> None:
+        """Starts the next step, or the next steps_per_call, and looks at the metrics of the call LAG calls before; none where a signal was caught
+        while the teacher was asked for its batch."""
+        self.before, call = self.done, None
+        with suppress(Stopped), stopping_at(caught):
             call = self.ahead.take()
-        except Stopped:
-            self.before = self.done
+        if call is None:
             return
         if (shapes := tuple(np.shape(x) for x in jax.tree.leaves(call.batch))) not in self.batch_shapes:
             self.batch_shapes.add(shapes)
             self.watch.look()  # no step is under way
             give_back_freed_memory()  # the holes that steps of other widths left
         self.state, metrics = self.programs.of(call)(self.state, self.frozen, call.batch)
-        self.before, self.done = self.done, self.done + call.steps
+        self.done += call.steps
         self.watch.add(self.done, metrics, call.steps)
         self.watch.look(LAG)
         self.recorder.advance(self.watch.window, call.steps)

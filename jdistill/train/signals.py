@@ -1,10 +1,10 @@
-"""Signals that ask a run to stop: noted at once, obeyed by the loop between two steps, and between two pieces of a teacher's answers."""
+"""Signals that ask a run to stop: noted at once, obeyed by the loop between two steps, and in stopping_at between two pieces of work."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from jdistill.core import sharding
@@ -34,10 +34,12 @@ def catch_signals() -> Iterator[list[str]]:
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with stopping_by(
-            caught if sharding.process_count() == 1 else ()
-        ):  # of several none may leave a step that others make
-            yield caught
+        yield caught
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def stopping_at(caught: Sequence[str]) -> AbstractContextManager[None]:
+    """stopping_by signals that were caught, in a run of one process: of several none may leave a step that the others make."""
+    return stopping_by(caught if sharding.process_count() == 1 else ())
