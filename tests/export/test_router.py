@@ -92,6 +92,19 @@ def test_where_one_model_is_needed_a_router_is_refused(
     assert figures["ndcg@10"] == pytest.approx(expected["ndcg@10"], abs=1e-4)
 
 
+def test_documents_may_be_of_a_model_that_leaves_its_prompt_out(tmp_path: Path) -> None:
+    """A graph cannot, by which no half has to be checked where sentence-transformers is there."""
+    library = pytest.importorskip("sentence_transformers")
+    student = replace(make_encoder(num_layers=1), prompts=PROMPTS)
+    documents = replace(student, include_prompt=False, default_prompt="document")
+    checks = export_router(student, documents, tmp_path / "both")
+    assert "document, ONNX Runtime" not in checks and {"query, ONNX Runtime", "document, Router"} <= set(checks)
+    texts = sentences(8)
+    found = library.SentenceTransformer(str(tmp_path / "both"), device="cpu").encode_document(texts)
+    np.testing.assert_allclose(found, documents.encode(texts, prompt="document"), atol=1e-5)
+    assert np.abs(found - student.encode(texts, prompt="document")).max() > 1e-3  # the prompt does count otherwise
+
+
 def test_a_router_of_others_names_no_parts(tmp_path: Path) -> None:
     model = make_encoder(num_layers=1)
     _write(model, model, tmp_path / "both")
