@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from record import command_line, keep_rows
+from record import command_line, keep_rows, shown_run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -61,11 +61,11 @@ def main() -> None:
         alone, frozen = accuracy(own, task.dev.labels), accuracy(others, task.dev.labels)
         both = max(accuracy(own + weight * others, task.dev.labels) for weight in WEIGHTS)
         print(
-            f"| {run.name} | {len(task.train)} | {alone:.2f} | {frozen:.2f} | {both:.2f} | {both - alone:+.2f} |",
+            f"| {shown_run(run)} | {len(task.train)} | {alone:.2f} | {frozen:.2f} | {both:.2f} | {both - alone:+.2f} |",
             flush=True,
         )
         row = {
-            "run": run.name,
+            "run": shown_run(run),
             "labels": len(task.train),
             "classifier": alone,
             "teacher's vector, frozen": frozen,

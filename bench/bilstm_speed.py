@@ -25,7 +25,7 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 import numpy as np
-from record import command_line, keep_rows
+from record import command_line, keep_rows, shown
 
 import jdistill
 from bench.bars import draw_bars
@@ -109,7 +109,8 @@ def main() -> None:
             "time, BiLSTM = 1": ratio,
         }
         rows.append(row | {"seconds": statistics.median(seconds[name])})
-    keep_rows("bilstm_speed", command_line(), rows, ("model",), batch=flags.batch)
+    about = {"teacher": shown(flags.teacher), "count": len(texts), "big_count": len(few), "batch": flags.batch}
+    keep_rows("bilstm_speed", command_line(), rows, ("model",), **about)
     draw_bars(flags.picture, {name: {"ratio": [ratio]} for name, ratio in ratios.items()}, "time to encode, BiLSTM = 1")
 
 

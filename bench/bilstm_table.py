@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from record import command_line, joined, keep_rows, shown
+from runs import finished_run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -65,16 +65,7 @@ def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, se
         keys.append(f"--config.kd={run(flags, 'teacher', distilled, fraction, 0, rate)}")
     if "ts" in parts:
         keys += ["--config.augment=ts", f"--config.max_steps={flags.ts_steps}"]
-    command = [
-        sys.executable,
-        "-m",
-        "jdistill.main",
-        "--config",
-        "configs/bilstm_sra_task.py",
-        "--workdir",
-        str(workdir),
-    ]
-    subprocess.run([*command, *sizes, *flags.extra, *keys], check=True)
+    finished_run("configs/bilstm_sra_task.py", workdir, {}, [*sizes, *flags.extra, *keys])
     return workdir
 
 
@@ -127,18 +118,29 @@ def curve(workdir: Path) -> tuple[list[int], list[float]]:
     return [step for step, _ in points], [score for _, score in points]
 
 
-def keep(flags: argparse.Namespace, label: str, fraction: float, rate: str, of_seeds: dict[int, dict]) -> None:
-    """Adds a row's figures of each seed to the results' file."""
+def keep(
+    flags: argparse.Namespace, row: str, label: str, fraction: float, rate: str, of_seeds: dict[int, dict]
+) -> None:
+    """Adds a row's figures of each seed to the results' file. label: the row's name in the table."""
     rows = [
         {"row": label, "labels": fraction, "rate": rate, "seed": seed}
         | {f"dev {metric}": of["dev"][metric] for metric in ("accuracy", "f1") if metric in of["dev"]}
         | {f"test {metric}": of[metric] for metric in ("accuracy", "f1") if metric in of}
         for seed, of in of_seeds.items()
     ]
-    settings = {"task": flags.task, "epochs": flags.teacher_epochs if label == "teacher" else flags.epochs}
-    students = " ".join(map(shown, flags.distilled)) if "sra" in label else ""
+    settings: dict[str, Any] = {
+        "task": flags.task,
+        "epochs": flags.teacher_epochs if row == "teacher" else flags.epochs,
+    }
+    parts = row.split("+")
+    if "sra" in parts:
+        settings["distilled"] = " ".join(map(shown, flags.distilled))
+    elif row != "teacher":
+        settings |= sizes_of(flags.distilled)
+    settings |= {"teacher_epochs": flags.teacher_epochs} if "kd" in parts else {}
+    settings |= {"ts_steps": flags.ts_steps} if "ts" in parts else {}
     names = ("row", "labels", "rate", "seed")
-    keep_rows("bilstm_table", command_line(), rows, names, **settings, distilled=students, keys=joined(flags.extra))
+    keep_rows("bilstm_table", command_line(), rows, names, **settings, keys=joined(flags.extra))
 
 
 def main() -> None:
@@ -182,7 +184,7 @@ def main() -> None:
                 print(
                     f"| {label} | {100 * fraction:.0f} % | {shown_rate} | {len(seeds)} | {dev} | {test} |", flush=True
                 )
-                keep(flags, label, fraction, shown_rate, dict(zip(seeds, found, strict=True)))
+                keep(flags, row, label, fraction, shown_rate, dict(zip(seeds, found, strict=True)))
                 axes.plot(*curve(done[0]), label=f"{label} {100 * fraction:.0f} %")
                 accuracies[f"{label}, {100 * fraction:.0f} % of the labels"] = {
                     "dev": [of["dev"]["accuracy"] for of in found], "test": [of["accuracy"] for of in found]

@@ -7,7 +7,8 @@
     python bench/campaign.py --case kills/simtde/0/3       # again; SCRATCH/slot and SCRATCH/logs show it
 
 --count: cases (kills: kills). The same command goes on where it was stopped: ended cases are in SCRATCH/PART.jsonl. Writes
-bench/results/campaign-PART.json. Wrong cases are kept in SCRATCH/kept. Needs cc, Linux and the test extra.
+bench/results/campaign-PART.json, of the cases of --seed and --settings alone. Wrong cases are kept
+in SCRATCH/kept. Needs cc, Linux and the test extra.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import fcntl
 import json
 import os
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 from campaign import children, faults, file_damage, kills, pairs, write_faults
 from campaign.cases import Ledger
 from campaign.workplace import Workplace
+from record import COMMIT
 
 PARTS = {"kills": kills, "files": file_damage, "faults": write_faults, "pairs": pairs}
 
@@ -80,28 +81,23 @@ def main() -> int:
 def run_part(part: str, place: Workplace, flags: argparse.Namespace) -> int:
     """Runs what is left of a part and writes its summary; returns how many cases are wrong."""
     ledger, of = Ledger(place.scratch / f"{part}.jsonl", place), PARTS[part]
-    began, new = time.monotonic(), 0
+    began, new, ids, done = time.monotonic(), 0, [], 0
     for case_id in of.cases(place, flags.seed, flags.settings):
-        done = sum(row["kills"] if part == "kills" else 1 for row in ledger.cases.values())
         if done >= flags.count:
             break
-        if case_id in ledger.cases:
-            continue
-        case = of.run_case(place, case_id)
-        ledger.add(case)
-        new += 1
-        rate = f"{(time.monotonic() - began) / new:.1f} s a case"
-        print(f"{done:5d} {case.outcome:8s}{case.id}  {case.phase}  {'; '.join(case.why)[:160]}  ({rate})", flush=True)
-    summary = {"command": shlex.join(["python", *sys.argv]), "seed": flags.seed, "commit": commit()} | ledger.summary()
+        if case_id not in ledger.cases:
+            case = of.run_case(place, case_id)
+            ledger.add(case, COMMIT)
+            new += 1
+            about = f"{'; '.join(case.why)[:160]}  ({(time.monotonic() - began) / new:.1f} s a case)"
+            print(f"{done:5d} {case.outcome:8s}{case.id}  {case.phase}  {about}", flush=True)
+        ids.append(case_id)  # the ledger may have another seed's and other settings' too
+        done += ledger.cases[case_id]["kills"] if part == "kills" else 1
+    summary = {"command": shlex.join(["python", *sys.argv]), "seed": flags.seed} | ledger.summary(ids)
     flags.results.mkdir(parents=True, exist_ok=True)
     (flags.results / f"campaign-{part}.json").write_text(json.dumps(summary, indent=2) + "\n")
     print({key: value for key, value in summary.items() if isinstance(value, (int, str))})
     return summary["wrong"]
-
-
-def commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

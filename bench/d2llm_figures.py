@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from record import command_line, joined, keep_rows, shown
+from record import command_line, joined, keep_rows, shown, shown_run
 
 from jdistill.core.files import flat
 
@@ -80,5 +80,6 @@ def by_seed(flags: argparse.Namespace, figures: dict[str, list[Any]]) -> Iterato
 
 
 def settings_of(flags: argparse.Namespace) -> dict[str, str]:
-    judge = shown(flags.judge) if flags.judge else "tuned in student-0"
-    return {"teacher": shown(flags.teacher), "judge": judge, "keys": joined(flags.extra)}
+    judge = shown_run(flags.judge) if flags.judge else "tuned in student-0"
+    about = {"teacher": shown(flags.teacher), "judge": judge, "keys": joined(flags.extra)}
+    return about | ({"variant": flags.variant} if flags.variant else {})

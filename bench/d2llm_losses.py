@@ -29,7 +29,7 @@ import jax
 import numpy as np
 import optax
 from ml_collections import ConfigDict
-from record import command_line, keep_rows, shown
+from record import command_line, keep_rows, shown_run
 from untrained import config_of
 
 from configs import d2llm
@@ -205,7 +205,7 @@ def main() -> None:
                 for seed, ap in zip(heads, found, strict=True)
             ]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
-        about = {"run": shown(flags.run), "held_out": flags.held_out, "epochs": flags.epochs}
+        about = {"run": shown_run(flags.run), "held_out": flags.held_out, "epochs": flags.epochs}
         keep_rows("d2llm_losses", command_line(), rows, ("loss", "file", "seed"), **about)
 
     print(f"| prior | {' | '.join(f'{100 * np.mean(file.labels):.2f}' for file in files)} |", flush=True)

@@ -25,7 +25,7 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 import numpy as np
-from record import command_line, keep_rows, shown
+from record import command_line, keep_rows, shown, shown_run
 
 from bench.bars import draw_bars
 from jdistill.core.compile_cache import keep_compiled_programs
@@ -94,7 +94,7 @@ def main() -> None:
         for name, parts in medians.items()
     ]
     about = {
-        "student": shown(flags.student),
+        "student": shown_run(flags.student),
         "judge": shown(flags.judge),
         "passages": len(passages),
         "dtype": flags.dtype,

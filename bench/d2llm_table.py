@@ -5,9 +5,11 @@
 
 The judge is tuned once, in the run student-0, or is the one of --judge; the other runs begin with its adapter and find its scores. A row
 is a variant of configs/d2llm.py, or a key of cfg.loss with a value, as alpha=0.5; sym, asym (one file alone, scored on the other too),
-cos-sym, cos-asym (the same by cosine; cosine is the paper's cos-mixed), single (one branch), half (of the layers). bi_encoder's adapters
-have the rank with which they alone have as many parameters as the student trains. Runs are folders of WORKDIR that resume.
-labels is the control without a judge, of the terms of calibrated; beside it give the student those, after --.
+cos-sym, cos-asym (the same by cosine; cosine is the paper's cos-mixed), single (one branch), half (of the layers). --variant: of the
+student, and so of those of these rows that change a part of it: calibrated or beside_cosine. labels, the control, is the student without
+what the judge says; bi_encoder and bi_encoder_pma, contrastive alone, have the student's negatives, the last token's state or the
+student's own pooler, and adapters of the rank with which they train as many parameters as the student. Runs are folders of WORKDIR that
+resume.
 Prints accuracy, average precision, prior, precision and recall for each file, each row's average precision above the prior as a share
 of its judge's, and MRR@10 and recall@10 of the held-out questions, by cosine and by the interaction module. Adds to
 bench/results/d2llm_table.json, d2llm_table-questions.json and, of the dev pairs and questions, by which rows are chosen, -dev.json.
@@ -17,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ import numpy as np
 from d2llm_figures import keep_dev, keep_pairs, keep_questions, line, retrieval_lines
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
+from runs import finished_run
 from untrained import config_of
 
 import jdistill
@@ -52,11 +54,16 @@ WITHOUT_JUDGE = {
     "loss.imitate": "False", "loss.alpha": "0.0", "loss.beta": "0.0", "loss.gamma": "0.0", "loss.listed": "0.0",
     "unlabelled_symmetric": "", "unlabelled_asymmetric": "",
 }  # fmt: skip
+BI_ENCODERS = {
+    "bi_encoder": "lasttoken",
+    "bi_encoder_pma": "pma",
+}  # row -> its pooling: the paper's kind, and the student's own
 ROWS = (
     "student",
     "labels",
     "beside_cosine",
     "bi_encoder",
+    "bi_encoder_pma",
     "contrastive",
     "no_ri_ph",
     "no_ri_hi",
@@ -70,36 +77,50 @@ ROWS = (
 def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
     """The complete run of a row."""
     workdir, first = flags.workdir / f"{row}-{seed}", flags.workdir / "student-0"
-    variant, keys = ("" if row == "student" else row), {}
-    if "=" in row:
-        name, _, value = row.partition("=")
-        variant, keys = "", {f"loss.{name}": value}
-    elif row in ONE_FILE:
-        variant = "cosine" if row.startswith("cos-") else ""
-        keys = {ONE_FILE[row]: "", f"unlabelled_{ONE_FILE[row]}": ""}
-    elif row == "single":
-        variant, keys = "", {"interaction": "single"}
-    elif row == "half":
-        whole = jdistill.load(str(run(flags, "student", 0) / "export")).config.num_layers
-        variant, keys = "", {"student.layers": str(whole // 2)}
-    elif row == "bi_encoder":
-        rank = equal_rank(run(flags, "student", 0))
-        keys = {"lora.rank": str(rank), "lora.alpha": f"{2 * rank}.0"}
-        # Contrastive alone, whatever the command line says for the students.
-        keys |= WITHOUT_JUDGE | {"loss.delta": "0.0", "loss.vectors": "0.0", "loss.random_negatives": "both"}
-    elif row == "labels":
-        keys = dict(WITHOUT_JUDGE)
+    variant, keys = changes_of(flags, row)
     sources = {"teacher": flags.teacher, "symmetric": flags.symmetric, "asymmetric": flags.asymmetric}
     if workdir != first and not flags.judge:
         run(flags, "student", 0)
     if workdir != first or flags.judge:
         keys |= {"judge.adapter": str(judge_of(flags)), "tune.epochs": "0", "tune.max_steps": "0"}
     keys = sources | {"seed": str(seed), "onnx": "False", "latency_texts": "0", "index_texts": "0"} | keys
-    command = [sys.executable, "-m", "jdistill.main", "--workdir", str(workdir)]
-    command += ["--config", f"configs/d2llm.py:{variant}" if variant else "configs/d2llm.py"]
     # The changed keys of a row after what the command line says for all of them.
-    subprocess.run([*command, *flags.extra, *(f"--config.{key}={value}" for key, value in keys.items())], check=True)
+    extra = [*flags.extra, *(f"--config.{key}={value}" for key, value in keys.items())]
+    finished_run(f"configs/d2llm.py:{variant}" if variant else "configs/d2llm.py", workdir, {}, extra)
     return workdir
+
+
+def changes_of(flags: argparse.Namespace, row: str) -> tuple[str, dict[str, str]]:
+    """The variant of configs/d2llm.py that a row is, the student's own but for the ablations and baselines, and the keys that it changes."""
+    if "=" in row:
+        name, _, value = row.partition("=")
+        return flags.variant, {f"loss.{name}": value}
+    if row in ONE_FILE:
+        variant = "cosine" if row.startswith("cos-") else flags.variant
+        return variant, {ONE_FILE[row]: "", f"unlabelled_{ONE_FILE[row]}": ""}
+    if row == "half":
+        whole = jdistill.load(str(run(flags, "student", 0) / "export")).config.num_layers
+        return flags.variant, {"student.layers": str(whole // 2)}
+    if row in BI_ENCODERS:
+        rank = equal_rank(run(flags, "student", 0), BI_ENCODERS[row])
+        keys = {"lora.rank": str(rank), "lora.alpha": f"{2 * rank}.0", "pooling": BI_ENCODERS[row]}
+        negatives = d2llm.VARIANTS[flags.variant].get("loss.random_negatives")  # those that the student has
+        keys |= (
+            {"loss.random_negatives": str(negatives)} if negatives and not given(flags, "loss.random_negatives") else {}
+        )
+        # Contrastive alone, whatever the command line says for the students.
+        return "bi_encoder", keys | WITHOUT_JUDGE | {"loss.delta": "0.0", "loss.vectors": "0.0"}
+    of_student: dict[str, dict[str, str]] = {
+        "student": {},
+        "labels": WITHOUT_JUDGE,
+        "single": {"interaction": "single"},
+    }
+    return (flags.variant, of_student[row]) if row in of_student else (row, {})
+
+
+def given(flags: argparse.Namespace, key: str) -> bool:
+    """Whether the command line has a value of a key for all rows."""
+    return any(part.startswith(f"--config.{key}=") for part in flags.extra)
 
 
 def judge_of(flags: argparse.Namespace) -> Path:
@@ -107,14 +128,20 @@ def judge_of(flags: argparse.Namespace) -> Path:
     return flags.judge or flags.workdir / "student-0" / "tune" / "adapter"
 
 
-def equal_rank(student: Path) -> int:
-    """The adapters' rank with which they alone have as many parameters as the student trains: adapters, pooler and module."""
+def equal_rank(student: Path, pooling: str) -> int:
+    """The adapters' rank with which a bi-encoder trains as many parameters as the student: adapters, pooler and module.
+
+    Args:
+      student: its run.
+      pooling: of the bi-encoder: pma, which has the pooler's parameters too, or one that has none.
+    """
     cfg = json.loads((student / "config.json").read_text())["lora"]
     scorer = load_pair_scorer(str(student / "export"))
     params = scorer.encoder.params
     kernels = flatten_dict(params, sep="/")
     of_one_rank = sum(sum(np.shape(kernels[path])) for path in lora.paths(params, cfg["paths"]))
-    others = sum(np.size(x) for x in jax.tree.leaves((scorer.encoder.pooler, scorer.params)))
+    lacking = (scorer.params,) if pooling == scorer.encoder.pooling else (scorer.encoder.pooler, scorer.params)
+    others = sum(np.size(x) for x in jax.tree.leaves(lacking))
     return cfg["rank"] + round(others / of_one_rank)
 
 
@@ -137,6 +164,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--rows", nargs="+", default=list(ROWS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--variant", default="", choices=("", "calibrated", "beside_cosine"), help="of the student")
     parser.add_argument("--workdir", type=Path, default=Path("runs/d2llm-table"))
     parser.add_argument("--judge", type=Path, help="adapter of a tuned judge; without: tuned in the run student-0")
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jax
 import numpy as np
-from record import command_line, keep_rows, shown
+from record import command_line, keep_rows, shown_run
 from untrained import config_of
 
 import jdistill
@@ -94,7 +94,7 @@ def main() -> None:
         except UserError as error:  # a kind that these vectors' width or number does not allow
             print(f"| {kind} | {error} | | | |")
     rank(f"{flags.kinds[0]}, module in int8", index.build_index(vectors, flags.kinds[0]), smaller)
-    keep_rows("d2llm_vectors", command_line(), rows, ("vectors", "by"), run=shown(flags.run), rescore=flags.rescore)
+    keep_rows("d2llm_vectors", command_line(), rows, ("vectors", "by"), run=shown_run(flags.run), rescore=flags.rescore)
     draw_bars(flags.picture, bars, "MRR@10 of held-out questions, %", from_zero=False)
 
 

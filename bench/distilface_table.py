@@ -15,11 +15,12 @@ import argparse
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from record import command_line, joined, keep_rows, shown
+from record import check_settings, command_line, joined, keep_rows, shown
+from runs import finished_run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -29,15 +30,16 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 
+from untrained import untrained_student
+
 import jdistill
 from configs import distilface
 from jdistill.core.progress import setup_logging
-from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals.poolers import EveryPooler, pooler_names
 from jdistill.evals.sts import evaluate_sts
-from jdistill.students.transformer import make_student
 
+CONFIG = "configs/distilface.py:poolers"
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS-B")
 Figures = dict[str, dict[str, float]]  # pooler -> task -> Spearman x 100
 
@@ -53,21 +55,34 @@ def by_pooler(model: Encoder, senteval: Path, kept: Path) -> Figures:
     return {name: of | {"average": float(np.mean([of[task] for task in TASKS]))} for name, of in found.items()}
 
 
-def untrained(start: Encoder, layers: int, attention: str) -> Encoder:
-    cfg = distilface.get_config()
-    cfg.student.layers, cfg.student.attention = layers, attention
-    no_tokens = TokenTable(np.zeros(0, np.int32), np.zeros(1, np.int64))  # a decoder's start asks nothing of the text
-    return make_student(cfg, replace(start, max_length=cfg.max_length), no_tokens)
+def keys_of(flags: argparse.Namespace) -> dict[str, Any]:
+    """Of the sweep of rates and of the run."""
+    return {
+        "start": flags.start, "text": flags.text, "text_column": "", "senteval": flags.senteval, "dev_pairs": flags.dev_pairs,
+        "pooling": flags.pooler, "student.layers": flags.layers, "student.attention": flags.attention,
+    }  # fmt: skip
 
 
-def command(module: str, flags: argparse.Namespace, workdir: Path, *more: str) -> None:
-    keys = [
-        f"--config.start={flags.start}", f"--config.text={flags.text}", "--config.text_column=",
-        f"--config.senteval={flags.senteval}", f"--config.dev_pairs={flags.dev_pairs}", f"--config.pooling={flags.pooler}",
-        f"--config.student.layers={flags.layers}", f"--config.student.attention={flags.attention}",
-    ]  # fmt: skip
-    arguments = ["--config", "configs/distilface.py:poolers", "--workdir", str(workdir), *keys, *flags.extra, *more]
-    subprocess.run([sys.executable, "-m", f"jdistill.{module}", *arguments], check=True)
+def best_rate(flags: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """The trial, as sweep.json has it, of the rate that is best on dev. Raises SystemExit where a signal has stopped the sweep."""
+    keys = [f"--config.{key}={value}" for key, value in keys_of(flags).items()]
+    command = [
+        sys.executable,
+        "-m",
+        "jdistill.sweep",
+        "--config",
+        CONFIG,
+        "--workdir",
+        str(folder),
+        *keys,
+        *flags.extra,
+    ]
+    rates = [f"--grid=learning_rate={','.join(flags.rates)}", f"--config.max_steps={flags.rate_steps}"]
+    subprocess.run([*command, *rates], check=True)
+    trials: list[dict[str, Any]] = json.loads((folder / "sweep.json").read_text())
+    if len(trials) < len(set(map(float, flags.rates))):
+        raise SystemExit(f"{folder}: stopped; the same command goes on")
+    return trials[0]
 
 
 def main() -> None:
@@ -84,23 +99,21 @@ def main() -> None:
     parser.add_argument("extra", nargs="*", help="of jdistill.sweep and jdistill.main, after --")
     flags = parser.parse_args()
     setup_logging()
-    sweep, run = flags.workdir / "rates", flags.workdir / "run"
-    command(
-        "sweep", flags, sweep, f"--grid=learning_rate={','.join(flags.rates)}", f"--config.max_steps={flags.rate_steps}"
-    )
-    best = json.loads((sweep / "sweep.json").read_text())[0]
+    flags.workdir = flags.workdir.absolute()
+    decides = ("start", "text", "senteval", "layers", "attention", "pooler", "rates", "rate_steps", "steps", "extra")
+    check_settings(flags.workdir, {name: getattr(flags, name) for name in decides}, "rates")
+    run = flags.workdir / "run"
+    best = best_rate(flags, flags.workdir / "rates")
     print(f"rate {best['params']['learning_rate']:g}, dev {best['score']:.2f} after {flags.rate_steps} steps")
-    command(
-        "main", flags, run, f"--config.learning_rate={best['params']['learning_rate']}", f"--config.max_steps={flags.steps}",
-        "--config.index_texts=0", "--config.latency_texts=0", "--config.onnx=False", "--config.evaluate_teacher=False",
-    )  # fmt: skip
-    senteval, start = Path(flags.senteval), jdistill.load(flags.start)
-    rows = {
-        f"untuned, {attention}": by_pooler(
-            untrained(start, flags.layers, attention), senteval, flags.workdir / f"{attention}.json"
-        )
-        for attention in dict.fromkeys(("causal", flags.attention))
-    }
+    of_run = {"learning_rate": best["params"]["learning_rate"], "max_steps": flags.steps}
+    unmeasured = {"index_texts": 0, "latency_texts": 0, "onnx": False, "evaluate_teacher": False}
+    # What is chosen here after what the command line says for the sweep too.
+    chosen = [f"--config.{key}={value}" for key, value in (of_run | unmeasured).items()]
+    finished_run(CONFIG, run, keys_of(flags), [*flags.extra, *chosen])
+    senteval, rows = Path(flags.senteval), {}
+    for attention in dict.fromkeys(("causal", flags.attention)):
+        untrained = untrained_student(run, distilface.get_config("poolers"), {"student.attention": attention})
+        rows[f"untuned, {attention}"] = by_pooler(untrained, senteval, flags.workdir / f"{attention}.json")
     best_untuned = max(of["average"] for figures in rows.values() for of in figures.values())
     rows[f"trained, {flags.attention}"] = by_pooler(
         jdistill.load(str(run / "export")), senteval, flags.workdir / "trained.json"

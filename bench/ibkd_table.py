@@ -16,7 +16,6 @@ import argparse
 import json
 import math
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 from record import command_line, joined, keep_rows, shown
+from runs import finished_run, stage_export
 from untrained import untrained_student
 
 import jdistill
@@ -82,35 +82,30 @@ def row_name(text: str) -> str:
 def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
     variant, changes = settings_of(row)
     workdir = flags.workdir / f"{row}-{seed}"
-    command = [
-        sys.executable, "-m", "jdistill.main", "--config", f"configs/ibkd.py:{variant}" if variant else "configs/ibkd.py",
-        "--workdir", str(workdir), f"--config.teacher={flags.teacher}", "--config.start=", f"--config.text={flags.text}",
-        "--config.text_column=", f"--config.triplets={flags.triplets}", f"--config.senteval={flags.senteval}",
-        f"--config.dev_pairs={flags.dev_pairs}", f"--config.max_texts={flags.sentences}", f"--config.seed={seed}",
-        "--config.student.layers=3", "--config.epochs=1.0", "--config.evaluate_teacher=False", "--config.index_texts=0",
-        "--config.latency_texts=0", "--config.onnx=False", "--config.checkpoint=last", *changes, *flags.extra,
-    ]  # fmt: skip
-    subprocess.run(command, check=True)
+    keys = {
+        "teacher": flags.teacher, "start": "", "text": flags.text, "text_column": "", "triplets": flags.triplets,
+        "senteval": flags.senteval, "dev_pairs": flags.dev_pairs, "max_texts": flags.sentences, "seed": seed, "student.layers": 3,
+        "epochs": 1.0, "evaluate_teacher": False, "index_texts": 0, "latency_texts": 0, "onnx": False, "checkpoint": "last",
+    }  # fmt: skip
+    config = f"configs/ibkd.py:{variant}" if variant else "configs/ibkd.py"
+    finished_run(config, workdir, keys, [*changes, *flags.extra])
     return workdir
 
 
 def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, float]]:
     """stage -> dev figures, STS and geometry, from WORKDIR/table.json if it has what is asked for."""
     path = workdir / "table.json"
-    kept = json.loads(path.read_text()) if path.is_file() else {}
-    if kept and all(measure in of_stage for of_stage in kept.values() for measure in asked_for(flags)):
-        return kept
+    kept: dict[str, dict[str, float]] = json.loads(path.read_text()) if path.is_file() else {}
     stages = [stage for stage in ("distil", "finetune") if (workdir / stage).is_dir()]
+    if [*kept] == stages and all(measure in of_stage for of_stage in kept.values() for measure in asked_for(flags)):
+        return kept
     found: dict[str, dict[str, float]] = {}
     if flags.senteval:  # the run itself has scored what its last stage gave
         found[stages[-1]] = json.loads((workdir / "results.json").read_text())["sts"]
     for stage in stages if asked_for(flags) else ():
         if stage in found and not flags.geometry:
             continue
-        out = flags.workdir / f"{workdir.name}-{stage}"  # beside the run: export refuses a place in its folder
-        command = [sys.executable, "-m", "jdistill.export", "--workdir", str(workdir), "--stage", stage]
-        if not out.is_dir():
-            subprocess.run([*command, "--out", str(out)], check=True)
+        out = stage_export(workdir, stage, flags.workdir / f"{workdir.name}-{stage}")
         found[stage] = scores_of(flags, jdistill.load(str(out)), found.get(stage))
     found = {stage: dev_figures(workdir / stage) | found.get(stage, {}) for stage in stages}
     path.write_text(json.dumps(found, indent=2) + "\n")

@@ -32,7 +32,7 @@ from sklearn.linear_model import LogisticRegression
 from configs.d2llm import get_config
 from jdistill.data.sets.pairs import Pairs
 from jdistill.evals.pair_labels import average_precision, pair_scores
-from jdistill.evals.retrieval import measures, ranking_of
+from jdistill.evals.retrieval import DEPTH, measures, ranking_of
 from jdistill.feeds.judged import JudgedSet, split_pairs
 from jdistill.feeds.judged_results import held_out_collection
 from jdistill.models.interaction import BRANCHES
@@ -110,7 +110,7 @@ def of_questions(judged_set: JudgedSet) -> dict[str, float]:
     """BM25's figures on the test questions that have a passage, among all passages of the file."""
     collection = held_out_collection(judged_set)
     queries, passages = list(collection.queries.values()), list(collection.documents.values())
-    scores, rows = bm25_search(queries, passages, 100)[0](0, len(queries))
+    scores, rows = bm25_search(queries, passages, DEPTH)[0](0, len(queries))
     about = {"questions": len(queries), "passages": len(passages)}
     return about | measures(ranking_of(collection, scores, rows), collection.relevant)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from latency import encoders
 from record import command_line, keep_rows, shown
+from runs import computed_in
 from search_runs import Searches, run_search
 
 import jdistill
@@ -76,10 +77,12 @@ def milliseconds(models: dict[str, Encoder], questions: list[str]) -> dict[str, 
     return {name: 1000 * statistics.median(times[1:]) / len(questions) for name, times in seconds.items()}
 
 
-def keep(flags: argparse.Namespace, rows: list[dict[str, Any]], texts: int) -> None:
-    """Adds rows to the results' file. texts: that a run has read."""
-    about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "steps": flags.steps, "texts": texts}
-    keep_rows("menu", command_line(), [row | {"seed": flags.seed} for row in rows], ("shape", "seed"), **about)
+def keep(flags: argparse.Namespace, rows: list[dict[str, Any]], results: dict[str, Any], unfinished: bool) -> None:
+    """Adds rows to the results' file. results: of a run of theirs; unfinished: their speeds come later."""
+    about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "steps": flags.steps}
+    about |= {"texts": results["training"]["sentences"], "computed in": computed_in([results])}
+    rows = [row | {"seed": flags.seed} for row in rows]
+    keep_rows("menu", command_line(), rows, ("shape", "seed"), unfinished=unfinished, **about)
 
 
 def main() -> None:
@@ -105,7 +108,7 @@ def main() -> None:
         results = train(shape, flags)
         students[shape] = jdistill.load(str(flags.workdir / shape / "export"))
         rows.append(row_of(shape, results, students[shape], searches, best))
-        keep(flags, rows[-1:], results["training"]["sentences"])  # the speeds come once all are trained
+        keep(flags, rows[-1:], results, unfinished=True)  # the speeds come once all are trained
     questions = [text for collection in searches.collections for text in collection.queries.values()]
     of_models = milliseconds({"teacher": teacher} | students, questions[:QUESTIONS])
     for row in rows:
@@ -120,7 +123,7 @@ def main() -> None:
     of_teacher["STS"] = of_sts(evaluate_sts(teacher, Path(flags.senteval))["sts"])
     bm25 = statistics.mean(of_one["ndcg@10"] for of_one in evaluate_bm25(flags.collections).values())
     rows = [of_teacher, {"shape": "BM25", "nDCG@10": round(100 * bm25, 2)}, *rows]
-    keep(flags, rows, results["training"]["sentences"])
+    keep(flags, rows, results, unfinished=False)
 
 
 if __name__ == "__main__":

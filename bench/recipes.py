@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from record import command_line, keep_rows, shown
+from runs import computed_in
 from search_runs import Searches, run_search
 
 import jdistill
 from jdistill.data.sets.collections import read_collections
+
+SET_HERE = ("max_steps", "epochs", "seed")  # by --steps and --seeds, the same for all rows
 
 
 def keys_of(row: str) -> tuple[str, dict[str, str]]:
@@ -27,6 +30,8 @@ def keys_of(row: str) -> tuple[str, dict[str, str]]:
     pairs = [key.partition("=") for key in keys.split()]
     if not name.strip() or not all(key and equals for key, equals, _ in pairs):
         raise SystemExit(f"--rows {row!r}: a row is NAME, or NAME: KEY=VALUE KEY=VALUE …")
+    if set_here := [key for key, _, _ in pairs if key in SET_HERE]:
+        raise SystemExit(f"--rows {row!r}: {', '.join(set_here)} of all rows by --steps and --seeds")
     return name.strip(), {key: value for key, _, value in pairs}
 
 
@@ -58,7 +63,8 @@ def main() -> None:
         row |= searches.kept(jdistill.load(str(folder / "export")), best)
         row["agreement"] = round(results["agreement"]["spearman"], 2)
         print(row, flush=True)
-        keep_rows("recipes", command_line(), [row], ("row", "seed"), **about, **{"teacher's nDCG@10": round(best, 2)})
+        more = {"computed in": computed_in([results]), "teacher's nDCG@10": round(best, 2)}
+        keep_rows("recipes", command_line(), [row], ("row", "seed"), **about, **more)
 
 
 if __name__ == "__main__":

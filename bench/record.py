@@ -26,11 +26,23 @@ Row = dict[str, Any]
 
 
 def commit() -> str:
-    """The checkout's commit, shortened; empty where there is no git or no checkout."""
-    asked = ["git", "rev-parse", "--short", "HEAD"]
-    if shutil.which(asked[0]) is None:
+    """The checkout's commit, shortened, and whether its code was changed since; empty where there is no git or no checkout."""
+    if shutil.which("git") is None:
         return ""
-    return subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
+
+    def answer(*asked: str) -> str:
+        done = subprocess.run(["git", *asked], cwd=Path(__file__).parents[1], capture_output=True, text=True)
+        return done.stdout.strip()
+
+    changed = answer(
+        "status", "--porcelain", "--untracked-files=no", "--", "jdistill", "configs", "bench", ":!bench/results"
+    )
+    return answer("rev-parse", "--short", "HEAD") + (", changed" if changed else "")
+
+
+COMMIT = (
+    commit()
+)  # as the bench began: runs that it found finished are older, and a checkout may move on while it lasts
 
 
 def processor() -> str:
@@ -48,7 +60,7 @@ def made_by(command: str, **more: Any) -> Row:
       more: further keys, such as seed.
     """
     load = f"{os.getloadavg()[2]:.1f} processes on average in the last 15 minutes, its own among them"
-    return {"command": command, "commit": commit(), "machine": processor()} | more | {"load": load}
+    return {"command": command, "commit": COMMIT, "machine": processor()} | more | {"load": load}
 
 
 def check_settings(workdir: Path, settings: Row, begun: str) -> None:
@@ -86,6 +98,13 @@ def _last(source: str) -> str:
     return f"{path.parent.name}/{path.name}" if path.name == "export" else path.name
 
 
+def shown_run(path: str | Path) -> str:
+    """A run's folder, its export or its judge's adapter, with the folder that the run lies in: each table calls its runs alike."""
+    parts = Path(path).absolute().parts
+    inside = max(len(tail) * (parts[-len(tail) :] == tail) for tail in (("export",), ("tune", "adapter")))
+    return "/".join(parts[-2 - inside :])
+
+
 def command_line() -> str:
     """This process's command, of paths out of the checkout the last part alone: they are this machine's."""
     return f"python bench/{Path(sys.argv[0]).name} {joined(sys.argv[1:])}".strip()
@@ -96,7 +115,9 @@ def joined(arguments: Iterable[str]) -> str:
     return shlex.join(re.sub(r"(?<![^=,])(?:\.\.)?/[^=,]+", lambda path: shown(path[0]), part) for part in arguments)
 
 
-def keep_rows(name: str, command: str, rows: Iterable[Row], by: Sequence[str], **settings: Any) -> None:
+def keep_rows(
+    name: str, command: str, rows: Iterable[Row], by: Sequence[str], unfinished: bool = False, **settings: Any
+) -> None:
     """Adds rows to bench/results/NAME.json, each in the place of an earlier one of its names, machine and settings.
 
     The file is {"by": [...], "runs": [{"command", "commit", "machine", settings, "load", "rows": [...]}, ...]}. Mean and spread over seeds
@@ -106,6 +127,7 @@ def keep_rows(name: str, command: str, rows: Iterable[Row], by: Sequence[str], *
       command: that makes the rows again.
       rows: figures, and the names that tell them apart.
       by: the keys of these names, such as row and seed.
+      unfinished: the rows get further columns later, so that one of these names, machine and settings that has them stays meanwhile.
       settings: what else tells rows apart, such as dtype or sentences; those of other settings stay.
 
     Raises: UserError for a file that is there and holds no runs.
@@ -114,15 +136,25 @@ def keep_rows(name: str, command: str, rows: Iterable[Row], by: Sequence[str], *
     path.parent.mkdir(parents=True, exist_ok=True)
     run = json.loads(json.dumps(made_by(command, **settings) | {"rows": list(rows)}, default=float))
     with only_one(path.with_name(f".{path.name}.lock"), path, "a bench", wait=True):
-        write_json(path, {"by": list(by), "runs": with_run(_read_runs(path), run, by)})
+        write_json(path, {"by": list(by), "runs": with_run(_read_runs(path), run, by, unfinished)})
 
 
-def with_run(runs: Sequence[Row], run: Row, by: Sequence[str]) -> list[Row]:
-    """The runs and one more, whose rows replace those of the same names, machine and settings; runs that lose all rows are left out."""
+def with_run(runs: Sequence[Row], run: Row, by: Sequence[str], unfinished: bool = False) -> list[Row]:
+    """The runs and one more, whose rows replace those of the same names, machine and settings; runs that lose all rows are left out.
+
+    Args:
+      unfinished: a row that is there with more columns is not replaced.
+    """
 
     def names(row: Row) -> list[Any]:
         return [row.get(key) for key in by]
 
+    if unfinished:
+        there = [row for other in runs if _setting(other) == _setting(run) for row in other["rows"]]
+        fuller = [
+            names(row) for new in run["rows"] for row in there if names(row) == names(new) and row.keys() > new.keys()
+        ]
+        run = run | {"rows": [row for row in run["rows"] if names(row) not in fuller]}
     made = [names(row) for row in run["rows"]]
     left, together = [], False
     for other in runs:

@@ -20,7 +20,8 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 
 import numpy as np
-from record import command_line, joined, keep_rows, shown
+from record import check_settings, command_line, joined, keep_rows, shown
+from runs import finished_run, stage_export
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -138,6 +139,18 @@ def main() -> None:
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     flags = parser.parse_args()
     setup_logging()
+    flags.workdir = flags.workdir.absolute()
+    decides = (
+        "teacher",
+        "text",
+        "questions",
+        "beir",
+        "sentences",
+        "variant",
+        "start",
+        "extra",
+    )  # what is found finished there
+    check_settings(flags.workdir, {name: getattr(flags, name) for name in decides}, "data")
     data, run, beir = flags.workdir / "data", flags.workdir / "run", flags.workdir / "data" / "beir"
     if not (data / "triplets.jsonl").is_file():
         for left_over in ("bm25.jsonl", "teacher.jsonl"):
@@ -145,19 +158,13 @@ def main() -> None:
         prepare(flags, data)
         mine(flags, data)
     config = "configs/ibkd_retrieval.py" + (f":{flags.variant}" if flags.variant else "")
-    command = [
-        sys.executable, "-m", "jdistill.main", "--config", config, "--workdir", str(run),
-        f"--config.teacher={flags.teacher}", f"--config.start={flags.start}", f"--config.text={data / 'text.txt'}",
-        "--config.text_column=", f"--config.triplets={data / 'triplets.jsonl'}", f"--config.beir={beir}",
-        "--config.max_length=256", f"--config.student.layers={0 if flags.start else 3}", "--config.epochs=1.0",
-        "--config.index_texts=0", "--config.latency_texts=0", "--config.onnx=False", *flags.extra,
-    ]  # fmt: skip
-    subprocess.run(command, check=True)
-    results = json.loads((run / "results.json").read_text())
-    stage1 = flags.workdir / "export-distil"
-    if not stage1.is_dir():
-        export = [sys.executable, "-m", "jdistill.export", "--workdir", str(run), "--stage", "distil"]
-        subprocess.run([*export, "--out", str(stage1)], check=True)
+    keys = {
+        "teacher": flags.teacher, "start": flags.start, "text": data / "text.txt", "text_column": "", "triplets": data / "triplets.jsonl",
+        "beir": beir, "max_length": 256, "student.layers": 0 if flags.start else 3, "epochs": 1.0, "index_texts": 0, "latency_texts": 0,
+        "onnx": False,
+    }  # fmt: skip
+    results = finished_run(config, run, keys, flags.extra)
+    stage1 = stage_export(run, "distil", flags.workdir / "export-distil")
     rows = {
         "BM25": by_bm25(beir),
         "teacher": results["teacher_retrieval"],

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import record
 from record import check_settings
-from scores_pairs import DECIDES, read_rows, write_dev, write_pairs
+from runs import finished_run
+from scores_pairs import DECIDES, read_rows, write_dev, write_pairs, write_rows
 from scores_reranker import ranking_accuracy, train_reranker
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -42,19 +43,22 @@ RERANKER = "reranker"  # of --score_by: that which is trained here
 
 
 def mined(flags: argparse.Namespace, pairs: str, among: str, name: str, *more: str) -> list[dict[str, Any]]:
-    """The triplets workdir/name of workdir/pairs, mined in workdir/among, the first of each query; no positive of a query is a negative of
-    it."""
+    """The triplets workdir/name of workdir/pairs, mined in workdir/among: of each query that has negatives the first alone, where jdistill.mine
+    writes one for each positive. No positive of a query is a negative of it."""
     out, folder = flags.workdir / name, flags.workdir
     if not out.is_file():
+        of_all = folder / f"each-positive-{name}"
         command = [
             sys.executable, "-m", "jdistill.mine", "--pairs", str(folder / pairs), "--corpus", str(folder / among), "--column", "text",
-            "--by", flags.by, "--count", str(flags.negatives), "--cache_dir", str(folder / "cache"), "--out", str(out), *more,
+            "--by", flags.by, "--count", str(flags.negatives), "--cache_dir", str(folder / "cache"), "--out", str(of_all), *more,
         ]  # fmt: skip
         # An encoder's scores are cosines, of which a share means something; BM25's have no scale.
         command += [] if flags.by == "bm25" else ["--relative_margin", "0.95"]
-        subprocess.run(command, check=True)
-    first = {row["query"]: row for row in reversed(read_rows(out)) if row["negatives"]}
-    return list(first.values())[::-1]
+        if not of_all.is_file():
+            subprocess.run(command, check=True)
+        first = {row["query"]: row for row in reversed(read_rows(of_all)) if row["negatives"]}
+        write_rows(out, list(first.values())[::-1])
+    return read_rows(out)
 
 
 def scored_name(scorer: str) -> str:
@@ -67,7 +71,7 @@ def tune(flags: argparse.Namespace, scorer: str, loss: str, rate: float, seed: i
     # Cosines are scores of the student's own kind, and divided as its own are; a reranker's logits stand as they are.
     scale = flags.temperature if scorer.startswith(COSINE) else 1.0
     triplets = flags.workdir / scored_name(scorer)
-    run: Path = flags.workdir / f"{f'{loss}-{triplets.stem}' if loss else 'info_nce'}-{rate:g}-{seed}"
+    run: Path = flags.workdir / f"{loss or 'info_nce'}-{triplets.stem}-{rate:g}-{seed}"
     keys = {
         "teacher": "", "start": flags.student, "text": "", "triplets": triplets, "held_out": 0, "seed": seed,
         "cache_dir": flags.workdir / "cache", "beir": flags.workdir / "dev", "max_length": flags.student_length,
@@ -76,9 +80,7 @@ def tune(flags: argparse.Namespace, scorer: str, loss: str, rate: float, seed: i
         "finetune.learning_rate": rate, "finetune.max_steps": flags.steps, "finetune.checkpoint_every": flags.steps, "latency_texts": 0,
         "index_texts": 0, "onnx": False, "evaluate_teacher": False, "dtype": "float32",
     }  # fmt: skip
-    command = [sys.executable, "-m", "jdistill.main", "--config", "configs/ibkd.py:supervised", "--workdir", str(run)]
-    command += [f"--config.{key}={value}" for key, value in keys.items()] + flags.extra
-    subprocess.run(command, check=True, cwd=Path(__file__).parents[1])
+    finished_run("configs/ibkd.py:supervised", run, keys, flags.extra)
     return run
 
 
@@ -192,13 +194,14 @@ def main() -> None:
         rows += [{"row": row} | of_seed for of_seed in read_way(flags, scorer, loss)]
     for of_row in rows:
         print(of_row, flush=True)
-    about = {"student": record.shown(flags.student), "triplets": len(triplets), "keys": record.joined(flags.extra)}
-    about["mined by"] = record.shown(flags.by)
-    decided = ("negatives", "steps", "batch_size", "temperature", "in_batch", "reranker_steps", "reranker_rate")
-    about |= {name: getattr(flags, name) for name in decided}
-    about |= {"held out": len({row["query"] for row in held_out})} | (
-        {"right_of_held_out": accuracy} if accuracy else {}
-    )
+    about: dict[str, Any] = {name: getattr(flags, name) for name in DECIDES if not name.startswith(RERANKER)}
+    if accuracy:  # no reranker was trained without
+        about |= {name: getattr(flags, name) for name in DECIDES if name.startswith(RERANKER)}
+        about["right_of_held_out"] = accuracy
+    paths = ("student", "teacher", "pairs", "questions", "by", "reranker_start")
+    about |= {name: record.shown(about[name]) for name in paths if name in about}
+    about |= {"extra": record.joined(flags.extra), "collection": flags.collection.name}
+    about |= {"triplets": len(triplets), "held_out": len({row["query"] for row in held_out})}
     record.keep_rows("scores", record.command_line(), rows, ("row", "seed"), **about)
 
 

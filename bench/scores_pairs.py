@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from jdistill.core.files import write_bytes
 from jdistill.data.sets.beir import write_collection
 
 Row = dict[str, Any]
@@ -28,7 +29,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_bytes(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
 def pairs_of(flags: argparse.Namespace) -> dict[str, list[str]]:

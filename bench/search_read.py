@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from record import command_line, keep_rows, shown
+from runs import computed_in
 from search_runs import Searches, run_search
 from search_table import QNLI, write_questions
 
@@ -38,8 +39,10 @@ def write_documents(collection: Collection, path: Path) -> None:
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in collection.documents.values()))
 
 
-def read(collection: Collection, name: str, student: str, flags: argparse.Namespace) -> dict[str, Encoder]:
-    """The student after it has read the collection ("yes"), and, with --control, after as many steps of that.
+def read(
+    collection: Collection, name: str, student: str, flags: argparse.Namespace
+) -> tuple[dict[str, Encoder], list[dict[str, Any]]]:
+    """The student after it has read the collection ("yes"), and, with --control, after as many steps of that; and the runs' results.
 
     Args:
       name: of the student, in the workdir.
@@ -57,28 +60,30 @@ def read(collection: Collection, name: str, student: str, flags: argparse.Namesp
         "text_column": "text",
         "epochs": flags.epochs,
     }
-    results = run_search(folder / name, settings | documents)
+    results = [run_search(folder / name, settings | documents)]
     folders = {"yes": folder / name}
     if flags.control:
         folders[CONTROL] = folder / f"{name}-control"
-        run_search(folders[CONTROL], settings | {"text": flags.control, "max_steps": results["training"]["steps"]})
-    return {what: jdistill.load(str(run / "export")) for what, run in folders.items()}
+        control = {"text": flags.control, "max_steps": results[0]["training"]["steps"]}
+        results.append(run_search(folders[CONTROL], settings | control))
+    return {what: jdistill.load(str(run / "export")) for what, run in folders.items()}, results
 
 
-def rows_of(source: str, teacher: Encoder, flags: argparse.Namespace) -> list[dict[str, Any]]:
-    """Of a folder of collections what each student keeps before and after, beside teacher and BM25."""
-    rows, bm25 = [], evaluate_bm25(source)
+def rows_of(source: str, teacher: Encoder, flags: argparse.Namespace) -> tuple[list[dict[str, Any]], list[Any]]:
+    """Of a folder of collections what each student keeps before and after, beside teacher and BM25; and the runs' results."""
+    rows, of_runs, bm25 = [], [], evaluate_bm25(source)
     for collection in read_collections(source):
         searches = Searches(teacher, [collection])
         best = searches.ndcg(teacher, teacher)
         about = {"teacher's nDCG@10": round(best, 2), "BM25's": round(100 * bm25[collection.name]["ndcg@10"], 2)}
         for number, student in enumerate(flags.students):
-            after = read(collection, str(number), student, flags)
+            after, results = read(collection, str(number), student, flags)
+            of_runs += results
             for has_read, model in ({"no": jdistill.load(student)} | after).items():
                 key = {"collection": collection.name, "student": shown(student), "has read it": has_read}
                 rows.append({**key, **about, **searches.kept(model, best)})
                 print(rows[-1], flush=True)
-    return rows
+    return rows, of_runs
 
 
 def main() -> None:
@@ -100,8 +105,10 @@ def main() -> None:
         write_questions(flags.questions, flags.workdir / "questions" / QNLI)
         sources.append(str(flags.workdir / "questions"))
     teacher = jdistill.load(flags.teacher)
-    rows = [row for source in sources for row in rows_of(source, teacher, flags)]
+    found = [rows_of(source, teacher, flags) for source in sources]
+    rows = [row for of_source, _ in found for row in of_source]
     about = {"teacher": shown(flags.teacher), "epochs": flags.epochs, "learning_rate": flags.learning_rate, "more": shown(flags.more)}  # fmt: skip
+    about |= {"control": shown(flags.control), "computed in": computed_in(of for _, of_runs in found for of in of_runs)}
     keep_rows("search_read", command_line(), rows, ("collection", "student", "has read it"), **about)
 
 

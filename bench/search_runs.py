@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +10,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+
+from runs import finished_run
 
 from jdistill import Encoder
 from jdistill.data.sets.collection import Collection
@@ -30,13 +30,7 @@ def run_search(workdir: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises: SystemExit where a signal has stopped the run, which then lies where the same command goes on.
     """
-    command = [sys.executable, "-m", "jdistill.main", "--config", "configs/search.py", "--workdir", str(workdir)]
-    keys = (f"--config.{key}={value}" for key, value in {**UNMEASURED, **settings}.items())
-    subprocess.run([*command, *keys], cwd=ROOT, check=True)
-    if not (workdir / "results.json").is_file():
-        raise SystemExit(f"{workdir}: stopped; the same command goes on")
-    results: dict[str, Any] = json.loads((workdir / "results.json").read_text())
-    return results
+    return finished_run("configs/search.py", workdir, {**UNMEASURED, **settings})
 
 
 class Searches:

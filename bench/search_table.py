@@ -18,6 +18,7 @@ from typing import Any
 
 from record import command_line, keep_rows, shown
 from retrieval_table import write_answered
+from runs import computed_in
 from search_runs import Searches, run_search
 
 import jdistill
@@ -83,6 +84,7 @@ def main() -> None:
     rows += [{"figure": "STS average", "seed": seed, "student's": round(sts, 2)} for seed, sts in of_sts.items() if sts]
     student = results[flags.seeds[0]]
     about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "parameters": student["student"]["num_params"]}
+    about["computed in"] = computed_in(results.values())
     keep_rows("search", command_line(), rows, ("figure", "seed"), **about, steps=student["training"]["steps"])
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -20,16 +23,21 @@ def config_of(workdir: Path, defaults: ConfigDict) -> ConfigDict:
     return cfg
 
 
-def untrained_student(workdir: Path, defaults: ConfigDict) -> jdistill.Encoder:
+def untrained_student(
+    workdir: Path, defaults: ConfigDict, changes: Mapping[str, Any] = MappingProxyType({})
+) -> jdistill.Encoder:
     """The student that the run's first stage starts from, made anew by what the run itself makes it by.
 
     Args:
       workdir: of a run that has begun, or is complete; its answers are cached, so that hardly any text is asked anew.
       defaults: of its method's config file: keys that have been added since.
+      changes: dotted keys by which it differs from the run's own.
 
     Raises: UserError where the first stage trains no student.
     """
-    run = prepare(config_of(workdir, defaults))
+    cfg = config_of(workdir, defaults)
+    cfg.update_from_flattened_dict(changes)
+    run = prepare(cfg)
     if run.stages[0].trains != "student":
         raise UserError(f"{workdir}: the first stage, {run.stages[0].name}, trains no student")
     method, _ = open_stage(run.stages[0], run.feeds[0], run.shared.start, run.is_teacher)

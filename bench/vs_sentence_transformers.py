@@ -5,19 +5,17 @@
 
 Its student: the teacher with its last three layers (17.2 million parameters, no projection). Ours: SimTDE-128-L3(384), 9.3 million. Both
 one pass and the same batch size, without dropout unless --st_dropout gives theirs some. Each side is trained at each of its rates with the
-first seed, and the rate that is best on --dev_pairs counts: its students alone, of all seeds, are scored on --senteval. Sentences/s are of
-the training, compiling included, with the teacher's vectors at hand. The whole way is bench/whole_way.py's: ours by the config as it
-stands, theirs at the chosen rate; text to saved student, with empty caches. What is trained in --workdir is not trained again. Adds to
-bench/results/vs_sentence_transformers.json. Needs the bench and torch extras.
+first seed, and the rate that is best on --dev_pairs counts: its students alone, of all seeds, are scored on --senteval. Both learn the same
+vectors, which the teacher gave in float32. Sentences/s are of the steps alone, ours without compiling and the fit of its start; those count in the
+whole way, which is bench/whole_way.py's: ours by the config as it stands, theirs at the chosen rate; text to saved student, with empty caches. What
+is trained in --workdir is not trained again. Adds to bench/results/vs_sentence_transformers.json. Needs the bench and torch extras.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 from record import check_settings, command_line, keep_rows, shown
+from runs import finished_run
+from st_trainer import train_theirs
 from whole_way import SIDES, whole_way_rows
 
 import jdistill
@@ -48,74 +48,12 @@ class Answers(NamedTuple):
     vectors: np.ndarray
 
 
-def unnormalized(source: str, device: str | None = None) -> Any:
-    """The teacher as sentence-transformers loads it, without its Normalize: ours learns the vectors before it too."""
-    from sentence_transformers import SentenceTransformer
-
-    model = SentenceTransformer(str(resolve(source, "teacher")), device=device)
-    if model[-1].__class__.__name__ == "Normalize":
-        del model[-1]
-    return model
-
-
-def train_theirs(
-    flags: argparse.Namespace, texts: list[str], vectors: np.ndarray, rate: float, out: Path
-) -> tuple[Path, float]:
-    """Trains the other side's student.
-
-    Args:
-      flags: teacher, batch_size, seed, st_bf16, st_dropout.
-      vectors: the teacher's, float32 [n, D], before its Normalize.
-      rate: the learning rate.
-      out: a folder for the student and what the trainer leaves.
-
-    Returns: the student's folder, and the seconds of the training alone.
-    """
-    import torch
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-    from sentence_transformers.sentence_transformer.losses import MSELoss
-
-    model = unnormalized(flags.teacher)
-    bert = model[0].auto_model
-    bert.encoder.layer = torch.nn.ModuleList(list(bert.encoder.layer)[-3:])
-    bert.config.num_hidden_layers = 3
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = flags.st_dropout
-    arguments = SentenceTransformerTrainingArguments(
-        output_dir=str(out / "trainer"),
-        num_train_epochs=1,
-        per_device_train_batch_size=flags.batch_size,
-        learning_rate=rate,
-        warmup_steps=0.05,  # a share of the steps, as ours
-        lr_scheduler_type="cosine",
-        logging_steps=100,
-        save_strategy="no",
-        report_to=[],
-        seed=flags.seed,
-        disable_tqdm=True,
-        bf16=flags.st_bf16,
-    )
-    trainer = SentenceTransformerTrainer(
-        model=model,
-        args=arguments,
-        loss=MSELoss(model),
-        train_dataset=Dataset.from_dict({"sentence": texts, "label": list(vectors)}),
-    )
-    began = time.perf_counter()
-    trainer.train()
-    seconds = time.perf_counter() - began
-    model.save(str(out / "model"))
-    return out / "model", seconds
-
-
 def theirs_or_trained(flags: argparse.Namespace, rate: float, seed: int, answers: Answers) -> tuple[Path, float]:
     """The other side's student and the sentences/s of its training, from an earlier call where that came to its end."""
     out = flags.workdir / f"{SIDES[1]}-{seed}-{rate:g}"
     kept = look_into(out / "seconds.json")
     if not kept:
-        given = argparse.Namespace(**vars(flags), seed=seed)
+        given = argparse.Namespace(**vars(flags) | {"seed": seed, "teacher": str(resolve(flags.teacher, "teacher"))})
         kept = {"seconds": train_theirs(given, answers.texts, answers.vectors, rate, out)[1]}
         write_json(out / "seconds.json", kept)
     return out / "model", len(answers.texts) / kept["seconds"]
@@ -124,15 +62,13 @@ def theirs_or_trained(flags: argparse.Namespace, rate: float, seed: int, answers
 def train_ours(flags: argparse.Namespace, rate: float, seed: int, answers: Answers) -> tuple[Path, float]:
     """Our student's folder, and the sentences/s of its training."""
     workdir = flags.workdir / f"{SIDES[0]}-{seed}-{rate:g}"
-    command = [
-        sys.executable, "-m", "jdistill.main", "--config", "configs/simtde.py", "--workdir", str(workdir),
-        f"--config.teacher={flags.teacher}", f"--config.text={answers.path}", "--config.text_column=", f"--config.seed={seed}",
-        "--config.held_out=0",  # no scoring on held-out text while training: the other side does none
-        f"--config.batch_size={flags.batch_size}", f"--config.learning_rate={rate}", "--config.checkpoint_every=1000000",
-        "--config.index_texts=0", "--config.latency_texts=0", "--config.evaluate_teacher=False",
-    ]  # fmt: skip
-    subprocess.run(command, check=True)
-    training = json.loads((workdir / "results.json").read_text())["training"]
+    keys = {
+        "teacher": flags.teacher, "text": answers.path, "text_column": "", "seed": seed, "batch_size": flags.batch_size,
+        "learning_rate": rate, "checkpoint_every": 1_000_000, "index_texts": 0, "latency_texts": 0, "evaluate_teacher": False,
+        "held_out": 0,  # no scoring on held-out text while training: the other side does none
+        "teacher_dtype": "float32",  # as in the cache that answers_of has filled, for both sides
+    }  # fmt: skip
+    training = finished_run("configs/simtde.py", workdir, keys)["training"]
     return workdir / "export", training["sentences"] / training["seconds"]
 
 
@@ -148,7 +84,7 @@ def student_and_row(
     row = {"side": side, "learning_rate": rate, "seed": seed, "parameters": model.num_params}
     row["sentences_per_s"] = round(sentences_per_s, 1)
     row |= {"dev pairs": evaluate_pairs(model, Path(flags.dev_pairs))} if flags.dev_pairs else {}
-    keep(flags, row)
+    keep(flags, row, unfinished=True)
     return folder, row
 
 
@@ -160,12 +96,14 @@ def best_rate(flags: argparse.Namespace, side: str, rates: list[float], answers:
     return max(on_dev, key=lambda rate: on_dev[rate])
 
 
-def keep(flags: argparse.Namespace, row: dict[str, Any]) -> None:
+def keep(flags: argparse.Namespace, row: dict[str, Any], unfinished: bool) -> None:
+    """Adds a row to the results' file. unfinished: columns of it come later, or came by an earlier call."""
     print(json.dumps(row), flush=True)
     about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "sentences": flags.sentences}
     about |= {"batch_size": flags.batch_size, "dtype": flags.dtype, "st_dropout": flags.st_dropout}
     about |= {"st_dtype": "bfloat16" if flags.st_bf16 else "float32"}
-    keep_rows("vs_sentence_transformers", command_line(), [row], ("side", "learning_rate", "seed"), **about)
+    by = ("side", "learning_rate", "seed")
+    keep_rows("vs_sentence_transformers", command_line(), [row], by, unfinished=unfinished, **about)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -219,14 +157,14 @@ def main() -> None:
             folder, row = student_and_row(flags, side, rate, seed, answers)
             if flags.senteval:
                 row |= evaluate(jdistill.load(str(folder)), senteval=flags.senteval)["sts"]
-                keep(flags, row)
+                keep(flags, row, unfinished=True)
             first.setdefault(side, row)
     if flags.whole_way:
         chosen = {"text": answers.path, "st_learning_rate": first[SIDES[1]]["learning_rate"], "rounds": 1}
         passed = vars(flags) | chosen | {"seed": flags.seeds[0], "workdir": flags.workdir / "whole-way"}
         for whole in whole_way_rows(argparse.Namespace(**passed)):
             first[whole["side"]]["whole way (s)"] = whole["seconds, median"]
-            keep(flags, first[whole["side"]])
+            keep(flags, first[whole["side"]], unfinished=False)
     for of, unit in (("sentences_per_s", "sentences/s"), ("whole way (s)", "the whole way's seconds")):
         if of in first[SIDES[0]]:
             print(f"ratio of {unit}, jdistill over the other: {first[SIDES[0]][of] / first[SIDES[1]][of]:.2f}")

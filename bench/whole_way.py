@@ -4,7 +4,7 @@
 
 Each side is a process with empty caches. Ours is `python -m jdistill.main --config configs/simtde.py` with one pass, its export and what it
 checks of it included; what only reports (index, latency, the teacher's own figures) is off. Theirs loads the teacher by
-sentence-transformers, encodes the text, trains its last three layers by MSELoss for one pass in float32 and saves them; its rate is
+sentence-transformers, encodes the text, trains its last three layers by MSELoss for one pass (bench/st_trainer.py) and saves them; its rate is
 --st_learning_rate, 5e-4 by default, the better of the two that were tried. Where dev pairs are named, both students' Spearman stands beside. Adds to
 bench/results/whole_way.json, which keeps a run of each machine. Needs the bench and torch extras.
 """
@@ -26,24 +26,25 @@ sys.path.insert(0, str(ROOT))
 
 from record import command_line, keep_rows, shown
 
+import jdistill
+from configs.simtde import get_config
+from jdistill.data.text.locations import resolve
+from jdistill.data.text.sources import read_texts
+from jdistill.evals.sts import evaluate_pairs
+from jdistill.models.precision import settled_dtype
+
 SIDES = ("jdistill", "sentence-transformers")
-
-
-def train_theirs_from_text(flags: argparse.Namespace) -> None:
-    """What sentence-transformers' side does in its process."""
-    from vs_sentence_transformers import train_theirs, unnormalized
-
-    texts = (flags.workdir / "sentences.txt").read_text().splitlines()
-    vectors = unnormalized(flags.teacher, "cpu").encode(texts, batch_size=flags.batch_size, convert_to_numpy=True)
-    train_theirs(flags, texts, vectors, flags.st_learning_rate, flags.workdir / SIDES[1])
 
 
 def command_of(side: str, flags: argparse.Namespace, caches: Path) -> list[str]:
     """The process of a side."""
     if side == "sentence-transformers":
-        passed = ("teacher", "text", "batch_size", "st_learning_rate", "seed", "workdir")
-        given = [part for name in passed for part in (f"--{name}", str(getattr(flags, name)))]
-        return [sys.executable, __file__, "--theirs", *given]
+        passed = {
+            name: getattr(flags, name) for name in ("batch_size", "st_learning_rate", "st_dropout", "seed", "workdir")
+        }
+        passed |= {"teacher": resolve(flags.teacher, "teacher"), "student": flags.workdir / side}
+        given = [part for name, value in passed.items() for part in (f"--{name}", str(value))]
+        return [sys.executable, str(ROOT / "bench/st_trainer.py"), *given, *(["--st_bf16"] if flags.st_bf16 else [])]
     keys = {
         "teacher": flags.teacher, "text": flags.workdir / "sentences.txt", "text_column": "", "held_out": 0, "seed": flags.seed,
         "batch_size": flags.batch_size, "checkpoint_every": 1_000_000, "index_texts": 0, "latency_texts": 0,
@@ -80,10 +81,6 @@ def whole_way_rows(flags: argparse.Namespace) -> list[dict[str, Any]]:
     Args:
       flags: those of this bench.
     """
-    import jdistill
-    from jdistill.data.text.sources import read_texts
-    from jdistill.evals.sts import evaluate_pairs
-
     flags.workdir.mkdir(parents=True, exist_ok=True)
     texts = read_texts(str(flags.text), key="text").texts[: flags.sentences]
     (flags.workdir / "sentences.txt").write_text("".join(text + "\n" for text in texts), encoding="utf-8")
@@ -118,22 +115,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--dev_pairs", default="", help="scored pairs on which both students are compared")
     parser.add_argument("--workdir", type=Path, default=Path("runs/whole-way"))
-    parser.add_argument("--theirs", action="store_true", help=argparse.SUPPRESS)
-    parser.set_defaults(st_bf16=False, st_dropout=0.0)
+    parser.add_argument("--st_bf16", action="store_true", help="their products in bfloat16 (torch's autocast)")
+    parser.add_argument("--st_dropout", type=float, default=0.0, help="ours has none; the teacher's config 0.1")
     flags = parser.parse_args()
     flags.workdir = flags.workdir.absolute()
-    if flags.theirs:
-        train_theirs_from_text(flags)
-        return
-    from configs.simtde import get_config
-    from jdistill.models.precision import settled_dtype  # not before: their process imports nothing of ours
-
     rows = whole_way_rows(flags)
     for row in rows:
         row["times as fast"] = round(rows[1]["seconds, median"] / row["seconds, median"], 2)
     about = {"text": shown(flags.text), "sentences": flags.sentences, "batch_size": flags.batch_size}
-    about |= {"st_learning_rate": flags.st_learning_rate, "rounds": flags.rounds, "st_dtype": "float32"}
-    about["dtype"] = settled_dtype(get_config().dtype)
+    about |= {"st_learning_rate": flags.st_learning_rate, "rounds": flags.rounds}
+    about |= {"st_dtype": "bfloat16" if flags.st_bf16 else "float32", "dtype": settled_dtype(get_config().dtype)}
+    about |= {"st_dropout": flags.st_dropout} if flags.st_dropout else {}
     keep_rows("whole_way", command_line(), rows, ("side", "seed"), **about)
 
 

@@ -56,6 +56,7 @@ LATER = (
     "text_pairs",
     "checkpoint",
     "tune.prompts",
+    "tune.patience",
     "topics",
     "iem_cosine",
     "unlabelled_symmetric",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,43 @@ def test_rows_of_one_command_stand_in_one_run_as_they_come(results: Path) -> Non
         keep([{"row": "a", "seed": seed, "ap": float(seed)}])
     (run,) = runs_in(results)
     assert [row["seed"] for row in run["rows"]] == [1, 0]
+
+
+def test_a_row_that_is_not_finished_leaves_a_fuller_one_of_its_names_alone(results: Path) -> None:
+    whole = {"row": "a", "seed": 0, "ap": 1.0, "speed": 2.0}
+    record.keep_rows("x", "one", [whole], ("row", "seed"))
+    record.keep_rows(
+        "x",
+        "two",
+        [{"row": "a", "seed": 0, "ap": 1.5}, {"row": "b", "seed": 0, "ap": 3.0}],
+        ("row", "seed"),
+        unfinished=True,
+    )
+    assert [run["rows"] for run in runs_in(results)] == [[whole], [{"row": "b", "seed": 0, "ap": 3.0}]]
+    record.keep_rows("x", "two", [whole | {"ap": 1.5}], ("row", "seed"))
+    (run,) = runs_in(results)
+    assert run["rows"] == [{"row": "b", "seed": 0, "ap": 3.0}, whole | {"ap": 1.5}]
+
+
+def test_a_runs_name_has_its_tables(tmp_path: Path) -> None:
+    for inside in ("", "/export", "/tune/adapter"):
+        assert record.shown_run(f"{tmp_path}/table/student-0{inside}") == f"table/student-0{inside}"
+
+
+def test_a_changed_checkout_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    (tmp_path / "bench" / "results").mkdir(parents=True)
+    for name in ("bench/a.py", "bench/results/a.json"):
+        (tmp_path / name).write_text("1\n")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    monkeypatch.setattr(record, "__file__", str(tmp_path / "bench" / "record.py"))
+    clean = record.commit()
+    assert len(clean) >= 7
+    (tmp_path / "bench" / "results" / "a.json").write_text("2\n")  # the bench's own rows
+    assert record.commit() == clean
+    (tmp_path / "bench" / "a.py").write_text("2\n")
+    assert record.commit() == f"{clean}, changed"
 
 
 def test_another_machine_or_setting_keeps_its_rows(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,13 +65,11 @@ def test_every_labelled_passage_of_a_query_is_right_and_another_setting_needs_an
         {"query": q, "positive": p, "negatives": n}
         for q, p, n in (("a", "one", []), ("a", "two", ["x"]), ("a", "three", ["x"]))
     ]
-    scores_pairs.write_rows(
-        tmp_path / "triplets.jsonl", [*mined, {"query": "c", "positive": "two", "negatives": ["x"]}]
-    )
-    assert [row["positive"] for row in scores.mined(flags, "", "", "triplets.jsonl")] == [
-        "two",
-        "two",
-    ]  # a triplet a query
+    mined.append({"query": "c", "positive": "two", "negatives": ["x"]})
+    scores_pairs.write_rows(tmp_path / "each-positive-triplets.jsonl", mined)
+    first = scores.mined(flags, "", "", "triplets.jsonl")
+    assert [(row["query"], row["positive"]) for row in first] == [("a", "two"), ("c", "two")]  # a triplet a query
+    assert scores_pairs.read_rows(tmp_path / "triplets.jsonl") == first  # the file that a run is given
     scores_pairs.write_rows(tmp_path / "train.jsonl", [])
     with pytest.raises(UserError, match="begun before its settings were kept; choose another --workdir"):
         check_settings(tmp_path, {"triplets": 1}, "train.jsonl")

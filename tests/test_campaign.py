@@ -175,14 +175,16 @@ def test_ended_cases_are_kept_and_counted(tmp_path: Path) -> None:
     place = SimpleNamespace(scratch=tmp_path, slot=tmp_path / "slot", logs=tmp_path / "logs")
     (tmp_path / "logs").mkdir()
     ledger = cases.Ledger(tmp_path / "kills.jsonl", place)  # type: ignore[arg-type]
-    ledger.add(cases.Case("kills/a/0/0", "a", "export", kills=2))
-    ledger.add(cases.Case("kills/b/0/0", "b", "index", outcome="wrong", why=["it: exit code 1"], kills=1))
+    ledger.add(cases.Case("kills/a/0/0", "a", "export", kills=2), "1234567")
+    ledger.add(cases.Case("kills/b/0/0", "b", "index", outcome="wrong", why=["it: exit code 1"], kills=1), "1234567")
     with (tmp_path / "kills.jsonl").open("a") as out:
         out.write('{"id": "kills/a/0/1", "outc')  # where the campaign was killed
     again = cases.Ledger(tmp_path / "kills.jsonl", place)  # type: ignore[arg-type]
     assert again.cases.keys() == {"kills/a/0/0", "kills/b/0/0"}
-    again.add(cases.Case("kills/a/0/1", "a", "export", outcome="refused"))
-    found = cases.Ledger(tmp_path / "kills.jsonl", place).summary()  # type: ignore[arg-type]
+    again.add(cases.Case("kills/a/0/1", "a", "export", outcome="refused"), "89abcde")
+    of_all = cases.Ledger(tmp_path / "kills.jsonl", place)  # type: ignore[arg-type]
+    found = of_all.summary(again.cases)
+    assert found["commit"] == "1234567, 89abcde" and of_all.summary(["kills/a/0/1"])["commit"] == "89abcde"
     assert (found["cases"], found["kills"], found["equal"], found["refused"], found["wrong"]) == (3, 3, 1, 1, 1)
     assert found["by_phase"]["export"] == {"cases": 2} | dict.fromkeys(cases.OUTCOMES, 0) | {"equal": 1, "refused": 1}
     assert found["wrong_by_kind"] == {"exit code #": 1} and (tmp_path / "kept" / "kills+b+0+0" / "logs").is_dir()

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -93,7 +94,8 @@ class Ledger:
                 row = json.loads(line)
                 self.cases[row["id"]] = row
 
-    def add(self, case: Case) -> None:
+    def add(self, case: Case, commit: str) -> None:
+        """Notes a case that has ended. commit: of the code that it was run with."""
         if case.outcome == "wrong":
             kept = self.place.scratch / "kept" / case.id.replace("/", "+")
             shutil.rmtree(kept, ignore_errors=True)
@@ -102,13 +104,13 @@ class Ledger:
             for of in (self.place.logs, *([self.place.slot] if first else [])):
                 if of.is_dir():
                     shutil.copytree(of, kept / of.name, symlinks=True)
-        self.cases[case.id] = asdict(case)
+        self.cases[case.id] = row = asdict(case) | {"commit": commit}
         with self.path.open("a") as out:
-            out.write("\n" * _torn(self.path) + json.dumps(asdict(case)) + "\n")
+            out.write("\n" * _torn(self.path) + json.dumps(row) + "\n")
 
-    def summary(self) -> dict[str, Any]:
-        """Counts of outcomes, in all, by setting and by phase."""
-        rows = list(self.cases.values())
+    def summary(self, ids: Iterable[str]) -> dict[str, Any]:
+        """Of the cases of these names: the commits that they were run with, and counts of outcomes, in all, by setting and by phase."""
+        rows = [self.cases[case_id] for case_id in ids]
 
         def count(key: str) -> dict[str, dict[str, int]]:
             found = {
@@ -120,6 +122,7 @@ class Ledger:
 
         every = Counter(row["outcome"] for row in rows)
         return {
+            "commit": ", ".join(sorted({row.get("commit") or "unknown" for row in rows})),
             "cases": len(rows),
             "kills": sum(row["kills"] for row in rows),
             **{outcome: every[outcome] for outcome in OUTCOMES},

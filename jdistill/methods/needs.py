@@ -39,7 +39,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
         *_keys("", "interaction iem_size iem_cosine heads_start remat"),
         *_keys("judge", "symmetric asymmetric yes no adapter query_tokens passage_tokens"),
         *_keys("mining", "encoder first last relative_margin"),
-        *_keys("tune", "epochs max_steps prompts"),
+        *_keys("tune", "epochs max_steps prompts patience"),
         *TRANSFORMER_KEYS,
         *_keys("lora", "paths rank alpha"),
         *_keys(

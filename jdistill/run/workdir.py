@@ -67,6 +67,7 @@ BEFORE = {
     "loss_scaling": True,
     "vectors": 0.0,
     "listed": 0.0,
+    "patience": 0,
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 
