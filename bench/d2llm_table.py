@@ -154,7 +154,7 @@ def other_file(judged: JudgedPairs, cfg: ConfigDict, row: str, folder: Path) -> 
 def untuned(flags: argparse.Namespace, cfg: ConfigDict) -> tuple[JudgedPairs, PairScorer]:
     """The language model as it is: a judge of the run's pairs, and a bi-encoder (mean pooling, cosines)."""
     cfg.judge.adapter = ""
-    model = jdistill.load(flags.teacher)
+    model = replace(jdistill.load(flags.teacher), pooling="mean")
     return read_judged(cfg, model), PairScorer(model, None, "cosine")
 
 

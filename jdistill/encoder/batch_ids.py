@@ -30,8 +30,9 @@ def batch_ids(tokenizer: Any, texts: list[str], max_length: int) -> list[list[in
 
 
 def truncating_json(tokenizer: Any, max_length: int) -> str | None:
-    """The library's own tokenizer as JSON, told to truncate as batch_ids does; None where the tokenizer's class has a way of its own."""
-    if not _is_plain(tokenizer):
+    """The library's own tokenizer as JSON, told to truncate as batch_ids does; None where the tokenizer has a way of its own, by its class or
+    by split_special_tokens, which JSON does not hold."""
+    if not _is_plain(tokenizer) or tokenizer.split_special_tokens:
         return None
     batch_ids(tokenizer, [""], max_length)  # which tells the library
     state: str = tokenizer.backend_tokenizer.to_str()

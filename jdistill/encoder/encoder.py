@@ -227,6 +227,7 @@ class Encoder:
         # Truncation and padding are left out: they are the state of the last call, not of the tokenizer; but for the end that it cuts.
         state = json.loads(self.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
         state |= {"truncation_side": "left"} if self.tokenizer.truncation_side == "left" else {}
+        state |= {"split_special_tokens": True} if self.tokenizer.split_special_tokens else {}
         return hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def weights(self) -> dict[str, Any]:

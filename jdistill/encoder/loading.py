@@ -93,10 +93,12 @@ def load(
     tokenizer = load_tokenizer(root, config)
     if config.pad_token_id < 0:
         config = replace(config, pad_token_id=tokenizer.pad_token_id)
-    settings = st_settings.read_first_module(root, architecture.length_file)
+    listed = bool(own[0].row)  # in modules.json, without which sentence-transformers reads no settings of its own
+    nothing = Settings({}, root)
+    settings = st_settings.read_first_module(root, architecture.length_file) if listed else nothing
     limit = st_settings.read_limit(settings)
     if not architecture.recurrent:  # of which sentence-transformers does not ask the tokenizer
-        st_settings.check_texts_as_they_are(settings, bool(tokenizer.chat_template), in_modules=bool(own[0].row))
+        st_settings.check_texts_as_they_are(settings, bool(tokenizer.chat_template), in_modules=listed)
         limit = limit or tokenizer.model_max_length
         if settings.flag("do_lower_case", False):
             lower_case(tokenizer)
@@ -105,7 +107,7 @@ def load(
     model = Encoder(
         config, {}, tokenizer, pooling, include_prompt=counted, max_length=limit, dtype=dtype, source=source
     )
-    encoding = st_settings.read_encoding(folder)
+    encoding = st_settings.read_encoding(folder) if listed else nothing
     model = _with_modules(model, encoding, after).with_weights(weights)
     st_settings.check_encoding(encoding, model.dim, model.normalize)
     return model

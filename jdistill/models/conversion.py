@@ -14,10 +14,16 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from jdistill.core.errors import UserError
+from jdistill.core.progress import log
 from jdistill.core.types import Tree
 
 Names = dict[str, tuple[str, bool]]  # Flax path -> (name on disk, whether to transpose)
 LAYER_NUMBER = re.compile(r"(?:^|\.)layers?\.(\d{1,9})\.")
+# Of a task's head, or of what transformers once kept beside the parameters: no state of a token comes from it.
+OF_HEADS = re.compile(
+    r"(?:^|\.)(?:pooler|lm_head|cls|score|\w*classifier|qa_outputs|decoder|head|\w*predictions|generator_\w+|seq_relationship|vocab_\w+"
+    r"|embed_out|output|vision\w*|multi_modal\w*|mlp_head|position_ids|inv_freq)(?:\.|$)"
+)
 MOST_LAYERS = 10_000  # more than any model has; what a config says is held against its tensors when they are read
 
 
@@ -98,6 +104,7 @@ def from_tensors(
     """Flax parameters from tensors. Raises UserError naming the tensor that is missing or has another shape; config: the file that
     told the shapes."""
     flat: dict[str, np.ndarray] = {}
+    _tell_left_out(names, tensors, where)
     for path, (name, transpose) in names.items():
         if name not in tensors:
             raise UserError(
@@ -111,6 +118,20 @@ def from_tensors(
             )
         flat[path] = np.ascontiguousarray(value)
     return unflatten_dict(flat, sep="/")
+
+
+def _tell_left_out(names: Names, tensors: Mapping[str, np.ndarray], where: str) -> None:
+    """Warns of matrices that the architecture has no place for, but for layers beyond the config's and the heads of known tasks."""
+    used = {name for name, _ in names.values()}
+    left_out = [
+        name for name in tensors if name not in used and tensors[name].ndim > 1 and tensors[name].dtype.kind == "f"
+    ]
+    if other := [name for name in left_out if not OF_HEADS.search(name) and not LAYER_NUMBER.search(name)]:
+        log.warning(
+            "WARNING: %s: what the tensors %s are for is not computed here, nor by transformers without its publisher's own code; where the "
+            "model's vectors need them, it can teach through st:SOURCE (torch extra)",
+            where, ", ".join(sorted(other)[:4]),
+        )  # fmt: skip
 
 
 def to_tensors(names: Names, params: Tree) -> dict[str, np.ndarray]:

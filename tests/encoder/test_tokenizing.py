@@ -56,6 +56,17 @@ def test_ids_are_the_encoders(tmp_path: Path, name: str, prompt: str) -> None:
     assert table.lists(np.arange(len(TEXTS))) == model.tokenize(TEXTS)
 
 
+def test_a_tokenizer_that_splits_special_tokens_is_asked_here(tmp_path: Path) -> None:
+    """What it does of them stands in the object, and not in the JSON that another process gets."""
+    model = make_encoder()
+    plain, model.tokenizer.split_special_tokens = model.tokenizer_fingerprint(), True
+    assert model.tokenizer_fingerprint() != plain
+    with tokenizing(model, len(TEXTS)) as how:
+        table = tokenize_once(TEXTS, how, "t", tmp_path, chunk=7)
+        assert not list(children())
+    assert table.lists(np.arange(len(TEXTS))) == model.tokenize(TEXTS)
+
+
 def test_a_process_that_is_killed_is_told_and_what_was_done_is_kept(tmp_path: Path) -> None:
     model = make_encoder()
     calls = 0

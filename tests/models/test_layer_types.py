@@ -72,6 +72,7 @@ BOTH = ["full_attention", "sliding_attention"]
             {"is_causal": False, "layer_types": BOTH, "sliding_window": 4},
             "is_causal is false, and some layers slide",
         ),
+        (QWEN, {"use_bidirectional_attention": True}, "use_bidirectional_attention is true, which is for code of its"),
         (GEMMA, {"hidden_activation": "xielu"}, "hidden_activation is 'xielu'"),
         (GEMMA, {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}, "has neither full_attention nor"),
         (GEMMA, {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, "RoPE of type 'linear'"),
@@ -109,7 +110,7 @@ def test_a_published_folder_with_other_tensors_is_refused(tmp_path: Path) -> Non
         jdistill.load(str(folder))
     path = folder / "config.json"
     path.write_text(path.read_text().replace('"model_type": "gemma3_text"', '"model_type": "llama"'))
-    with pytest.raises(UserError, match="layer_types or use_sliding_window ask for"):
+    with pytest.raises(UserError, match="use_bidirectional_attention is true"):
         jdistill.load(str(folder))
 
 

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.json_files import Settings, parse_json, said
+from jdistill.core.progress import log
 from jdistill.encoder.formats.gguf_header import check_header
 from jdistill.encoder.formats.gguf_tokenizer import read_tokenizer
 from jdistill.encoder.formats.st_settings import prompts_of
@@ -22,8 +23,9 @@ from jdistill.models.architecture import ModelConfig
 from jdistill.models.gguf_layout import GgufKind, inverse, renamed
 from jdistill.models.registry import GGUF_KINDS
 
-# llama.cpp's numbers of poolers; without one, and where it gives each token's state, a text's vector is taken as the mean.
+# llama.cpp's numbers of poolers; where it gives each token's state (0), a text's vector is taken as the mean.
 POOLING_TYPES = {0: "mean", 1: "mean", 2: "cls", 3: "lasttoken"}
+LAST = 3
 ENCODING_KEY = "jdistill.encoding"  # JSON of what llama.cpp has no field for: maximum length, normalisation, prompts
 _SAFETENSORS = "is not read from GGUF; load the model from its Hugging Face folder, which says how"
 
@@ -77,7 +79,8 @@ def read_gguf(path: Path) -> GgufFile:
         raise UserError(f"{path}: RoPE scaled by the tensor {scaled[0]} (Llama 3.1 and later) {_SAFETENSORS}")
     settings = Settings(fields, path)
     config, tensors = kind.read(settings, _dequantised(reader.tensors, kind, settings))
-    return GgufFile(config, tensors, read_tokenizer(fields, path), _encoding(settings, kind.name))
+    encoding = _encoding(settings, kind.name, config.causal)
+    return GgufFile(config, tensors, read_tokenizer(fields, path), encoding)
 
 
 def _dequantised(listed: Sequence[Any], kind: GgufKind, settings: Settings) -> dict[str, np.ndarray]:
@@ -106,11 +109,17 @@ def _dequantised(listed: Sequence[Any], kind: GgufKind, settings: Settings) -> d
     return tensors
 
 
-def _encoding(settings: Settings, kind: str) -> dict[str, Any]:
-    """Arguments of Encoder. Raises UserError for a pooler of rerankers, and for an ENCODING_KEY that is damaged."""
+def _encoding(settings: Settings, kind: str, causal: bool) -> dict[str, Any]:
+    """Arguments of Encoder; a causal model that does not say how it pools does so as a folder of it without modules.json.
+
+    Raises: UserError for a pooler of rerankers, and for an ENCODING_KEY that is damaged.
+    """
     key = f"{kind}.pooling_type"
     if (number := settings.integer(key, 0, default=0)) not in POOLING_TYPES:
         raise settings.fault(key, f"is {number}, as of a reranker; mean, cls and last (1 to 3) give a text's vector")
+    if settings.raw(key, None) is None:
+        number = LAST if causal else number
+        log.info("%s does not say how its vectors are pooled: %s", settings.path, POOLING_TYPES[number])
     encoding: dict[str, Any] = {"pooling": POOLING_TYPES[number]}
     told = settings.text(ENCODING_KEY, "")
     if not told:

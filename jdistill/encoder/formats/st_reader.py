@@ -126,6 +126,11 @@ def _usual_pooling(folder: Path) -> str:
     names = settings.raw("architectures", None)
     is_language_model = isinstance(names, list) and bool(names) and str(names[0]).endswith("ForCausalLM")
     if not is_language_model or not settings.flag("is_causal", True):
+        log.info(
+            "%s has no modules.json: its vectors are the mean of its tokens', as sentence-transformers takes them; --config.teacher_pooling names "
+            "another pooler of a teacher",
+            folder,
+        )
         return "mean"
     log.info("%s has no modules.json and is a language model's, %s: its vectors are the last token's", folder, names[0])
     return "lasttoken"

@@ -21,6 +21,7 @@ CONVERTED = {
     "*.model": ("sentencepiece", "sentencepiece protobuf", "a SentencePiece file"),
     "tekken.json": ("mistral_common", "mistral-common", "Mistral's tekken.json"),
 }
+TRIAL = "A text, to try it."
 SETTINGS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
@@ -51,7 +52,27 @@ def load_tokenizer(folder: Path, config: ModelConfig) -> Any:
         raise _unread(folder, error) from None
     if not tokenizer.is_fast:
         raise UserError(f"{folder}: only fast tokenizers (tokenizer.json) are supported")
-    return checked_tokenizer(tokenizer, config, folder)
+    checked = checked_tokenizer(tokenizer, config, folder)
+    _tell_lost_ends(checked, folder)
+    return checked
+
+
+def _tell_lost_ends(tokenizer: Any, folder: Path) -> None:
+    """Warns where the settings ask for a token at a text's beginning or end that it does not get: transformers from 5 on leaves both to
+    tokenizer.json, and tokenizers of the publisher's own added them."""
+    settings = read_settings(folder / "tokenizer_config.json", optional=True)
+    ids = tokenizer(TRIAL)["input_ids"]
+    for key, token, place in (
+        ("add_bos_token", tokenizer.bos_token_id, 0),
+        ("add_eos_token", tokenizer.eos_token_id, -1),
+    ):
+        if settings.raw(key, None) is True and token is not None and ids and ids[place] != token:
+            log.warning(
+                "WARNING: %s: tokenizer_config.json asks for %s, which tokenizer.json does not do, and transformers reads there alone; texts are "
+                "read without. If the model's vectors are that token's, put it into tokenizer.json's post-processor, or have the model teach "
+                "through st:SOURCE (torch extra)",
+                folder, key,
+            )  # fmt: skip
 
 
 def _vocabularies(folder: Path) -> list[tuple[str, ...]]:
@@ -95,7 +116,7 @@ def checked_tokenizer(tokenizer: Any, config: ModelConfig, where: Path) -> Any:
             "they do not belong together, or the tokenizer's files are damaged"
         )
     try:
-        tokens = tokenizer("A text, to try it.")["input_ids"]
+        tokens = tokenizer(TRIAL)["input_ids"]
     except BaseException as error:
         raise _unread(where, error) from None
     if max(tokens, default=0) >= config.vocab_size:

@@ -153,10 +153,14 @@ def read_config(hf: Settings) -> DecoderConfig:
 
 def _causal(hf: Settings, gemma: bool) -> bool:
     """Whether tokens see those before them only; Gemma has a key of its own for it."""
-    causal = hf.flag("is_causal", True)
+    causal, both_ways = hf.flag("is_causal", True), hf.flag("use_bidirectional_attention", False)
     if not gemma:
+        if both_ways:  # transformers reads it of Gemma alone
+            raise hf.fault(
+                "use_bidirectional_attention",
+                "is true, which is for code of its publisher's own and not read here; the model can teach through st:SOURCE (torch extra)",
+            )
         return causal
-    both_ways = hf.flag("use_bidirectional_attention", False)
     if not causal and not both_ways:
         raise hf.fault(
             "is_causal", "is false, but not use_bidirectional_attention true, by which a Gemma reads both ways"

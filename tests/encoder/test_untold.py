@@ -1,0 +1,76 @@
+"""What a model's files leave unsaid, or say in vain, is told when they are read."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_decoder, make_encoder, save_encoder, sentences
+from safetensors.numpy import load_file, save_file
+
+import jdistill
+from jdistill.export.gguf_forms import write_as
+
+
+def test_without_modules_no_settings_of_sentence_transformers_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    model = replace(make_encoder(num_layers=2), prompts={"query": "q: "}, default_prompt="query")
+    folder = save_encoder(model, tmp_path / "m")
+    (folder / "modules.json").unlink()
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 9, "do_lower_case": True}))
+    with caplog.at_level(logging.INFO, "jdistill"):
+        read = jdistill.load(str(folder))
+    assert "has no modules.json: its vectors are the mean" in caplog.text
+    assert read.max_length == 64 and not read.prompts
+    texts = [" ".join(sentences(9)), "Short"]
+    theirs = library.SentenceTransformer(str(folder), device="cpu").encode(texts, show_progress_bar=False)
+    np.testing.assert_allclose(read.encode(texts), theirs, atol=1e-5)
+
+
+def test_a_matrix_without_a_place_is_told_and_a_head_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = save_encoder(make_encoder(num_layers=1), tmp_path / "m")
+    tensors = load_file(folder / "model.safetensors")
+    heads = {"cls.predictions.decoder.weight": 9, "pooler.dense.weight": 32, "encoder.layer.1.output.dense.weight": 64}
+    save_file(tensors | {name: np.zeros((4, n), np.float32) for name, n in heads.items()}, folder / "model.safetensors")
+    with caplog.at_level(logging.WARNING, "jdistill"):
+        jdistill.load(str(folder))
+        assert "is not as it was exported" in caplog.text or not caplog.records
+        caplog.clear()
+        save_file(tensors | {"linear.weight": np.zeros((64, 32), np.float32)}, folder / "model.safetensors")
+        jdistill.load(str(folder))
+    assert "what the tensors linear.weight are for is not computed here" in caplog.text
+
+
+def test_an_end_token_that_is_asked_for_in_vain_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = save_encoder(make_decoder(), tmp_path / "m")
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    for asked, told in ((False, False), (True, False), ("sep", True)):
+        # MiniLM's tokenizer ends a text with [SEP], and knows no token as its end
+        names = {"eos_token": "[SEP]"} if asked is True else {"eos_token": "[MASK]"}
+        path.write_text(json.dumps(settings | names | {"add_eos_token": bool(asked)}))
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "jdistill"):
+            jdistill.load(str(folder))
+        assert ("asks for add_eos_token, which tokenizer.json does not do" in caplog.text) == told
+
+
+def test_a_gguf_that_does_not_say_how_it_pools_does_so_as_its_folder_would(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("gguf")
+    for model, pooling in ((make_decoder(), "lasttoken"), (make_encoder(num_layers=1), "mean")):
+        kind = "llama" if pooling == "lasttoken" else "bert"
+        file = write_as("F32")(model, save_encoder(model, tmp_path / kind), ())
+        content = file.read_bytes()
+        assert content.count(f"{kind}.pooling_type".encode()) == 1
+        file.write_bytes(content.replace(f"{kind}.pooling_type".encode(), f"{kind}.pooling_typo".encode()))
+        with caplog.at_level(logging.INFO, "jdistill"):
+            assert jdistill.load(str(file)).pooling == pooling
+        assert f"does not say how its vectors are pooled: {pooling}" in caplog.text
