@@ -51,10 +51,9 @@ def test_an_end_token_that_is_asked_for_in_vain_is_told(tmp_path: Path, caplog: 
     folder = save_encoder(make_decoder(), tmp_path / "m")
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text())
-    for asked, told in ((False, False), (True, False), ("sep", True)):
-        # MiniLM's tokenizer ends a text with [SEP], and knows no token as its end
-        names = {"eos_token": "[SEP]"} if asked is True else {"eos_token": "[MASK]"}
-        path.write_text(json.dumps(settings | names | {"add_eos_token": bool(asked)}))
+    # MiniLM's tokenizer ends a text with [SEP].
+    for end, asked, told in (("[MASK]", False, False), ("[SEP]", True, False), ("[MASK]", True, True)):
+        path.write_text(json.dumps(settings | {"eos_token": end, "add_eos_token": asked}))
         caplog.clear()
         with caplog.at_level(logging.WARNING, "jdistill"):
             jdistill.load(str(folder))
