@@ -14,7 +14,7 @@ from test_xlm_roberta import make_xlm_roberta
 
 from jdistill.encoder.encoder import Encoder
 from jdistill.export import onnx_forms
-from jdistill.models.bert.module import counted_positions
+from jdistill.models.bert.module import positions_by_ids
 
 TEXTS = ["pad with <pad> to the river", "<pad>", "the stone <pad><pad> is quiet", "no such word in this text"]
 PAD = 1
@@ -48,7 +48,7 @@ def test_positions_are_counted_text_by_text() -> None:
                 expected[row, start + i] = -1 if token == PAD else seen
                 seen += token != PAD
             start += length
-    np.testing.assert_array_equal(counted_positions(jnp.asarray(ids), PAD, jnp.asarray(places)), expected)
+    np.testing.assert_array_equal(positions_by_ids(jnp.asarray(ids), PAD, jnp.asarray(places)), expected)
     alone = np.concatenate([ids[:1, :9], np.full((1, 3), PAD)], axis=1)
     in_one = [-1 if token == PAD else int((alone[0, :i] != PAD).sum()) for i, token in enumerate(alone[0])]
-    np.testing.assert_array_equal(counted_positions(jnp.asarray(alone), PAD), [in_one])
+    np.testing.assert_array_equal(positions_by_ids(jnp.asarray(alone), PAD), [in_one])

@@ -25,7 +25,6 @@ from jdistill.models.registry import GGUF_KINDS
 
 # llama.cpp's numbers of poolers; where it gives each token's state (0), a text's vector is taken as the mean.
 POOLING_TYPES = {0: "mean", 1: "mean", 2: "cls", 3: "lasttoken"}
-LAST = 3
 ENCODING_KEY = "jdistill.encoding"  # JSON of what llama.cpp has no field for: maximum length, normalisation, prompts
 _SAFETENSORS = "is not read from GGUF; load the model from its Hugging Face folder, which says how"
 
@@ -118,9 +117,11 @@ def _encoding(settings: Settings, kind: str, causal: bool) -> dict[str, Any]:
     if (number := settings.integer(key, 0, default=0)) not in POOLING_TYPES:
         raise settings.fault(key, f"is {number}, as of a reranker; mean, cls and last (1 to 3) give a text's vector")
     if settings.raw(key, None) is None:
-        number = LAST if causal else number
-        log.info("%s does not say how its vectors are pooled: %s", settings.path, POOLING_TYPES[number])
-    encoding: dict[str, Any] = {"pooling": POOLING_TYPES[number]}
+        pooling = "lasttoken" if causal else POOLING_TYPES[number]
+        log.info("%s does not say how its vectors are pooled: %s", settings.path, pooling)
+    else:
+        pooling = POOLING_TYPES[number]
+    encoding: dict[str, Any] = {"pooling": pooling}
     told = settings.text(ENCODING_KEY, "")
     if not told:
         return encoding

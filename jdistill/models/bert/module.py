@@ -33,7 +33,7 @@ class EmbeddingBlock(nn.Module):
             return nn.Embed(rows, c.embedding_size, embedding_init=nn.initializers.normal(0.02), name=name)
 
         if c.position_offset:
-            positions = counted_positions(ids_BxL, c.pad_token_id, positions_BxL)
+            positions = positions_by_ids(ids_BxL, c.pad_token_id, positions_BxL)
         else:  # tokens stand first and padding last, so a token's position is its column
             positions = jnp.arange(ids_BxL.shape[1]) if positions_BxL is None else positions_BxL
         # A width may be rounded up beyond the table, whose rows are NaN there; only padding stands so far right.
@@ -46,7 +46,7 @@ class EmbeddingBlock(nn.Module):
         return nn.Dropout(c.hidden_dropout)(x_BxLxE, deterministic=deterministic).astype(self.dtype)
 
 
-def counted_positions(ids_BxL: Array, pad_token_id: int, positions_BxL: Array | None = None) -> Array:
+def positions_by_ids(ids_BxL: Array, pad_token_id: int, positions_BxL: Array | None = None) -> Array:
     """Positions as transformers' RoBERTa and MPNet count them: a token's place among those of its text that are no padding token, and of a
     padding token, which a text's own words may hold, -1. int32 [B, L].
 
