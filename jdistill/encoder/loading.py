@@ -9,7 +9,7 @@ from typing import Any
 
 from jdistill.core import files
 from jdistill.core.errors import UserError
-from jdistill.core.json_files import Settings
+from jdistill.core.json_files import Settings, read_settings
 from jdistill.core.progress import log
 from jdistill.data.text.locations import local_path, resolve
 from jdistill.encoder.encoder import Encoder
@@ -82,6 +82,7 @@ def load(
     architecture, own, rest = split_modules(folder, modules)
     body, root = body_of(own), own[0].folder
     config = architecture.read_config(body)
+    _tell_own_code(root, config.model_type)
     pooling, after = st_reader.read_pooler(folder, rest, config, own)
     st_reader.check_steps(after)
     if weights is None:
@@ -120,6 +121,15 @@ def _tell_damage(folder: Path) -> None:
     """
     if files.read_seal(folder, "export") and (wrong := files.damage(folder, "export", among=WANTED)):
         log.warning("WARNING: %s is not as it was exported: %s", folder, ", ".join(wrong))
+
+
+def _tell_own_code(folder: Path, kind: str) -> None:
+    """Says where a model's publisher runs it by code of its own, which is not run here, also where that computes the same."""
+    own = read_settings(folder / "config.json", optional=True).part("auto_map")
+    if "AutoModel" in own.values:
+        log.info(
+            "%s names code of its publisher's own (auto_map); computed here is %s as transformers has it", folder, kind
+        )
 
 
 def _with_modules(model: Encoder, encoding: Settings, after: list[ModuleFolder]) -> Encoder:

@@ -33,6 +33,16 @@ def test_without_modules_no_settings_of_sentence_transformers_are_read(
     np.testing.assert_allclose(read.encode(texts), theirs, atol=1e-5)
 
 
+def test_code_of_the_publishers_own_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = save_encoder(make_encoder(num_layers=1), tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text())
+    for auto_map, told in (({"AutoModelForMaskedLM": "m.A"}, False), ({"AutoModel": "m.A"}, True)):
+        (folder / "config.json").write_text(json.dumps(config | {"auto_map": auto_map}))
+        with caplog.at_level(logging.INFO, "jdistill"):
+            jdistill.load(str(folder))
+        assert ("computed here is bert as transformers has it" in caplog.text) == told
+
+
 def test_a_matrix_without_a_place_is_told_and_a_head_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = save_encoder(make_encoder(num_layers=1), tmp_path / "m")
     tensors = load_file(folder / "model.safetensors")
