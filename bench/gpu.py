@@ -1,10 +1,12 @@
 """Everything to be measured on a lent GPU, part by part within a budget of time; bench/gpu.sh starts it.
 
     python bench/gpu.py [--out FILE] [--parts rates simtde] [--budget 540]
+    python bench/gpu.py --add FILE    # what a call left on a lent machine, into bench/results/gpu.json or --out
     python bench/gpu.py --cpu    # a rehearsal of all of it with tiny models, on any machine
 
 A part has a process and a time limit of its own, so that one that fails or hangs loses its own rows alone. After each the results
-are written anew. Writes bench/results/gpu.json, a rehearsal runs/gpu-rehearsal.json. Its exit status is 1 where a part was not whole.
+are written anew, to $OUT/gpu.json where OUT names a folder, else bench/results/gpu.json; a rehearsal's to runs/gpu-rehearsal.json. Parts of
+earlier calls on the same device stay in the file, but for those that are measured again. Its exit status is 1 where a part was not whole.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +35,7 @@ WHOLE = "whole"
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="the results' file")
+    parser.add_argument("--add", type=Path, help="a file of results that joins them; nothing is measured")
     parser.add_argument(
         "--parts", nargs="+", default=[part.name for part in PARTS], help="in this order, by name or MODULE:FUNCTION"
     )
@@ -65,30 +68,70 @@ def with_shares(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
         ]
         for name, of_part in rows.items()
     }
-    sides = [of_part[0].get("sentences_per_s") for name in ("training", "trainer") if (of_part := rows.get(name))]
-    if len(sides) == 2 and all(sides):
-        shared["ratio"] = [{"what": "training, jdistill over sentence-transformers", "ratio": sides[0] / sides[1]}]
-    return shared
+    ratios = [
+        {"what": f"{what}, jdistill over sentence-transformers"} | labels | {"ratio": ours / theirs}
+        for what, sides, figure in (
+            ("training", ("training", "trainer"), "sentences_per_s"),
+            ("encoding", ("encoding", "encoder"), "texts_per_s"),
+        )
+        for labels, ours, theirs in _beside(*(rows.get(side, []) for side in sides), figure)
+    ]
+    return shared | ({"ratio": ratios} if ratios else {})
+
+
+def _beside(ours: list[Row], theirs: list[Row], figure: str) -> Iterator[tuple[Row, float, float]]:
+    """Type and batch size of the rows that both sides have, with a figure of each."""
+    for row in ours:
+        labels = {key: row.get(key) for key in ("dtype", "batch")}
+        for other in theirs:
+            if labels.items() <= other.items() and row.get(figure) and other.get(figure):
+                yield labels, row[figure], other[figure]
 
 
 def write(out: Path, about: Row, ends: list[Row], rows: dict[str, list[Row]]) -> None:
-    """The results so far: who made them, how each part ended, and the rows of each."""
-    device = next((row for row in rows.get("rates", []) if row.get("what") == "device"), {})
+    """The results so far: who made them, how each part ended, and the rows of each; of parts that are none of these what was there."""
+    earlier = earlier_results(out, about["on"])
+    here = {end["part"] for end in ends}
+    before = [end for end in earlier.get("parts", []) if end["part"] not in here]
+    ends, rows = (
+        [*before, *ends],
+        {end["part"]: earlier[end["part"]] for end in before if end["part"] in earlier} | rows,
+    )
     seconds = round(sum(end["seconds"] for end in ends), 1)
-    found = about | {"seconds": seconds, "on": device, "parts": ends} | with_shares(rows)
+    found = about | {"seconds": seconds, "parts": ends} | with_shares({name: of for name, of in rows.items() if of})
     out.parent.mkdir(parents=True, exist_ok=True)
     beside = out.with_name(f".{out.name}")
     beside.write_text(json.dumps(found, indent=2) + "\n")
     beside.replace(out)
 
 
-def require_gpu() -> None:
-    """Ends this process where JAX sees no GPU, which a process of its own finds out: this one must not hold the card's memory."""
-    looked = "import jax; print(jax.default_backend())"
-    done = subprocess.run([sys.executable, "-c", looked], capture_output=True, text=True)
-    if done.stdout.strip() != "gpu":
-        said = done.stderr.strip().splitlines()[-1:] if done.returncode else [f"JAX runs on {done.stdout.strip()}"]
-        sys.exit(f"there is no GPU here ({'; '.join(said)}); --cpu rehearses the bench without one")
+def earlier_results(out: Path, device: Row) -> Row:
+    """What a file of results holds, {} where there is none. Ends this process where it is of another device, or of other libraries."""
+    earlier: Row = json.loads(out.read_text()) if out.is_file() else {}
+    if earlier and earlier.get("on") != device:
+        sys.exit(f"{out} holds results of {earlier.get('on')}, and here is {device}; name another --out")
+    return earlier
+
+
+def add(file: Path, out: Path) -> None:
+    """Adds the parts of a file of results to those in `out`."""
+    found = json.loads(file.read_text())
+    rows = {end["part"]: found.get(end["part"], []) for end in found["parts"]}
+    about = {key: value for key, value in found.items() if key not in (*rows, "seconds", "parts", "ratio")}
+    write(out, about, found["parts"], rows)
+
+
+def look_at_device() -> Row:
+    """The device that JAX sees and the libraries' versions, by a process of its own: this one must not hold the card's memory."""
+    looked = "import json; from gpu.rates import device; print(json.dumps(device()))"
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "bench"), os.environ.get("PYTHONPATH", "")])
+    }
+    done = subprocess.run([sys.executable, "-c", looked], capture_output=True, text=True, env=env)
+    if done.returncode:
+        sys.exit(f"JAX does not start here ({'; '.join(done.stderr.strip().splitlines()[-1:])})")
+    device: Row = json.loads(done.stdout.splitlines()[-1])
+    return device
 
 
 def import_once() -> None:
@@ -100,26 +143,33 @@ def import_once() -> None:
 def main() -> int:
     flags = make_parser().parse_args()
     end = time.monotonic() + flags.budget
-    out = flags.out or (ROOT / "runs" / "gpu-rehearsal.json" if flags.cpu else RESULTS / "gpu.json")
+    results = (Path(os.environ["OUT"]) if os.environ.get("OUT") else RESULTS) / "gpu.json"
+    out = flags.out or (ROOT / "runs" / "gpu-rehearsal.json" if flags.cpu else results)
+    if flags.add:
+        add(flags.add, flags.out or RESULTS / "gpu.json")
+        return 0
     if flags.cpu:
         os.environ.update(
             {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
         )  # threads cost more than they give at such sizes
     else:
         os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.92")  # one process at a time has the card
-        require_gpu()
+    device = look_at_device()
+    if not flags.cpu and device["platform"] != "gpu":
+        sys.exit(f"there is no GPU here (JAX runs on {device['platform']}); --cpu rehearses the bench without one")
     os.environ.update({"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "true"})
     if flags.fork:
         import_once()
     about = made_by(f"bash bench/gpu.sh{' --cpu' if flags.cpu else ''}", seed=0, rehearsal=flags.cpu)
-    about["commit"] = about["commit"] or os.environ.get("JDISTILL_COMMIT", "")
+    earlier_results(out, device)  # before anything is measured
+    about |= {"commit": about["commit"] or os.environ.get("JDISTILL_COMMIT", ""), "on": device}
     ends: list[Row] = []
     rows: dict[str, list[Row]] = {}
     with tempfile.TemporaryDirectory() as folder:
         setting = Setting(flags.cpu, Path(folder), end)
         for part in chosen_parts(flags.parts, flags.limit):
             ended, of_part = run_part(part, setting, end, flags.fork)
-            ends.append(ended)
+            ends.append(ended | {"commit": about["commit"]})
             rows |= {part.name: of_part} if of_part else {}
             print(f"{part.name}: {ended['end']}, {ended['rows']} rows, {ended['seconds']} s", flush=True)
             write(out, about, ends, rows)

@@ -22,10 +22,11 @@ FIGURES = {
     "training": {"sentences_per_s", "later_sentences_per_s"},
     "trainer": {"sentences_per_s"},
     "ibkd": {"sentences_per_s", "tflop_per_s", "share_of_bfloat16_rate", "program_gib", "batch_on_host_ms"},
-    "encoding": {"jdistill_per_s", "sentence_transformers_per_s", "ratio"},
+    "encoding": {"texts_per_s"},
+    "encoder": {"texts_per_s"},
     "lstm": {"states_ms", "gradient_ms"},
     "attention": {"forward_ms", "gradient_ms"},
-    "judging": {"pairs_per_s", "transformers_per_s"},
+    "judging": {"pairs_per_s"},
     "steps": {"sentences_per_s", "share_of_bfloat16_rate"},
 }
 # Parts that are not sound: of a row that fails, of a module that cannot be imported, of a process that dies, and of one that hangs
@@ -75,8 +76,27 @@ def test_every_part_measures_its_rows(tmp_path: Path) -> None:
     assert {row["way"] for row in found["lstm"] if "gradient_ms" in row} == {"scan"}
     assert found["simtde"][0]["chunk_size"] == found["ibkd"][0]["chunk_size"] == 16 > found["ibkd"][0]["block_size"] > 0
     assert found["simtde"][0]["packed"] and not found["steps"][0]["packed"]
-    assert found["encoding"][0]["largest_difference"] < 1e-5 and found["judging"][0]["largest_difference"] < 1e-3
-    assert found["ratio"][0]["ratio"] > 0
+    assert found["encoder"][0]["largest_difference"] < 1e-5 and found["judging"][1]["largest_difference"] < 1e-3
+    assert found["judging"][1]["ratio"] > 0
+    assert [row["what"].split(",")[0] for row in found["ratio"] if row["ratio"] > 0] == ["training", "encoding"]
+    ours = found["training"][0]
+    assert ours["steps_sentences_per_s"] > ours["sentences_per_s"]  # whose clock has tokenising and compiling in it
+
+
+def test_parts_of_a_later_call_join_those_of_the_first(tmp_path: Path) -> None:
+    (tmp_path / "sound.py").write_text(SOUND.replace("def part", "def other(setting): return part(setting)\ndef part"))
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    for out, part in ((first, "sound:part"), (second, "sound:other")):
+        status, _ = bench(out, "--fork", "--parts", part, PYTHONPATH=str(tmp_path))
+        assert status == 0
+    joined = [sys.executable, "bench/gpu.py", "--add", str(second), "--out", str(first)]
+    subprocess.run(joined, cwd=ROOT, env=environment(), check=True, timeout=HANG)
+    found = json.loads(first.read_text())
+    assert [part["part"] for part in found["parts"]] == ["sound:part", "sound:other"]
+    assert found["sound:part"] == found["sound:other"] == [{"row": 1, "figure": 1}]
+    first.write_text(json.dumps(found | {"on": {"device": "another"}}))
+    done = subprocess.run(joined, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=HANG)
+    assert done.returncode == 1 and "holds results of {'device': 'another'}" in done.stderr
 
 
 def test_a_part_that_fails_or_hangs_costs_no_other(tmp_path: Path) -> None:

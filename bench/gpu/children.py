@@ -73,7 +73,8 @@ def whole_lines(file: Path) -> list[str]:
 def measure(part: Part, setting: Setting, rows_file: Path) -> None:
     """What a part's process does: its cells one after another, a line of JSON each."""
     os.setsid()  # so that what it starts is stopped with it
-    keep_freed_memory()
+    if not part.peer:
+        keep_freed_memory()
     try:
         for cell in part.cells(setting):
             if not setting.toy and setting.seconds_left() < cell.seconds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ PAIR_PRODUCTS = {
     "ibkd": 3,
 }  # matrices of all pairs of a batch, as wide as the student: similarities, two Gram matrices
 KINDS = ((True, "float32"), (False, "bfloat16"), (False, "float32"))  # packed, type: of others()
+BATCHES_MADE = 5  # of each shape, of which the host's time is the median
 LOOKED_AT = 32  # batches of an epoch whose shapes count
 # Of a rehearsal's student.
 SMALL = {"simtde": {"student.embedding_size": 8, "student.layers": 1}, "ibkd": {"student.layers": 1}}
@@ -59,18 +61,17 @@ def step_row(setting: Setting, name: str, batch_size: int, dtype: str, packed: b
     stage = methods.METHODS[cfg.method](cfg)[0]
     side = Side(stage.cfg, stage, start, tokens, Corpus([""] * len(tokens), [], 0), packed)
     shapes = _shapes(side)
-    seconds = gib = compiling = host = 0.0
+    seconds = gib = compiling = host = flops = 0.0
     for number, share in shapes.values():
-        began = time.perf_counter()
-        batch = jax.block_until_ready(sharding.shard_rows(side.data.batch(number), side.mesh))
-        host += share * (time.perf_counter() - began)
+        batch, taken = _batch_and_seconds(side, number)
+        host += share * taken
         began = time.perf_counter()
         compiled = side.step.lower(side.state, side.frozen, batch).compile()
         compiling += time.perf_counter() - began
         seconds += share * _seconds_a_step(side, compiled, batch, setting.pick(1.0, 0.0))
         gib = max(gib, gib_of(compiled))
-    rows = np.concatenate([side.data.batches.at(number)[1] for number, _ in shapes.values()])
-    flops = flops_of_step(side.state.params["student"]["model"], start, tokens, rows, len(shapes), batch_size, name)
+        rows = side.data.batches.at(number)[1]
+        flops += share * flops_of_step(side.state.params["student"]["model"], start, tokens, rows, batch_size, name)
     return {
         "sentences_per_s": batch_size / seconds,
         "step_ms": 1e3 * seconds,
@@ -84,6 +85,16 @@ def step_row(setting: Setting, name: str, batch_size: int, dtype: str, packed: b
         "chunk_size": cfg.chunk_size,
         "block_size": cfg.block_size,
     }
+
+
+def _batch_and_seconds(side: Side, number: int) -> tuple[Any, float]:
+    """A batch on the devices, and what it costs to make and bring there: the median of several times after a first one."""
+    taken: list[float] = []
+    for _ in range(1 + BATCHES_MADE):
+        began = time.perf_counter()
+        batch = jax.block_until_ready(sharding.shard_rows(side.data.batch(number), side.mesh))
+        taken.append(time.perf_counter() - began)
+    return batch, statistics.median(taken[1:])
 
 
 def _shapes(side: Side) -> dict[int | Layout, tuple[int, float]]:
@@ -103,9 +114,7 @@ def _seconds_a_step(side: Side, compiled: Any, batch: Any, span: float) -> float
     return seconds_in_jax(step, span=span)
 
 
-def flops_of_step(
-    params: Any, start: Any, tokens: TokenTable, rows: np.ndarray, batches: int, batch_size: int, name: str
-) -> float:
+def flops_of_step(params: Any, start: Any, tokens: TokenTable, rows: np.ndarray, batch_size: int, name: str) -> float:
     """Floating-point operations that a step must do, its padding and what chunks compute twice left out.
 
     A product's backward pass is two products of its size. Counted are the layers' kernels, attention's two products and the
@@ -115,14 +124,13 @@ def flops_of_step(
       params: the student's.
       start: the encoder that it starts as, whose width it keeps.
       tokens: of all texts.
-      rows: texts of some batches, int64 [batches * batch_size].
-      batches: how many those are.
+      rows: texts of a batch, int64 [batch_size].
     """
     flat = flatten_dict(params, sep="/")
     kernels = sum(x.size for path, x in flat.items() if path.endswith("kernel"))
     layers = len({path.split("/")[0] for path in flat if path.startswith("layer_")})
     lengths, width = tokens.lengths[rows].astype(np.float64), start.config.hidden_size
-    of_texts = (kernels * lengths + 2 * layers * width * lengths**2).sum() / batches
+    of_texts = (kernels * lengths + 2 * layers * width * lengths**2).sum()
     return float(6 * (of_texts + PAIR_PRODUCTS[name] * width * batch_size**2))
 
 
