@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
+from record import RESULTS, command_line, made_by
 
 from jdistill.data.batching.kept_tokens import in_this_process, tokenize_once
 from jdistill.teachers.cache import AnswerCache
@@ -77,9 +78,9 @@ def main() -> int:
         "ms_to_open_tokens": round(1e3 * statistics.median(opening), 1),
         "ms_to_digest_100_MB": round(1e3 * statistics.median(digests), 1),
     }
-    out = Path(__file__).parent / "results" / "checksums.json"
+    out = RESULTS / "checksums.json"
     out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"command": " ".join(["python", *sys.argv]), **found}, indent=2) + "\n")
+    out.write_text(json.dumps(made_by(command_line()) | found, indent=2) + "\n")
     print(json.dumps(found, indent=2))
     return 0
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import resource
 import statistics
 import subprocess
 import sys
@@ -34,6 +33,7 @@ if __name__ == "__main__" and "sentence-transformers" not in sys.argv:
 
 import dataclasses
 
+from memory import peak_bytes
 from record import RESULTS, made_by
 
 from jdistill.data.text.text_stream import TextStream
@@ -79,7 +79,7 @@ def peak_of_command(model: str, text: Path, folder: Path) -> dict[str, float]:
     out = folder / "peak"
     flags = ["--model", model, "--text", str(text), "--out", str(out), "--max_length", "32"]
     assert embed.main(flags) == 0
-    return {"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    return {"peak_mb": peak_bytes() / 2**20}
 
 
 SIDES = {"embed": by_embed, "sentence-transformers": by_sentence_transformers, "peak": peak_of_command}

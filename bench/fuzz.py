@@ -11,6 +11,7 @@ goes on after the inputs that FOLDER/done.jsonl lists.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import resource
@@ -34,7 +35,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # forked processes cannot use the
 
 from fuzz_kinds import KINDS
 from mutations import mutate_file
-from record import command_line, made_by
+from record import RESULTS, command_line, made_by
 
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
@@ -46,7 +47,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "fuzz.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "fuzz.json")
     parser.add_argument("--kinds", default="", help="with commas between; all where empty")
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "jdistill-fuzz")
     flags = parser.parse_args()
@@ -81,7 +82,9 @@ def campaign(kinds: list[str], inputs: int, seed: int, keep: Path) -> list[dict[
     keep.mkdir(parents=True, exist_ok=True)
     done_file = keep / "done.jsonl"
     done = [json.loads(line) for line in done_file.read_text().splitlines()] if done_file.is_file() else []
-    done = [row for row in done if row["seed"] == seed and row["kind"] in kinds and row["case"] < inputs]
+    code = code_digest()  # outcomes of another code are not this one's
+    done = [row for row in done if row.pop("code", "") == code and row["seed"] == seed]
+    done = [row for row in done if row["kind"] in kinds and row["case"] < inputs]
     seen = {(row["case"], row["kind"]) for row in done}
     todo = [(case, kinds[case % len(kinds)]) for case in range(inputs)]
     todo = [one for one in todo if one not in seen]
@@ -96,10 +99,18 @@ def campaign(kinds: list[str], inputs: int, seed: int, keep: Path) -> list[dict[
         while todo:
             for row in _worker(todo[:AT_ONCE], samples, Path(scratch, "work"), seed, keep):
                 done.append(row)
-                out.write(json.dumps(row) + "\n")
+                out.write(json.dumps(row | {"code": code}) + "\n")
                 out.flush()
                 todo.pop(0)
     return done
+
+
+def code_digest() -> str:
+    """Of all that reads an input."""
+    hashed = hashlib.blake2b(digest_size=8)
+    for path in sorted((Path(__file__).parents[1] / "jdistill").rglob("*.py")):
+        hashed.update(path.read_bytes())
+    return hashed.hexdigest()
 
 
 def _worker(cases: list[tuple[int, str]], samples: Path, work: Path, seed: int, keep: Path) -> Iterator[dict[str, Any]]:

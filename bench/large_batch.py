@@ -9,7 +9,6 @@ step. The first row is the plain step that the others are to be compared with. A
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
 import time
 from pathlib import Path
@@ -24,6 +23,7 @@ if __name__ == "__main__":
 
 import jax
 import numpy as np
+from memory import peak_bytes
 from record import command_line, keep_rows, shown
 
 import jdistill
@@ -69,7 +69,7 @@ def main() -> None:
         began = time.perf_counter()
         state, metrics = jax.block_until_ready(step(state, frozen, on_mesh))
         seconds = time.perf_counter() - began
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        peak = peak_bytes() / 2**20
         print(
             f"batch {batch_size:5d} chunk {chunk:4d} block {block:4d}: scratch {scratch / 2**20:6.0f} MiB, peak so far {peak:6.0f} MiB, "
             f"{batch_size / seconds:5.0f} texts/s, loss {float(metrics['loss']):.4f}",

@@ -28,7 +28,7 @@ import jax
 import numpy as np
 from flax.traverse_util import unflatten_dict
 from ml_collections import ConfigDict
-from record import made_by
+from record import RESULTS, made_by
 
 from configs import d2llm as d2llm_file
 from configs import ibkd as ibkd_file
@@ -47,7 +47,6 @@ from jdistill.run.compiled_step import compile_step
 from jdistill.run.machine_plan import describe_program, fits
 from jdistill.train.method import Method, scalars
 
-RESULTS = ROOT / "bench" / "results" / "large_models.json"
 OF_QWEN = dict(
     model_type="qwen2", head_size=128, max_positions=32768, rms_norm_eps=1e-6, rope_theta=1e6, rope_scaling=None, activation="silu",
     qkv_bias=True, out_bias=False, mlp_bias=False, qk_norm=False, pad_token_id=0,
@@ -167,7 +166,7 @@ def main() -> None:
     if args.only or args.layers:
         return
     about = made_by("python bench/large_models.py", planned=args.machine, jax=jax.__version__)
-    RESULTS.write_text(json.dumps(about | {"steps": rows}, indent=1) + "\n")
+    (RESULTS / "large_models.json").write_text(json.dumps(about | {"steps": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ if __name__ == "__main__":
 
 import numpy as np
 from flax.traverse_util import unflatten_dict
+from memory import peak_bytes
+from record import RESULTS, command_line, made_by
 
 import jdistill
 from jdistill.encoder.encoder import Encoder
@@ -67,12 +69,12 @@ def save(folder: Path, sizes: tuple[int, ...]) -> None:
 
 def write(folder: Path, form: str) -> dict[str, float]:
     """Writes a form of a saved encoder and loads it. form: model or model_int8."""
-    path, before, began = folder / "onnx" / f"{form}.onnx", peak_gb(), time.perf_counter()
+    path, before, began = folder / "onnx" / f"{form}.onnx", peak_bytes() / 1e9, time.perf_counter()
     if form == "model":
         graph.save_graph(folder)
     else:
         quantize(path.with_name("model.onnx"), path)
-    seconds, most, began = time.perf_counter() - began, peak_gb(), time.perf_counter()
+    seconds, most, began = time.perf_counter() - began, peak_bytes() / 1e9, time.perf_counter()
     graph.session(path)
     return {
         **{f"bytes of {file.name}": file.stat().st_size for file in graph_files(path)},
@@ -98,12 +100,6 @@ def alone(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.apply(function, arguments)
 
 
-def peak_gb() -> float:
-    """The most memory that this process has held, in GB of 1e9 bytes."""
-    status = Path("/proc/self/status").read_text()  # ru_maxrss would count what the process that started this one had
-    return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e9
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vocabulary", type=int, default=300_000)
@@ -120,9 +116,11 @@ def main() -> None:
         found = {form: alone(write, folder, form) for form in ["model", "model_int8"][: 1 + flags.int8]}
         for form in found:
             found[form] |= alone(compare, folder, form, sizes)
-    out = Path(__file__).parent / "results" / "onnx_large.json"
+    out = RESULTS / "onnx_large.json"
     out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"command": " ".join(["python", *sys.argv]), **found}, indent=2) + "\n")
+    before = json.loads(out.read_text()) if out.is_file() and not flags.int8 else {}
+    kept = {form: before[form] for form in ("model_int8",) if form in before}  # of the call with --int8
+    out.write_text(json.dumps(made_by(command_line()) | kept | found, indent=2) + "\n")
     print(json.dumps(found, indent=2))
 
 

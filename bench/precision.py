@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,7 @@ if __name__ == "__main__":
 
 import jax
 import numpy as np
+from memory import peak_bytes
 from record import command_line, keep_rows, shown
 
 import jdistill
@@ -90,7 +90,7 @@ def main() -> None:
         start = replace(jdistill.load(flags.start), pooling=config_file.get_config().pooling)
         seconds, memory, loss = measure(start, flags.cell[0], int(flags.cell[1]), flags.length, flags.steps)
         on_device = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
-        peak = on_device / 2**20 if on_device else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        peak = on_device / 2**20 if on_device else peak_bytes() / 2**20
         print(
             json.dumps(
                 {"seconds": seconds, "step": memory, "peak": peak, "loss": loss, "on": sharding.describe_devices()}

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import numpy as np
-from record import RESULTS, commit, made_by
+from record import COMMIT, RESULTS, made_by, processor
 
 CLIENTS = Path(__file__).parent / "serving"
 SENTENCES = 1000
@@ -124,10 +124,14 @@ def environment(server: Server, folder: Path) -> Path:
 
 
 def checked(command: list[str], limit: float = HANG, **variables: str) -> None:
-    """Runs a command for `limit` seconds at most. Raises Failed with its last line."""
-    ran = subprocess.run(
-        command, capture_output=True, text=True, timeout=limit, env=os.environ | {"HF_HUB_OFFLINE": "1"} | variables
-    )
+    """Runs a command for `limit` seconds at most. Raises Failed with its last line, or where there is no such command."""
+    env = os.environ | {"HF_HUB_OFFLINE": "1"} | variables
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=env)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"stopped after {limit:.0f} s") from None
+    except FileNotFoundError:
+        raise Failed(f"{command[0]} is not installed") from None
     if ran.returncode:
         lines = (ran.stderr.strip() or ran.stdout.strip()).splitlines() or [f"ended with {ran.returncode}"]
         raise Failed(lines[-1][:200])
@@ -152,7 +156,8 @@ def ask(server: Server, folder: Path, texts: list[str], reference: np.ndarray, e
         found = {
             "loads": True,
             "sentences": len(texts),
-            "commit": commit(),
+            "commit": COMMIT,
+            "machine": processor(),
             "largest_difference": difference,
             "least_cosine": cosine,
         }
@@ -173,6 +178,7 @@ def main() -> None:
         parser.error(f"there is no server {', '.join(sorted(unknown))}; there are {', '.join(SERVERS)}")
 
     import jdistill
+    from jdistill.core.files import write_json
     from jdistill.data.text.sources import read_texts
 
     texts = read_texts(flags.text, key="text").texts[: flags.sentences]
@@ -180,6 +186,9 @@ def main() -> None:
     before = json.loads(path.read_text()) if path.is_file() else {}
     models = dict(item.split("=", 1) for item in flags.model)
     rows: dict[str, dict[str, Any]] = before.get("students", {})
+    about = made_by("python bench/servers.py --model NAME=FOLDER --text sentences.txt.gz", sentences=len(texts))
+    if before:  # rows say themselves what is not as of the others
+        about |= {key: before[key] for key in about if key in before}
     for model, source in models.items():
         folder = Path(source).resolve()
         reference = jdistill.load(str(folder)).encode(texts, normalize=True)
@@ -188,12 +197,8 @@ def main() -> None:
             if not flags.only or name in flags.only:
                 of_model[name] = ask(server, folder, texts, reference, flags.envs)
                 print(f"{model}, {name}: {of_model[name]}", flush=True)
-        of_model |= {name: of_model.pop(name) for name in SERVERS if name in of_model}  # in their order
-    command = "python bench/servers.py --model NAME=FOLDER --text sentences.txt.gz"
-    about = made_by(command, sentences=len(texts))
-    if flags.only and before:  # figures that stay are of an older commit
-        about = {key: before[key] for key in about if key in before}
-    path.write_text(json.dumps(about | {"students": rows}, indent=2) + "\n")
+                rows[model] = {name: of_model[name] for name in SERVERS if name in of_model}  # in their order
+                write_json(path, about | {"students": rows})
 
 
 if __name__ == "__main__":

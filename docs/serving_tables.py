@@ -21,6 +21,7 @@ NOT_RUN = {
 NOTES = [
     "OpenVINO computes in bfloat16 where the processor has it, unless it is told otherwise: "
     '`SentenceTransformer(..., backend="openvino", model_kwargs={"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}})`.',
+    "The memory of transformers.js is to be measured again: what stood there was that of the process that started it.",
     "ONNX Runtime alone and fastembed pool by the graph or by themselves; both need no torch.",
     "llama.cpp reads no ELECTRA, and so not the first student: [export](export.md#llamacpp-and-ollama). Its rows are of untrained students, "
     "made by `bench/gguf_models.py`; it computes BERT's GELU by tanh, and keeps a decoder's keys and values in float16.",
@@ -62,6 +63,5 @@ def _row(name: str, figures: dict[str, Any], cosine: bool) -> list[str]:
         return [name, "no", *[""] * (len(HEAD) - 2 + cosine)]
     versions = ", ".join(f"{library} {version}" for library, version in figures["versions"].items())
     least = [f"{figures['least_cosine']:.6f}" if "least_cosine" in figures else ""] if cosine else []
-    return [
-        name, "yes", f"{figures['largest_difference']:.1e}", *least, f"{figures['peak_mb']:,.0f}", versions,
-    ]  # fmt: skip
+    memory = f"{figures['peak_mb']:,.0f}" if "peak_mb" in figures else ""
+    return [name, "yes", f"{figures['largest_difference']:.1e}", *least, memory, versions]

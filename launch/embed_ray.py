@@ -13,7 +13,7 @@ import argparse
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,11 +92,27 @@ def open_encoder(flags: argparse.Namespace) -> BulkEncoder:
     )
 
 
+def check_room(flags: argparse.Namespace, resources: Mapping[str, float]) -> None:
+    """Raises UserError where no worker would ever start, which Ray waits for without a word. resources: of all nodes, by Ray's names."""
+    for name, key, needed in (
+        ("GPU", "gpus_per_worker", flags.gpus_per_worker),
+        ("CPU", "cpus_per_worker", flags.cpus_per_worker),
+    ):
+        if needed > (there := resources.get(name, 0.0)):
+            raise UserError(
+                f"--{key}={needed:g}: the cluster has {there:g} {name}s in all, so that no worker would start"
+            )
+
+
 def make_parts(flags: argparse.Namespace, stream: TextStream, settings: EmbedSettings) -> FolderParts:
     """Runs reader and workers, to the last part. Raises UserError of a worker's."""
     import ray
 
-    ray.init(address=flags.address or None, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    try:
+        ray.init(address=flags.address or None, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    except ConnectionError as error:
+        raise UserError(f"--address={flags.address}: there is no Ray cluster that answers ({error})") from None
+    check_room(flags, ray.cluster_resources())
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.target_max_block_size = 1  # a part a block: else a worker is given as many as make 128 MB

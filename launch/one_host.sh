@@ -19,5 +19,11 @@ for ((i = 0; i < processes; i++)); do
   pids+=($!)
 done
 status=0
-for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
+for pid in "${pids[@]}"; do
+  of_one=0
+  wait "$pid" || of_one=$?
+  # A signal ends wait before the process, which saves and exports first.
+  while kill -0 "$pid" 2>/dev/null; do of_one=0 && { wait "$pid" || of_one=$?; }; done
+  [ "$of_one" = 0 ] || status=$of_one
+done
 exit "$status"

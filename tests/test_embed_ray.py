@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import signal
@@ -17,6 +18,7 @@ from commands import HANG, ROOT, environment
 from conftest import sentences
 
 from jdistill import embed
+from jdistill.core.errors import UserError
 
 SCRIPT = ROOT / "launch" / "embed_ray.py"
 WITHOUT_RAY = importlib.util.find_spec("ray") is None
@@ -36,6 +38,19 @@ def test_without_ray_one_line_names_the_extra(monkeypatch, tmp_path: Path, capsy
     out = ["--model", "MODEL", "--text", "text.txt", "--out", str(tmp_path / "out")]
     assert launcher().main(out) == 2
     assert capsys.readouterr().err == "error: launch/embed_ray.py needs the ray extra: pip install -e '.[ray]'\n"
+
+
+def test_a_cluster_without_room_for_a_worker_is_refused() -> None:
+    """Ray would wait for a node without a word."""
+    flags = argparse.Namespace(gpus_per_worker=1.0, cpus_per_worker=2.0)
+    check = launcher().check_room
+    check(flags, {"CPU": 8.0, "GPU": 1.0})
+    with pytest.raises(
+        UserError, match="--gpus_per_worker=1: the cluster has 0 GPUs in all, so that no worker would start"
+    ):
+        check(flags, {"CPU": 8.0})
+    with pytest.raises(UserError, match="--cpus_per_worker=2: the cluster has 1 CPUs"):
+        check(flags, {"CPU": 1.0, "GPU": 1.0})
 
 
 def children(parent: int) -> dict[int, str]:

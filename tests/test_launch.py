@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,23 @@ def test_a_quickstart_whose_training_was_stopped_searches_nothing(tmp_path: Path
     asked = (tmp_path / "asked").read_text().split()
     assert asked == (["jdistill.main", "jdistill.search"] if ends else ["jdistill.main"])
     assert ("report: " in done.stdout) == ends and ("run has no results yet" in done.stderr) != ends
+
+
+def test_one_host_waits_for_processes_that_a_signal_has_reached(tmp_path: Path) -> None:
+    """The first process saves and exports after it; the script ends once it has."""
+    script = 'trap "sleep 1; touch $1.saved; exit 0" TERM\ntouch $1.began\nfor i in $(seq 600); do sleep 0.1; done\n'
+    (tmp_path / "python").write_text(
+        f'#!/bin/bash\nfor a in "$@"; do case "$a" in --process_id=*) id=${{a#*=}};; esac; done\n'
+        f"set -- {tmp_path}/$id\n{script}"
+    )
+    (tmp_path / "python").chmod(0o755)
+    env = os.environ | {"PYTHON": str(tmp_path / "python"), "PROCESSES": "2", "PORT": "1"}
+    running = subprocess.Popen(["bash", "launch/one_host.sh"], cwd=ROOT, env=env)
+    while len(list(tmp_path.glob("*.began"))) < 2:
+        time.sleep(0.05)
+    running.terminate()
+    assert running.wait(60) == 0
+    assert {path.name for path in tmp_path.glob("*.saved")} == {"0.saved", "1.saved"}
 
 
 def test_kubernetes_starts_a_run_again_that_a_signal_stopped() -> None:

@@ -34,6 +34,7 @@ writeFileSync(join(work, "vectors.json"), JSON.stringify(vectors));
 writeFileSync(join(work, "times.json"), JSON.stringify({
   sentences_per_s_batch_32: texts.length / together,
   sentences_per_s_batch_1: alone.length / one,
-  peak_mb: process.resourceUsage().maxRSS / 1000,
+  // maxRSS would count what the process that started this one had.
+  peak_mb: Number(readFileSync("/proc/self/status", "utf8").match(/VmHWM:\s+(\d+)/)[1]) / 1000,
   versions: { "@huggingface/transformers": version },
 }));
