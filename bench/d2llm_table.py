@@ -112,7 +112,7 @@ def changes_of(flags: argparse.Namespace, row: str) -> tuple[str, dict[str, str]
         return "bi_encoder", keys | WITHOUT_JUDGE | {"loss.delta": "0.0", "loss.vectors": "0.0"}
     of_student: dict[str, dict[str, str]] = {
         "student": {},
-        "labels": WITHOUT_JUDGE,
+        "labels": dict(WITHOUT_JUDGE),
         "single": {"interaction": "single"},
     }
     return (flags.variant, of_student[row]) if row in of_student else (row, {})

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -54,7 +55,7 @@ def chosen_parts(names: Sequence[str], limit: float) -> list[Part]:
         if name not in by_name and ":" not in name:
             sys.exit(f"--parts: {name} is none of {', '.join(by_name)}")
         part = by_name.get(name) or Part(name, name, BUDGET, "")
-        parts.append(Part(part.name, part.source, limit or part.limit, part.asks))
+        parts.append(replace(part, limit=limit or part.limit))
     return parts
 
 
@@ -91,6 +92,8 @@ def _beside(ours: list[Row], theirs: list[Row], figure: str) -> Iterator[tuple[R
 def write(out: Path, about: Row, ends: list[Row], rows: dict[str, list[Row]]) -> None:
     """The results so far: who made them, how each part ended, and the rows of each; of parts that are none of these what was there."""
     earlier = earlier_results(out, about["on"])
+    # A part that was not begun, say, leaves an earlier call's rows as they are.
+    ends = [end for end in ends if end["rows"] or not earlier.get(end["part"])]
     here = {end["part"] for end in ends}
     before = [end for end in earlier.get("parts", []) if end["part"] not in here]
     ends, rows = (
@@ -109,6 +112,8 @@ def earlier_results(out: Path, device: Row) -> Row:
     """What a file of results holds, {} where there is none. Ends this process where it is of another device, or of other libraries."""
     earlier: Row = json.loads(out.read_text()) if out.is_file() else {}
     if earlier and earlier.get("on") != device:
+        if earlier.get("rehearsal"):
+            return {}
         sys.exit(f"{out} holds results of {earlier.get('on')}, and here is {device}; name another --out")
     return earlier
 

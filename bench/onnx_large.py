@@ -32,7 +32,7 @@ if __name__ == "__main__":
 import numpy as np
 from flax.traverse_util import unflatten_dict
 from memory import peak_bytes
-from record import RESULTS, command_line, made_by
+from record import COMMIT, RESULTS, command_line, processor
 
 import jdistill
 from jdistill.encoder.encoder import Encoder
@@ -118,9 +118,12 @@ def main() -> None:
             found[form] |= alone(compare, folder, form, sizes)
     out = RESULTS / "onnx_large.json"
     out.parent.mkdir(exist_ok=True)
-    before = json.loads(out.read_text()) if out.is_file() and not flags.int8 else {}
-    kept = {form: before[form] for form in ("model_int8",) if form in before}  # of the call with --int8
-    out.write_text(json.dumps(made_by(command_line()) | kept | found, indent=2) + "\n")
+    before = json.loads(out.read_text()) if out.is_file() else {}
+    about = {"command": command_line(), "commit": COMMIT, "machine": processor()}
+    forms = {form: row for form, row in before.items() if isinstance(row, dict)} | {
+        form: row | about for form, row in found.items()
+    }
+    out.write_text(json.dumps(forms, indent=2) + "\n")
     print(json.dumps(found, indent=2))
 
 

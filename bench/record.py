@@ -127,7 +127,7 @@ def keep_rows(
       command: that makes the rows again.
       rows: figures, and the names that tell them apart.
       by: the keys of these names, such as row and seed.
-      unfinished: the rows get further columns later, so that one of these names, machine and settings that has them stays meanwhile.
+      unfinished: the rows get further columns later: one of these names, machine and settings that has the same figures and more stays.
       settings: what else tells rows apart, such as dtype or sentences; those of other settings stay.
 
     Raises: UserError for a file that is there and holds no runs.
@@ -143,7 +143,7 @@ def with_run(runs: Sequence[Row], run: Row, by: Sequence[str], unfinished: bool 
     """The runs and one more, whose rows replace those of the same names, machine and settings; runs that lose all rows are left out.
 
     Args:
-      unfinished: a row that is there with more columns is not replaced.
+      unfinished: a row that is there with the same figures and more columns is not replaced.
     """
 
     def names(row: Row) -> list[Any]:
@@ -152,7 +152,7 @@ def with_run(runs: Sequence[Row], run: Row, by: Sequence[str], unfinished: bool 
     if unfinished:
         there = [row for other in runs if _setting(other) == _setting(run) for row in other["rows"]]
         fuller = [
-            names(row) for new in run["rows"] for row in there if names(row) == names(new) and row.keys() > new.keys()
+            names(row) for new in run["rows"] for row in there if names(row) == names(new) and row.items() > new.items()
         ]
         run = run | {"rows": [row for row in run["rows"] if names(row) not in fuller]}
     made = [names(row) for row in run["rows"]]

@@ -45,9 +45,9 @@ RERANKER = "reranker"  # of --score_by: that which is trained here
 def mined(flags: argparse.Namespace, pairs: str, among: str, name: str, *more: str) -> list[dict[str, Any]]:
     """The triplets workdir/name of workdir/pairs, mined in workdir/among: of each query that has negatives the first alone, where jdistill.mine
     writes one for each positive. No positive of a query is a negative of it."""
-    out, folder = flags.workdir / name, flags.workdir
+    folder = flags.workdir
+    out, of_all = folder / name, folder / f"each-positive-{name}"
     if not out.is_file():
-        of_all = folder / f"each-positive-{name}"
         command = [
             sys.executable, "-m", "jdistill.mine", "--pairs", str(folder / pairs), "--corpus", str(folder / among), "--column", "text",
             "--by", flags.by, "--count", str(flags.negatives), "--cache_dir", str(folder / "cache"), "--out", str(of_all), *more,
@@ -174,11 +174,28 @@ def reranker_of(flags: argparse.Namespace, held_out: list[dict[str, Any]]) -> tu
     return folder, percent
 
 
+def settings_of(flags: argparse.Namespace, triplets: int, held_out: int, accuracy: dict[str, float]) -> dict[str, Any]:
+    """By which the rows of other calls are told apart.
+
+    Args:
+      triplets, held_out: how many there are.
+      accuracy: of the reranker that was trained here; {}: none was.
+    """
+    about = {name: getattr(flags, name) for name in DECIDES if accuracy or not name.startswith(RERANKER)}
+    about["mined by"] = about.pop("by")  # keep_rows has a `by` of its own
+    paths = ("student", "teacher", "pairs", "questions", "mined by", "reranker_start")
+    about |= {name: record.shown(about[name]) for name in paths if name in about}
+    about |= {"extra": record.joined(flags.extra), "collection": flags.collection.name}
+    about |= {"triplets": triplets, "held_out": held_out}
+    return about | ({"right_of_held_out": accuracy} if accuracy else {})
+
+
 def main() -> None:
     flags = make_flags()
     setup_logging()
     flags.workdir.mkdir(parents=True, exist_ok=True)
-    check_settings(flags.workdir, {name: getattr(flags, name) for name in DECIDES}, "train.jsonl")
+    decided = {name: getattr(flags, name) for name in DECIDES} | {"rows": "a triplet a query"}  # as mined has it now
+    check_settings(flags.workdir, decided, "train.jsonl")
     if not (flags.workdir / "train.jsonl").is_file():
         write_pairs(flags)
     held_out = mined(flags, "held_out.jsonl", "all.jsonl", "held_out-triplets.jsonl")
@@ -194,14 +211,7 @@ def main() -> None:
         rows += [{"row": row} | of_seed for of_seed in read_way(flags, scorer, loss)]
     for of_row in rows:
         print(of_row, flush=True)
-    about: dict[str, Any] = {name: getattr(flags, name) for name in DECIDES if not name.startswith(RERANKER)}
-    if accuracy:  # no reranker was trained without
-        about |= {name: getattr(flags, name) for name in DECIDES if name.startswith(RERANKER)}
-        about["right_of_held_out"] = accuracy
-    paths = ("student", "teacher", "pairs", "questions", "by", "reranker_start")
-    about |= {name: record.shown(about[name]) for name in paths if name in about}
-    about |= {"extra": record.joined(flags.extra), "collection": flags.collection.name}
-    about |= {"triplets": len(triplets), "held_out": len({row["query"] for row in held_out})}
+    about = settings_of(flags, len(triplets), len({row["query"] for row in held_out}), accuracy)
     record.keep_rows("scores", record.command_line(), rows, ("row", "seed"), **about)
 
 

@@ -15,6 +15,7 @@ from jdistill.core.files import write_json
 from jdistill.evals.lexical import evaluate_bm25
 
 sys.path += [str(ROOT / "bench")]  # behind tests: bench has a parity.py too
+import record
 import scores
 import scores_pairs
 from record import check_settings
@@ -77,6 +78,17 @@ def test_every_labelled_passage_of_a_query_is_right_and_another_setting_needs_an
         check_settings(tmp_path / "new", {"triplets": 1, "rates": (1e-4,), "pairs": textbooks}, "train.jsonl")
     with pytest.raises(UserError, match="--triplets 1 there, 2 now. Choose another --workdir"):
         check_settings(tmp_path / "new", {"triplets": 2, "rates": (1e-4,), "pairs": textbooks}, "train.jsonl")
+
+
+def test_rows_are_kept_apart_by_all_that_decides_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    flags = argparse.Namespace(**dict.fromkeys(scores_pairs.DECIDES, 1), collection=tmp_path / "astronomy")
+    flags.extra, flags.by, flags.student = [], "bm25", "/a/run/export"
+    for accuracy in ({}, {"reranker": 60.0}):
+        about = scores.settings_of(flags, 5, 2, accuracy)
+        record.keep_rows("scores", "bench", [{"row": "kl", "seed": 0}], ("row", "seed"), **about)
+        assert (about["mined by"], about["student"], about["triplets"]) == ("bm25", "run/export", 5)
+        assert ("reranker_rate" in about) == bool(accuracy)
 
 
 def test_the_rate_is_chosen_on_what_is_held_out_and_the_collection_read_at_it_alone(

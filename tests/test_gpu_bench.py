@@ -94,7 +94,7 @@ def test_parts_of_a_later_call_join_those_of_the_first(tmp_path: Path) -> None:
     found = json.loads(first.read_text())
     assert [part["part"] for part in found["parts"]] == ["sound:part", "sound:other"]
     assert found["sound:part"] == found["sound:other"] == [{"row": 1, "figure": 1}]
-    first.write_text(json.dumps(found | {"on": {"device": "another"}}))
+    first.write_text(json.dumps(found | {"on": {"device": "another"}, "rehearsal": False}))
     done = subprocess.run(joined, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 1 and "holds results of {'device': 'another'}" in done.stderr
 

@@ -41,7 +41,8 @@ def test_one_host_waits_for_processes_that_a_signal_has_reached(tmp_path: Path) 
     (tmp_path / "python").chmod(0o755)
     env = os.environ | {"PYTHON": str(tmp_path / "python"), "PROCESSES": "2", "PORT": "1"}
     running = subprocess.Popen(["bash", "launch/one_host.sh"], cwd=ROOT, env=env)
-    while len(list(tmp_path.glob("*.began"))) < 2:
+    until = time.monotonic() + 60
+    while len(list(tmp_path.glob("*.began"))) < 2 and running.poll() is None and time.monotonic() < until:
         time.sleep(0.05)
     running.terminate()
     assert running.wait(60) == 0

@@ -24,6 +24,7 @@ from jdistill.feeds.texts import Texts
 from jdistill.losses import embedding
 from jdistill.models.precision import settled_dtype
 from jdistill.models.registry import ModelConfig, architecture_of
+from jdistill.models.segments import token_positions
 from jdistill.models.token_batch import TokenBatch
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student
@@ -210,7 +211,7 @@ def student_block(student: Tree, ids_BxL: Array, config: ModelConfig, dtype: jnp
 
 def teacher_block(teacher: Tree, texts: TokenBatch, config: ModelConfig) -> Array:
     """The teacher's embedding output (projected, where the teacher is an ELECTRA): eq. 1, TokenEmb_T."""
-    positions = None if texts.segments is None else texts.segments.positions_BxL
+    positions = token_positions(config, texts.ids_BxL, texts.segments)
     embedded = architecture_of(config).embed(config, teacher, texts.ids_BxL, jnp.float32, positions)
     return jax.lax.stop_gradient(embedded)
 

@@ -21,9 +21,10 @@ Names = dict[str, tuple[str, bool]]  # Flax path -> (name on disk, whether to tr
 LAYER_NUMBER = re.compile(r"(?:^|\.)layers?\.(\d{1,9})\.")
 # Of a task's head, or of what transformers once kept beside the parameters: no state of a token comes from it.
 OF_HEADS = re.compile(
-    r"(?:^|\.)(?:pooler|lm_head|cls|score|\w*classifier|qa_outputs|decoder|head|\w*predictions|generator_\w+|seq_relationship|vocab_\w+"
-    r"|embed_out|output|vision\w*|multi_modal\w*|mlp_head|position_ids|inv_freq)(?:\.|$)"
+    r"(?:^|\.)(?:pooler|\w+_head|cls|score|sequence_summary|\w*classifier|qa_outputs|decoder|head|\w*predictions|generator_\w+|seq_relationship|vocab_\w+"
+    r"|embed_out|vision\w*|multi_modal\w*|position_ids|inv_freq)(?:\.|$)"
 )
+OF_A_LAYER = re.compile(r"\w*(?:layers?|layer_groups|block|h)\.\d+\.")
 MOST_LAYERS = 10_000  # more than any model has; what a config says is held against its tensors when they are read
 
 
@@ -123,10 +124,14 @@ def from_tensors(
 def _tell_left_out(names: Names, tensors: Mapping[str, np.ndarray], where: str) -> None:
     """Warns of matrices that the architecture has no place for, but for layers beyond the config's and the heads of known tasks."""
     used = {name for name, _ in names.values()}
+    of_layers = {
+        number[0] for number in map(OF_A_LAYER.search, used) if number
+    }  # others are beyond the config's, as transformers has it
     left_out = [
         name for name in tensors if name not in used and tensors[name].ndim > 1 and tensors[name].dtype.kind == "f"
     ]
-    if other := [name for name in left_out if not OF_HEADS.search(name) and not LAYER_NUMBER.search(name)]:
+    left_out = [name for name in left_out if not (number := OF_A_LAYER.search(name)) or number[0] in of_layers]
+    if other := [name for name in left_out if not OF_HEADS.search(name)]:
         log.warning(
             "WARNING: %s: what the tensors %s are for is not computed here, nor by transformers without its publisher's own code; where the "
             "model's vectors need them, it can teach through st:SOURCE (torch extra)",

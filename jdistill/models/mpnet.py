@@ -22,7 +22,7 @@ from jdistill.models.bert.student import random_layer
 from jdistill.models.conversion import Names, names_by_table
 from jdistill.models.cutting import Cut, check_whole_layers, checked_layers
 from jdistill.models.relative import BUCKETS, onnx_distances, with_distances
-from jdistill.models.segments import Segments
+from jdistill.models.segments import Segments, token_positions
 from jdistill.models.transformer_files import Transformer
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Mpnet(nn.Module):
     ) -> tuple[Array, ...]:
         """All hidden states, num_layers + 1 arrays [B, L, D], the embeddings' first; arguments as of models.bert.Bert."""
         c = self.config
-        positions = None if segments is None else segments.positions_BxL
+        positions = token_positions(c, ids_BxL, segments)
         x_BxLxD = EmbeddingBlock(c, self.dtype, name="embeddings")(ids_BxL, deterministic, positions)
         unseen, blocks = attention_bias(mask_BxL.astype(bool), segments)
         normal = nn.initializers.normal(0.02)

@@ -117,6 +117,29 @@ def blocks_of(blocks: tuple[tuple[int, int], ...], *arrays: Array) -> list[list[
     return parts
 
 
+def token_positions(config: Any, ids_BxL: Array, segments: Segments | None) -> Array | None:
+    """Each token's position in its text, int32 [B, L]; None: its column.
+
+    Of a config with a position_offset as transformers' RoBERTa and MPNet count: a token's place among those of its text that are no padding
+    token, and -1 of a padding token, which a text's own words may hold.
+
+    Args:
+      config: of the model that reads them.
+      segments: of several texts in one row.
+    """
+    if not getattr(config, "position_offset", 0):
+        return None if segments is None else segments.positions_BxL
+    counts_BxL = (ids_BxL != config.pad_token_id).astype(jnp.int32)
+    if segments is None:
+        return jnp.where(counts_BxL > 0, jnp.cumsum(counts_BxL, axis=1) - 1, -1)
+    # A text may go on in the next row of B x L, but not in the next group.
+    tokens = sum(rows * width for rows, width in segments.blocks) or ids_BxL.shape[1]
+    counts, places = (x.reshape(-1, tokens) for x in (counts_BxL, segments.positions_BxL))
+    so_far = jnp.cumsum(counts, axis=1)
+    before_text = jnp.take_along_axis(so_far - counts, jnp.arange(tokens) - places, axis=1)
+    return jnp.where(counts > 0, so_far - before_text - 1, -1).reshape(ids_BxL.shape)
+
+
 def in_blocks(
     f: Callable[..., Array], blocks: tuple[tuple[int, int], ...], arrays: list[Array], of_block: Sequence[Any]
 ) -> Array:

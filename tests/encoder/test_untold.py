@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_decoder, make_encoder, save_encoder, sentences
-from safetensors.numpy import load_file, save_file
+from conftest import make_decoder, make_encoder, random_params, save_encoder, sentences
+from t5_setting import tiny_t5_config
 
 import jdistill
 from jdistill.export.gguf_forms import write_as
+from jdistill.models.registry import architecture_of
 
 
 def test_without_modules_no_settings_of_sentence_transformers_are_read(
@@ -43,18 +44,37 @@ def test_code_of_the_publishers_own_is_told(tmp_path: Path, caplog: pytest.LogCa
         assert ("computed here is bert as transformers has it" in caplog.text) == told
 
 
-def test_a_matrix_without_a_place_is_told_and_a_head_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = save_encoder(make_encoder(num_layers=1), tmp_path / "m")
-    tensors = load_file(folder / "model.safetensors")
-    heads = {"cls.predictions.decoder.weight": 9, "pooler.dense.weight": 32, "encoder.layer.1.output.dense.weight": 64}
-    save_file(tensors | {name: np.zeros((4, n), np.float32) for name, n in heads.items()}, folder / "model.safetensors")
-    with caplog.at_level(logging.WARNING, "jdistill"):
-        jdistill.load(str(folder))
-        assert "is not as it was exported" in caplog.text or not caplog.records
+HEADS = (
+    "cls.predictions.decoder.weight", "pooler.dense.weight", "classifier.out_proj.weight", "lm_head.dense.weight", "score.weight",
+    "pre_classifier.weight", "vocab_transform.weight", "discriminator_predictions.dense.weight", "generator_lm_head.weight",
+    "classification_head.dense.weight", "sequence_summary.summary.weight", "qa_outputs.weight", "embeddings.position_ids",
+    "encoder.layer.9.output.dense.weight",
+)  # fmt: skip
+
+
+def test_a_matrix_without_a_place_is_told_and_a_head_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    model = make_encoder(num_layers=1)
+    architecture = architecture_of(model.config)
+    tensors = architecture.to_tensors(model.config, model.params)
+    matrix = np.zeros((4, 8), np.float32)
+    for prefix in ("", "bert."):
+        whole = {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+        heads = {name if name.startswith("c") else f"{prefix}{name}": matrix for name in HEADS}
+        architecture.from_tensors(model.config, whole | heads, "here")
+        assert not caplog.records
+    for name in ("linear.weight", "encoder.layer.0.output.adapters.x.down.weight"):
         caplog.clear()
-        save_file(tensors | {"linear.weight": np.zeros((64, 32), np.float32)}, folder / "model.safetensors")
-        jdistill.load(str(folder))
-    assert "what the tensors linear.weight are for is not computed here" in caplog.text
+        architecture.from_tensors(model.config, tensors | {name: matrix}, "here")
+        assert f"here: what the tensors {name} are for is not computed here" in caplog.text
+
+
+def test_a_t5s_token_table_may_stand_there_by_both_names(caplog: pytest.LogCaptureFixture) -> None:
+    config = tiny_t5_config(vocab_size=90, num_layers=1)
+    architecture = architecture_of(config)
+    tensors = architecture.to_tensors(config, random_params(config))
+    table = tensors["shared.weight"]
+    architecture.from_tensors(config, tensors | {"encoder.embed_tokens.weight": table, "lm_head.weight": table}, "here")
+    assert not caplog.records
 
 
 def test_an_end_token_that_is_asked_for_in_vain_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -68,6 +68,7 @@ class Both:
 def both(more: dict[str, np.ndarray] | None = None, groups: int = GROUPS) -> Both:
     """The first ROWS random texts, and what further arrays say of them."""
     tokens = random_tokens(300)
+    tokens.ids[::5] = 1  # of some models the padding token, which a text's own words may hold
     rows_nxg = deal(tokens.lengths[:ROWS], groups)
     rows = rows_nxg.ravel()
     layout = Layout((6 // groups, 24 // groups), (20, 16), (3, 4))

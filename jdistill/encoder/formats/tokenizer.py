@@ -69,8 +69,8 @@ def _tell_lost_ends(tokenizer: Any, folder: Path) -> None:
         if settings.raw(key, None) is True and token is not None and ids and ids[place] != token:
             log.warning(
                 "WARNING: %s: tokenizer_config.json asks for %s, which tokenizer.json does not do, and transformers reads there alone; texts are "
-                "read without. If the model's vectors are that token's, put it into tokenizer.json's post-processor, or have the model teach "
-                "through st:SOURCE (torch extra)",
+                "read without. If the model's vectors are that token's, put it into tokenizer.json's post-processor, or, where a tokenizer of the "
+                "publisher's own adds it, have the model teach through st:SOURCE with that code permitted (torch extra)",
                 folder, key,
             )  # fmt: skip
 

@@ -16,7 +16,7 @@ from jdistill.core.types import Array
 from jdistill.models.attention import attend
 from jdistill.models.bert.config import ACTIVATIONS, BertConfig
 from jdistill.models.matmul import Dense
-from jdistill.models.segments import BiasByQuery, Segments, as_bias, in_blocks
+from jdistill.models.segments import BiasByQuery, Segments, as_bias, in_blocks, token_positions
 
 
 class EmbeddingBlock(nn.Module):
@@ -32,10 +32,8 @@ class EmbeddingBlock(nn.Module):
         def table(rows: int, name: str) -> nn.Embed:
             return nn.Embed(rows, c.embedding_size, embedding_init=nn.initializers.normal(0.02), name=name)
 
-        if c.position_offset:
-            positions = positions_by_ids(ids_BxL, c.pad_token_id, positions_BxL)
-        else:  # tokens stand first and padding last, so a token's position is its column
-            positions = jnp.arange(ids_BxL.shape[1]) if positions_BxL is None else positions_BxL
+        # Tokens stand first and padding last, so a token's position is its column.
+        positions = jnp.arange(ids_BxL.shape[1]) if positions_BxL is None else positions_BxL
         # A width may be rounded up beyond the table, whose rows are NaN there; only padding stands so far right.
         positions = jnp.minimum(positions + c.position_offset, c.max_positions - 1)
         x_BxLxE = table(c.vocab_size, "word")(ids_BxL) + table(c.max_positions, "position")(positions)
@@ -44,21 +42,6 @@ class EmbeddingBlock(nn.Module):
             x_BxLxE = x_BxLxE + table(c.type_vocab_size, "type")(jnp.zeros((1, 1), jnp.int32))
         x_BxLxE = nn.LayerNorm(epsilon=c.layer_norm_eps, name="norm")(x_BxLxE)
         return nn.Dropout(c.hidden_dropout)(x_BxLxE, deterministic=deterministic).astype(self.dtype)
-
-
-def positions_by_ids(ids_BxL: Array, pad_token_id: int, positions_BxL: Array | None = None) -> Array:
-    """Positions as transformers' RoBERTa and MPNet count them: a token's place among those of its text that are no padding token, and of a
-    padding token, which a text's own words may hold, -1. int32 [B, L].
-
-    Args:
-      positions_BxL: each token's place in its text, where a row has several.
-    """
-    counts = (ids_BxL != pad_token_id).astype(jnp.int32)
-    so_far = jnp.cumsum(counts, axis=1)
-    if positions_BxL is not None:
-        starts_BxL = jnp.arange(ids_BxL.shape[1]) - positions_BxL
-        so_far = so_far - jnp.take_along_axis(so_far - counts, starts_BxL, axis=1)
-    return jnp.where(counts > 0, so_far - 1, -1)
 
 
 class SelfAttention(nn.Module):
@@ -152,7 +135,7 @@ class Bert(nn.Module):
           segments: of several texts in one row.
         """
         c = self.config
-        positions = None if segments is None else segments.positions_BxL
+        positions = token_positions(c, ids_BxL, segments)
         x = EmbeddingBlock(c, self.dtype, name="embeddings")(ids_BxL, deterministic, positions)
         if c.embedding_size != c.hidden_size:
             x = Dense(c.hidden_size, dtype=self.dtype, name="project")(x)

@@ -155,7 +155,7 @@ def _causal(hf: Settings, gemma: bool) -> bool:
     """Whether tokens see those before them only; Gemma has a key of its own for it."""
     causal, both_ways = hf.flag("is_causal", True), hf.flag("use_bidirectional_attention", False)
     if not gemma:
-        if both_ways:  # transformers reads it of Gemma alone
+        if both_ways and causal:  # transformers reads it of Gemma alone
             raise hf.fault(
                 "use_bidirectional_attention",
                 "is true, which is for code of its publisher's own and not read here; the model can teach through st:SOURCE (torch extra)",

@@ -84,7 +84,7 @@ def tensor_names(config: T5Config) -> Names:
 def encoder_tensors(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The tensors by the names of tensor_names; some files call the token table by its other name."""
     clean = plain_names(tensors, "transformer.")
-    other = clean.get("encoder.embed_tokens.weight")
+    other = clean.pop("encoder.embed_tokens.weight", None)
     return clean if other is None else {"shared.weight": other} | clean
 
 
