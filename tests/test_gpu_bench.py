@@ -84,17 +84,19 @@ def test_every_part_measures_its_rows(tmp_path: Path) -> None:
 
 
 def test_parts_of_a_later_call_join_those_of_the_first(tmp_path: Path) -> None:
-    (tmp_path / "sound.py").write_text(SOUND.replace("def part", "def other(setting): return part(setting)\ndef part"))
     first, second = tmp_path / "first.json", tmp_path / "second.json"
-    for out, part in ((first, "sound:part"), (second, "sound:other")):
-        status, _ = bench(out, "--fork", "--parts", part, PYTHONPATH=str(tmp_path))
-        assert status == 0
+    ends = {"simtde": 2, "ibkd": 1}, {"ibkd": 0, "rates": 1}  # of each call how many rows a part had
+    for out, of_call in zip((first, second), ends, strict=True):
+        parts = [{"part": name, "rows": rows, "seconds": 1.5} for name, rows in of_call.items()]
+        rows = {name: [{"tflop_per_s": 4.0, "dtype": "bfloat16"}] * count for name, count in of_call.items() if count}
+        out.write_text(json.dumps({"on": {"device": "one"}, "rehearsal": False, "seconds": 3.0, "parts": parts} | rows))
     joined = [sys.executable, "bench/gpu.py", "--add", str(second), "--out", str(first)]
     subprocess.run(joined, cwd=ROOT, env=environment(), check=True, timeout=HANG)
     found = json.loads(first.read_text())
-    assert [part["part"] for part in found["parts"]] == ["sound:part", "sound:other"]
-    assert found["sound:part"] == found["sound:other"] == [{"row": 1, "figure": 1}]
-    first.write_text(json.dumps(found | {"on": {"device": "another"}, "rehearsal": False}))
+    # A part that the second call did not come to keeps the first's rows.
+    assert {part["part"]: part["rows"] for part in found["parts"]} == {"simtde": 2, "ibkd": 1, "rates": 1}
+    assert len(found["simtde"]) == 2 and found["simtde"][0]["share_of_bfloat16_rate"] == 1 and found["seconds"] == 4.5
+    first.write_text(json.dumps(found | {"on": {"device": "another"}}))
     done = subprocess.run(joined, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 1 and "holds results of {'device': 'another'}" in done.stderr
 
