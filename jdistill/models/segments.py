@@ -134,10 +134,10 @@ def token_positions(config: Any, ids_BxL: Array, segments: Segments | None) -> A
         return jnp.where(counts_BxL > 0, jnp.cumsum(counts_BxL, axis=1) - 1, -1)
     # A text may go on in the next row of B x L, but not in the next group.
     tokens = sum(rows * width for rows, width in segments.blocks) or ids_BxL.shape[1]
-    counts, places = (x.reshape(-1, tokens) for x in (counts_BxL, segments.positions_BxL))
-    so_far = jnp.cumsum(counts, axis=1)
-    before_text = jnp.take_along_axis(so_far - counts, jnp.arange(tokens) - places, axis=1)
-    return jnp.where(counts > 0, so_far - before_text - 1, -1).reshape(ids_BxL.shape)
+    counts_GxT, positions_GxT = (x.reshape(-1, tokens) for x in (counts_BxL, segments.positions_BxL))
+    so_far = jnp.cumsum(counts_GxT, axis=1)
+    before_text = jnp.take_along_axis(so_far - counts_GxT, jnp.arange(tokens) - positions_GxT, axis=1)
+    return jnp.where(counts_GxT > 0, so_far - before_text - 1, -1).reshape(ids_BxL.shape)
 
 
 def in_blocks(
