@@ -93,15 +93,21 @@ def open_encoder(flags: argparse.Namespace) -> BulkEncoder:
 
 
 def check_room(flags: argparse.Namespace, resources: Mapping[str, float]) -> None:
-    """Raises UserError where no worker would ever start, which Ray waits for without a word. resources: of all nodes, by Ray's names."""
-    for name, key, needed in (
-        ("GPU", "gpus_per_worker", flags.gpus_per_worker),
-        ("CPU", "cpus_per_worker", flags.cpus_per_worker),
-    ):
-        if needed > (there := resources.get(name, 0.0)):
-            raise UserError(
-                f"--{key}={needed:g}: the cluster has {there:g} {name}s in all, so that no worker would start"
-            )
+    """Says that no worker can start as long as the cluster is as it is, for which Ray would wait without a word.
+
+    Args:
+      resources: of all nodes, by Ray's names.
+
+    Raises: UserError where the cluster is this machine alone, which does not grow.
+    """
+    for name, key in (("GPU", "gpus_per_worker"), ("CPU", "cpus_per_worker")):
+        needed, there = getattr(flags, key), resources.get(name, 0.0)
+        if needed <= there:
+            continue
+        said = f"--{key}={needed:g}: there are {there:g} {name}s in all, so that no worker would start"
+        if not flags.address:
+            raise UserError(said)
+        log.warning("WARNING: %s before the cluster grows", said)
 
 
 def make_parts(flags: argparse.Namespace, stream: TextStream, settings: EmbedSettings) -> FolderParts:
