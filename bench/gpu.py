@@ -30,6 +30,8 @@ from gpu.children import run_part
 from gpu.parts import BUDGET, PARTS, Part, Row, Setting
 from record import RESULTS, made_by
 
+from jdistill.core.files import write_json
+
 WHOLE = "whole"
 
 
@@ -96,16 +98,12 @@ def write(out: Path, about: Row, ends: list[Row], rows: dict[str, list[Row]]) ->
     ends = [end for end in ends if end["rows"] or not earlier.get(end["part"])]
     here = {end["part"] for end in ends}
     before = [end for end in earlier.get("parts", []) if end["part"] not in here]
-    ends, rows = (
-        [*before, *ends],
-        {end["part"]: earlier[end["part"]] for end in before if end["part"] in earlier} | rows,
-    )
+    rows = {end["part"]: earlier[end["part"]] for end in before if end["part"] in earlier} | rows
+    ends = [*before, *ends]
     seconds = round(sum(end["seconds"] for end in ends), 1)
     found = about | {"seconds": seconds, "parts": ends} | with_shares({name: of for name, of in rows.items() if of})
     out.parent.mkdir(parents=True, exist_ok=True)
-    beside = out.with_name(f".{out.name}")
-    beside.write_text(json.dumps(found, indent=2) + "\n")
-    beside.replace(out)
+    write_json(out, found)
 
 
 def earlier_results(out: Path, device: Row) -> Row:

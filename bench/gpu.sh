@@ -20,7 +20,7 @@ for name in sys.argv[1:]: print(f"{name}=={version(name)}")' "${packages[@]}")
   "$python" -m pip download -q --no-deps --only-binary=:all: --implementation cp --python-version "${PYTHON_THERE:-3.12}" \
     "${platforms[@]}" -d "$wheels" "${pinned[@]}"
   # The other machine has a copy of the working tree without git.
-  { git rev-parse --short HEAD && { git status --porcelain --untracked-files=no | grep -q . && echo ", changed" || true; }; } | tr -d '\n' > "$wheels/commit"
+  (cd bench && "$python" -c 'from record import COMMIT; print(COMMIT, end="")') > "$wheels/commit"
   size=$(du -sb "$wheels" | cut -f1)
   [ "$size" -le "$most" ] || { echo "$wheels has $size bytes, more than $most" >&2; exit 1; }
   echo "$wheels: ${#pinned[@]} wheels, $((size / 1000000)) MB; run bench/gpu.sh where the GPU is"

@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from record import RESULTS, commit, made_by
+from record import COMMIT, RESULTS, made_by
 
 PARTS = ("corpus", "devices", "compiled")
 OUT, PLOTS = RESULTS / "scale.json", ROOT / "docs" / "results"
@@ -125,7 +125,7 @@ def in_a_process(part: str, counts: list[int], text: str, **variables: str) -> l
     command = [sys.executable, __file__, "--only", part, "--counts", *map(str, counts), "--text", text]
     env = os.environ | {"JAX_PLATFORMS": "cpu"} | variables
     done = subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, check=True)
-    return [row | {"at commit": commit()} for row in json.loads(done.stdout.splitlines()[-1])]
+    return [row | {"at commit": COMMIT} for row in json.loads(done.stdout.splitlines()[-1])]
 
 
 def plot(name: str, rows: list[dict[str, Any]], by: str, what: list[str], caption: str) -> None:
