@@ -26,7 +26,9 @@ AUTO, VARIABLE = "auto", "JDISTILL_DTYPE"
 COMPUTE_TYPES = ("float32", "bfloat16", "float16")
 # A step gains about what its products gain (an EPYC: 1.39 on products, 1.50 and 1.57 on steps; bench/train_step.py).
 ENOUGH = 1.2
-ROWS, WIDTH, INNER, MEASURED_ROUNDS = 2048, 384, 1536, 5  # the largest product of a small model's step, some 64 texts
+ROWS, WIDTH, INNER = 2048, 384, 1536  # the largest product of a small model's step, some 64 texts
+# A second or two. Five said 1.16 of a Xeon, and kept it, whose products gain 1.9 and whose steps 1.8: the first are told wrong.
+MEASURED_ROUNDS, WARM_ROUNDS = 25, 5
 
 
 def settled_dtype(name: str) -> str:
@@ -99,7 +101,7 @@ def _measure(rows: int, width: int, inner: int, rounds: int) -> float:
 
     step = jax.jit(jax.grad(loss, argnums=(0, 1)), compiler_options=sharding.compiler_options(sharding.local_mesh()))
     operands = {name: (jnp.asarray(x, name), jnp.asarray(kernel, name)) for name in ("float32", "bfloat16")}
-    for arguments in operands.values():
+    for arguments in [*operands.values()] * WARM_ROUNDS:
         jax.block_until_ready(step(*arguments))
 
     def seconds(name: str) -> float:
