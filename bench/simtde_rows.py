@@ -1,7 +1,7 @@
 """SimTDE's rows: seeds and the ablations of the paper's Table 2 at one smaller budget, each beside its student before the first step.
 
     python bench/simtde_rows.py --text sentences.txt.gz [--senteval SENTEVAL] --dev_pairs sts-dev-clean.csv \\
-        --workdir runs/simtde-rows [--sentences 50000] [--rows "" no_token …] [--seeds 0 1 2] [-- --config.…]
+        --workdir runs/simtde-rows [--sentences 50000] [--epochs 1] [--rows "" no_token …] [--seeds 0 1 2] [-- --config.…]
 
 Each run is a folder WORKDIR/ROW-SEED that resumes; what is complete is not run again. "" is the config as it stands. Adds to
 bench/results/simtde_rows.json. Without --senteval no test set is read: by dev pairs alone a recipe is chosen. --no-untrained leaves out the students
@@ -39,7 +39,7 @@ def run(flags: argparse.Namespace, row: str, seed: int) -> dict[str, Any]:
     """The results of a row's run."""
     keys = {
         "teacher": flags.teacher, "text": flags.text, "text_column": "", "senteval": flags.senteval, "dev_pairs": flags.dev_pairs,
-        "max_texts": flags.sentences, "seed": seed, "checkpoint_every": 1000, "evaluate_teacher": False, "index_texts": 0,
+        "max_texts": flags.sentences, "epochs": flags.epochs, "seed": seed, "checkpoint_every": 1000, "evaluate_teacher": False, "index_texts": 0,
         "latency_texts": 0, "onnx": False,
     }  # fmt: skip
     config = f"configs/simtde.py:{row}" if row else "configs/simtde.py"
@@ -80,6 +80,7 @@ def main() -> None:
     parser.add_argument("--senteval", default="", help="without it no test set is read")
     parser.add_argument("--dev_pairs", default="")
     parser.add_argument("--sentences", type=int, default=50_000)
+    parser.add_argument("--epochs", type=float, default=1.0, help="passes, fewer than the config's")
     parser.add_argument("--rows", nargs="+", default=[""], help='variants of configs/simtde.py; "" is none')
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--untrained", action=argparse.BooleanOptionalAction, default=True)
@@ -90,7 +91,12 @@ def main() -> None:
     if not flags.senteval and not flags.dev_pairs:
         parser.error("neither --senteval nor --dev_pairs is named; nothing would be measured")
     by = "Avg" if flags.senteval else "dev pairs"
-    about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "sentences": flags.sentences}
+    about = {
+        "teacher": shown(flags.teacher),
+        "text": shown(flags.text),
+        "sentences": flags.sentences,
+        "epochs": flags.epochs,
+    }
     for row in flags.rows:
         averages = []
         for seed in flags.seeds:

@@ -1,4 +1,4 @@
-"""What sentence-transformers' side of a comparison does: its trainer with MSELoss on a teacher's last three layers.
+"""What sentence-transformers' side of a comparison does: its trainer with MSELoss on three of a teacher's layers.
 
 Imports nothing of ours, whose start would count in its time.
 """
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+LAYERS = 3
 
 
 def unnormalized(source: str, device: str | None = None) -> Any:
@@ -43,8 +45,10 @@ def train_theirs(
 
     model = unnormalized(flags.teacher)
     bert = model[0].auto_model
-    bert.encoder.layer = torch.nn.ModuleList(list(bert.encoder.layer)[-3:])
-    bert.config.num_hidden_layers = 3
+    layers = list(bert.encoder.layer)
+    spread = [round((k + 1) * len(layers) / LAYERS) - 1 for k in range(LAYERS)]  # as configs/simtde.py's student starts
+    bert.encoder.layer = torch.nn.ModuleList(layers[number] for number in spread)
+    bert.config.num_hidden_layers = LAYERS
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = flags.st_dropout

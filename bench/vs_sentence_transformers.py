@@ -3,12 +3,13 @@
     python bench/vs_sentence_transformers.py --text sentences.txt.gz --senteval SENTEVAL --dev_pairs sts-dev-clean.csv
         [--learning_rate 5e-4 …] [--st_learning_rate 1e-4 2e-4 5e-4 1e-3] [--st_dropout 0] [--seeds 0 1 2] [--no-whole_way]
 
-Its student: the teacher with its last three layers (17.2 million parameters, no projection). Ours: SimTDE-128-L3(384), 9.3 million. Both
-one pass and the same batch size, without dropout unless --st_dropout gives theirs some. Each side is trained at each of its rates with the
-first seed, and the rate that is best on --dev_pairs counts: its students alone, of all seeds, are scored on --senteval. Both learn the same
-vectors, which the teacher gave in float32. Sentences/s are of the steps alone, ours without compiling and the fit of its start; those count in the
-whole way, which is bench/whole_way.py's: ours by the config as it stands, theirs at the chosen rate; text to saved student, with empty caches. What
-is trained in --workdir is not trained again. Adds to bench/results/vs_sentence_transformers.json. Needs the bench and torch extras.
+Its student: the teacher with three of its layers, those that ours starts as (17.2 million parameters, no projection). Ours: SimTDE-128-L3(384),
+9.3 million. Both one pass and the same batch size, without dropout unless --st_dropout gives theirs some. Each side is trained at each of its
+rates with the first seed, and the rate that is best on --dev_pairs counts: its students alone, of all seeds, are scored on --senteval. Both learn
+the same vectors, which the teacher gave in float32. Sentences/s are of the steps alone, ours without compiling and the fit of its start; those
+count in the whole way, which is bench/whole_way.py's: ours by the config with one pass, theirs at the chosen rate; text to saved student, with
+empty caches. What is trained in --workdir is not trained again. Adds to bench/results/vs_sentence_transformers.json. Needs the bench and torch
+extras.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def train_ours(flags: argparse.Namespace, rate: float, seed: int, answers: Answe
     workdir = flags.workdir / f"{SIDES[0]}-{seed}-{rate:g}"
     keys = {
         "teacher": flags.teacher, "text": answers.path, "text_column": "", "seed": seed, "batch_size": flags.batch_size,
-        "learning_rate": rate, "checkpoint_every": 1_000_000, "index_texts": 0, "latency_texts": 0, "evaluate_teacher": False,
+        "learning_rate": rate, "epochs": 1.0, "checkpoint_every": 1_000_000, "index_texts": 0, "latency_texts": 0, "evaluate_teacher": False,
         "held_out": 0,  # no scoring on held-out text while training: the other side does none
         "teacher_dtype": "float32",  # as in the cache that answers_of has filled, for both sides
     }  # fmt: skip

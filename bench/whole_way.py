@@ -4,7 +4,7 @@
 
 Each side is a process with empty caches. Ours is `python -m jdistill.main --config configs/simtde.py` with one pass, its export and what it
 checks of it included; what only reports (index, latency, the teacher's own figures) is off. Theirs loads the teacher by
-sentence-transformers, encodes the text, trains its last three layers by MSELoss for one pass (bench/st_trainer.py) and saves them; its rate is
+sentence-transformers, encodes the text, trains three of its layers by MSELoss for one pass (bench/st_trainer.py) and saves them; its rate is
 --st_learning_rate, 5e-4 by default, the better of the two that were tried. Where dev pairs are named, both students' Spearman stands beside. Adds to
 bench/results/whole_way.json, which keeps a run of each machine. Needs the bench and torch extras.
 """
@@ -47,7 +47,7 @@ def command_of(side: str, flags: argparse.Namespace, caches: Path) -> list[str]:
         return [sys.executable, str(ROOT / "bench/st_trainer.py"), *given, *(["--st_bf16"] if flags.st_bf16 else [])]
     keys = {
         "teacher": flags.teacher, "text": flags.workdir / "sentences.txt", "text_column": "", "held_out": 0, "seed": flags.seed,
-        "batch_size": flags.batch_size, "checkpoint_every": 1_000_000, "index_texts": 0, "latency_texts": 0,
+        "batch_size": flags.batch_size, "epochs": 1.0, "checkpoint_every": 1_000_000, "index_texts": 0, "latency_texts": 0,
         "evaluate_teacher": False, "cache_dir": caches / "jdistill",
     }  # fmt: skip
     command = [sys.executable, "-m", "jdistill.main", "--config", "configs/simtde.py"]

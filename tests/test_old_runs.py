@@ -25,6 +25,7 @@ def place(tmp_path: Path) -> Path:
 def again(place: Path) -> str:
     """The run's own command; returns its log."""
     keys = json.loads((place / "keys.json").read_text())
+    keys |= {"epochs": 1.0, "student.copy_layers": "last"}  # the config's own when the run was made
     done = run_inside(command(str(ROOT / "configs/simtde.py"), Path("run"), keys), place)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stderr

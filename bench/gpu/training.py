@@ -37,7 +37,7 @@ def train_ours(setting: Setting, batch_size: int, dtype: str) -> Row:
     from jdistill.run.stages import prepare, train_stages
 
     cfg = simtde.get_config()
-    cfg.update({"batch_size": batch_size, "dtype": dtype, "teacher_dtype": dtype, "length_multiple": 8})
+    cfg.update({"batch_size": batch_size, "dtype": dtype, "teacher_dtype": dtype, "length_multiple": 8, "epochs": 1.0})
     cfg.update({"teacher": str(save(make_encoder(setting), setting.folder / "teacher")), "held_out": 0})
     cfg.update({"text": str(_text(setting)[0]), "text_column": "", "cache_dir": str(setting.folder / "cache")})
     cfg.update({"index_texts": 0, "log_every": setting.pick(20, 1), "checkpoint_every": 1_000_000})

@@ -1,8 +1,8 @@
 """SimTDE: Simple Transformer Distillation for Sentence Embeddings (Xie et al., SIGIR 2023), section 3.
 
 The student is a compact token-embedding block, a projection to the teacher's width and K encoder layers that start as
-the teacher's last K: ELECTRA's layout. Two terms are distilled, the token embeddings and the sentence embedding. The
-rows of the paper's Table 2 are switches of `cfg.student` and `cfg.loss`.
+layers of the teacher, the paper's last K or evenly spread ones: ELECTRA's layout. Two terms are distilled, the token
+embeddings and the sentence embedding. The rows of the paper's Table 2 are switches of `cfg.student` and `cfg.loss`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
 
 
 def build(cfg: ConfigDict, context: Start) -> Method:
-    """Binds SimTDE to its start, the encoder whose last layers the student copies: as a rule the teacher itself.
+    """Binds SimTDE to its start, the encoder whose layers the student copies: as a rule the teacher itself.
 
     Raises UserError for switches that do not fit together.
     """

@@ -90,7 +90,7 @@ def test_a_config_that_cannot_be_read(refused, tmp_path: Path, content: str | by
 
 def test_an_unknown_variant(refused):
     assert refused("--config=configs/simtde.py:tiny").startswith(
-        "configs/simtde.py has no variant 'tiny'; it has paper, deep,"
+        "configs/simtde.py has no variant 'tiny'; it has paper, last, deep,"
     )
     message = refused("--config=configs/quickstart.py:deep")
     assert message == "--config=configs/quickstart.py:deep: configs/quickstart.py has no variants; leave :deep away"

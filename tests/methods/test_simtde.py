@@ -22,12 +22,13 @@ def loss_of(method: Method, batch: dict, params=None) -> tuple[float, dict]:
     return float(total), {k: float(v) for k, v in metrics.items()}
 
 
-def test_the_student_copies_the_last_layers_and_is_a_compact_electra() -> None:
+@pytest.mark.parametrize(("variant", "copied"), [("", (1, 3)), ("last", (2, 3))])
+def test_the_student_copies_layers_and_is_a_compact_electra(variant: str, copied: tuple[int, int]) -> None:
     teacher = small_teacher()
-    method, _ = setting()
+    method, _ = setting(variant)
     student = method.student
     assert (student.config.model_type, student.config.num_layers, student.config.embedding_size) == ("electra", 2, 12)
-    for mine, theirs in (("layer_0", "layer_2"), ("layer_1", "layer_3")):
+    for mine, theirs in zip(("layer_0", "layer_1"), (f"layer_{number}" for number in copied), strict=True):
         jax.tree.map(np.testing.assert_array_equal, method.params["student"]["model"][mine], teacher.params[theirs])
     assert method.params["student"]["model"]["project"]["kernel"].shape == (12, 32)
 
