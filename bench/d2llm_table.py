@@ -4,9 +4,9 @@
         [--rows student bi_encoder no_ri_ph …] [--seeds 0 1 2] [--judge RUN/tune/adapter] [-- --config.student.layers=6 …]
 
 The judge is tuned once, in the run student-0, or is the one of --judge; the other runs begin with its adapter and find its scores. A row
-is a variant of configs/d2llm.py, or a key of cfg.loss with a value, as alpha=0.5; sym, asym (one file alone, scored on the other too),
-cos-sym, cos-asym (the same by cosine; cosine is the paper's cos-mixed), single (one branch), half (of the layers). --variant: of the
-student, and so of those of these rows that change a part of it: calibrated or beside_cosine. labels, the control, is the student without
+is the student with what an ablation of configs/d2llm.py changes, or with a key of cfg.loss at a value, as alpha=0.5; sym, asym (one file
+alone, scored on the other too), cos-sym, cos-asym (the same by cosine; cosine is the paper's cos-mixed), single (one branch), half (of the
+layers). --variant: of the student, and so of all rows that change a part of it: calibrated or beside_cosine. labels, the control, is the student without
 what the judge says; bi_encoder and bi_encoder_pma, contrastive alone, have the student's negatives, the last token's state or the
 student's own pooler, and adapters of the rank with which they train as many parameters as the student. Runs are folders of WORKDIR that
 resume.
@@ -58,20 +58,8 @@ BI_ENCODERS = {
     "bi_encoder": "lasttoken",
     "bi_encoder_pma": "pma",
 }  # row -> its pooling: the paper's kind, and the student's own
-ROWS = (
-    "student",
-    "labels",
-    "beside_cosine",
-    "bi_encoder",
-    "bi_encoder_pma",
-    "contrastive",
-    "no_ri_ph",
-    "no_ri_hi",
-    "no_fi",
-    "mean",
-    "lasttoken",
-    "cosine",
-)
+ABLATIONS = ("contrastive", "no_ri_ph", "no_ri_hi", "no_fi", "mean", "lasttoken", "cosine")
+ROWS = ("student", "labels", "beside_cosine", *BI_ENCODERS, *ABLATIONS)
 
 
 def run(flags: argparse.Namespace, row: str, seed: int) -> Path:
@@ -96,8 +84,8 @@ def changes_of(flags: argparse.Namespace, row: str) -> tuple[str, dict[str, str]
         name, _, value = row.partition("=")
         return flags.variant, {f"loss.{name}": value}
     if row in ONE_FILE:
-        variant = "cosine" if row.startswith("cos-") else flags.variant
-        return variant, {ONE_FILE[row]: "", f"unlabelled_{ONE_FILE[row]}": ""}
+        changed = ablated("cosine") if row.startswith("cos-") else {}
+        return flags.variant, changed | {ONE_FILE[row]: "", f"unlabelled_{ONE_FILE[row]}": ""}
     if row == "half":
         whole = jdistill.load(str(run(flags, "student", 0) / "export")).config.num_layers
         return flags.variant, {"student.layers": str(whole // 2)}
@@ -115,7 +103,14 @@ def changes_of(flags: argparse.Namespace, row: str) -> tuple[str, dict[str, str]
         "labels": dict(WITHOUT_JUDGE),
         "single": {"interaction": "single"},
     }
-    return (flags.variant, of_student[row]) if row in of_student else (row, {})
+    if row in of_student or row in ABLATIONS:
+        return flags.variant, of_student[row] if row in of_student else ablated(row)
+    return row, {}
+
+
+def ablated(variant: str) -> dict[str, str]:
+    """What a variant of configs/d2llm.py changes, as keys, so that another variant can have it changed too."""
+    return {key: str(value) for key, value in d2llm.VARIANTS[variant].items()}
 
 
 def given(flags: argparse.Namespace, key: str) -> bool:

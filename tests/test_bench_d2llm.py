@@ -36,6 +36,17 @@ def test_the_control_lacks_the_judge_and_nothing_else(variant: str) -> None:
     assert differ <= set(d2llm_table.WITHOUT_JUDGE) and "loss.imitate" in differ
 
 
+@pytest.mark.parametrize("variant", ["", "calibrated", "beside_cosine"])
+@pytest.mark.parametrize("row", [*d2llm_table.ABLATIONS, "cos-sym"])
+def test_an_ablation_lacks_what_it_is_named_for_and_nothing_else(variant: str, row: str) -> None:
+    student, ablation = settled("student", variant), settled(row, variant)
+    changed = d2llm.VARIANTS["cosine" if row == "cos-sym" else row] | ({"asymmetric": ""} if row == "cos-sym" else {})
+    assert {key for key in student if student[key] != ablation[key]} == {
+        key for key, value in changed.items() if student[key] != value
+    }
+    assert all(ablation[key] == value for key, value in changed.items())
+
+
 @pytest.mark.parametrize("variant", ["", "calibrated"])
 def test_the_bi_encoder_has_the_students_negatives_and_in_a_row_its_pooler(
     variant: str, monkeypatch: pytest.MonkeyPatch

@@ -59,7 +59,7 @@ def _is_fast() -> bool:
 def _measured_once() -> float:
     """How many times as fast as in float32 a product and its gradient run in bfloat16, from the file that keeps it for this machine."""
     path = default_folder() / "measured" / f"{machine_digest()}.json"
-    about = {"jax": jax.__version__, "cores": core_count()}
+    about = {"jax": jax.__version__, "cores": core_count(), "rounds": MEASURED_ROUNDS}
     if (kept := _kept(path, about)) is not None:
         return kept
     times = round(measure_bfloat16(), 3)
