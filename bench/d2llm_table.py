@@ -5,11 +5,11 @@
 
 The judge is tuned once, in the run student-0, or is the one of --judge; the other runs begin with its adapter and find its scores. A row
 is the student with what an ablation of configs/d2llm.py changes, or with a key of cfg.loss at a value, as alpha=0.5; sym, asym (one file
-alone, scored on the other too), cos-sym, cos-asym (the same by cosine; cosine is the paper's cos-mixed), single (one branch), half (of the
-layers). --variant: of the student, and so of all rows that change a part of it: calibrated or beside_cosine. labels, the control, is the student without
-what the judge says; bi_encoder and bi_encoder_pma, contrastive alone, have the student's negatives, the last token's state or the
-student's own pooler, and adapters of the rank with which they train as many parameters as the student. Runs are folders of WORKDIR that
-resume.
+alone, scored on the other too), cos-sym, cos-asym (the same by cosine; cosine is the paper's cos-mixed), single (one branch), half (of
+the layers). --variant: of the student, and so of all rows that change a part of it: calibrated or beside_cosine. labels, the control, is
+the student without what the judge says; bi_encoder and bi_encoder_pma, contrastive alone, have the student's negatives, the last token's
+state or the student's own pooler, and adapters of the rank with which they train as many parameters as the student. Runs are folders of
+WORKDIR that resume.
 Prints accuracy, average precision, prior, precision and recall for each file, each row's average precision above the prior as a share
 of its judge's, and MRR@10 and recall@10 of the held-out questions, by cosine and by the interaction module. Adds to
 bench/results/d2llm_table.json, d2llm_table-questions.json and, of the dev pairs and questions, by which rows are chosen, -dev.json.
