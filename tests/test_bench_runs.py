@@ -68,11 +68,12 @@ def test_a_recipe_does_not_set_what_all_rows_share() -> None:
 def test_rows_of_simtde_read_no_test_set_unless_they_are_given_it(tmp_path: Path, asked: list[list[str]]) -> None:
     assert simtde_rows.trained_row(RESULTS) == {"parameters": 9, "dev pairs": 80.0}
     flags = argparse.Namespace(
-        workdir=tmp_path, teacher="t", text="a.txt", senteval="", dev_pairs="dev.csv", sentences=5, extra=[]
+        workdir=tmp_path, teacher="t", text="a.txt", senteval="", dev_pairs="dev.csv", sentences=5, epochs=1.0, extra=[]
     )
     (tmp_path / "base-0").mkdir()
     (tmp_path / "base-0" / "results.json").write_text(json.dumps(RESULTS))
     simtde_rows.run(flags, "", 0)
+    assert "--config.epochs=1.0" in asked[0]
     assert "--config.senteval=" in asked[0] and "--config.dev_pairs=dev.csv" in asked[0]
     (tmp_path / "base-0" / "untrained.json").write_text(json.dumps({"parameters": 9, "dev pairs": 70.0}))
     assert simtde_rows.untrained_row(flags, tmp_path / "base-0", "") == {"parameters": 9, "dev pairs": 70.0}
