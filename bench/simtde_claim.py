@@ -1,4 +1,4 @@
-"""SimTDE's claim: configs/simtde.py as it stands, on all of the text, for each seed; the last checkpoint's STS, read once.
+"""SimTDE's claim: configs/simtde.py as it stands, on all of the text, for each seed; the last checkpoint's STS, read once, and its start's.
 
     python bench/simtde_claim.py --text sentences.txt.gz,snli.txt.gz --senteval SENTEVAL --dev_pairs sts-dev-clean.csv \\
         [--seeds 0 1 2] [--workdir runs/simtde-claim]
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from record import command_line, keep_rows, shown
 from runs import computed_in, finished_run
-from simtde_rows import TASKS, trained_row
+from simtde_rows import TASKS, trained_row, untrained_row
 
 
 def main() -> None:
@@ -37,6 +37,7 @@ def main() -> None:
             "texts": results["training"]["texts"],
         } | trained_row(results)
         row["mean cosine"] = results["agreement"]["mean_cosine"]
+        row["Avg, untrained"] = untrained_row(flags, flags.workdir / str(seed), "")["Avg"]
         more = {"teacher": shown(flags.teacher), "text": shown(flags.text), "computed in": computed_in([results])}
         keep_rows("simtde_claim", command_line(), [row], ("seed",), **more)
         averages.append(row["Avg"])
