@@ -103,9 +103,9 @@ def changes_of(flags: argparse.Namespace, row: str) -> tuple[str, dict[str, str]
         "labels": dict(WITHOUT_JUDGE),
         "single": {"interaction": "single"},
     }
-    if row in of_student or row in ABLATIONS:
-        return flags.variant, of_student[row] if row in of_student else ablated(row)
-    return row, {}
+    if row in ABLATIONS:
+        return flags.variant, ablated(row)
+    return (flags.variant, of_student[row]) if row in of_student else (row, {})
 
 
 def ablated(variant: str) -> dict[str, str]:

@@ -25,6 +25,11 @@ def unnormalized(source: str, device: str | None = None) -> Any:
     return model
 
 
+def kept_layers(layers: int) -> list[int]:
+    """Numbers, from 0, of the teacher's layers that the student keeps: those that configs/simtde.py's starts as."""
+    return [round((k + 1) * layers / LAYERS) - 1 for k in range(LAYERS)]
+
+
 def train_theirs(
     flags: argparse.Namespace, texts: list[str], vectors: np.ndarray, rate: float, out: Path
 ) -> tuple[Path, float]:
@@ -46,8 +51,7 @@ def train_theirs(
     model = unnormalized(flags.teacher)
     bert = model[0].auto_model
     layers = list(bert.encoder.layer)
-    spread = [round((k + 1) * len(layers) / LAYERS) - 1 for k in range(LAYERS)]  # as configs/simtde.py's student starts
-    bert.encoder.layer = torch.nn.ModuleList(layers[number] for number in spread)
+    bert.encoder.layer = torch.nn.ModuleList(layers[number] for number in kept_layers(len(layers)))
     bert.config.num_hidden_layers = LAYERS
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):

@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 from commands import ROOT
+from conftest import tiny_config
 
 sys.path += [str(ROOT / "bench"), str(ROOT)]  # behind tests: bench has a parity.py too
 import recipes
 import runs
 import simtde_rows
+import st_trainer
 import whole_way
+
+from configs import simtde
+from jdistill.models.cutting import copied_layers
 
 RESULTS = {"student": {"num_params": 9}, "training": {"computed_in": "bfloat16"}, "scored_pairs": 80.0}
 
@@ -77,6 +82,14 @@ def test_rows_of_simtde_read_no_test_set_unless_they_are_given_it(tmp_path: Path
     assert "--config.senteval=" in asked[0] and "--config.dev_pairs=dev.csv" in asked[0]
     (tmp_path / "base-0" / "untrained.json").write_text(json.dumps({"parameters": 9, "dev pairs": 70.0}))
     assert simtde_rows.untrained_row(flags, tmp_path / "base-0", "") == {"parameters": 9, "dev pairs": 70.0}
+
+
+@pytest.mark.parametrize("layers", [3, 4, 6, 12, 24])
+def test_the_peer_keeps_the_layers_that_ours_starts_as(layers: int) -> None:
+    ours, teacher = tiny_config(num_layers=st_trainer.LAYERS), tiny_config(num_layers=layers)
+    cfg = simtde.get_config()
+    assert cfg.student.layers == st_trainer.LAYERS
+    assert st_trainer.kept_layers(layers) == copied_layers(cfg.student.copy_layers, ours, teacher)
 
 
 def test_the_peers_process_has_its_type_and_dropout_and_nothing_of_ours(tmp_path: Path) -> None:

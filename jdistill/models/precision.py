@@ -27,7 +27,7 @@ COMPUTE_TYPES = ("float32", "bfloat16", "float16")
 # A step gains about what its products gain (an EPYC: 1.39 on products, 1.50 and 1.57 on steps; bench/train_step.py).
 ENOUGH = 1.2
 ROWS, WIDTH, INNER = 2048, 384, 1536  # the largest product of a small model's step, some 64 texts
-# A second or two. Five said 1.16 of a Xeon, and kept it, whose products gain 1.9 and whose steps 1.8: the first are told wrong.
+# A second or two. Five, without warm ones, said 1.16 of a Xeon, and kept it, whose products gain 1.9 and whose steps 1.8.
 MEASURED_ROUNDS, WARM_ROUNDS = 25, 5
 
 

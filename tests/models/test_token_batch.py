@@ -68,7 +68,8 @@ class Both:
 def both(more: dict[str, np.ndarray] | None = None, groups: int = GROUPS, every_fifth: int = 0) -> Both:
     """The first ROWS random texts, and what further arrays say of them. every_fifth: a token that stands so often in them; 0: none."""
     tokens = random_tokens(300)
-    tokens.ids[::5] = every_fifth or tokens.ids[::5]
+    if every_fifth:
+        tokens.ids[::5] = every_fifth
     rows_nxg = deal(tokens.lengths[:ROWS], groups)
     rows = rows_nxg.ravel()
     layout = Layout((6 // groups, 24 // groups), (20, 16), (3, 4))
