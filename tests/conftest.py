@@ -94,11 +94,13 @@ def tiny_config(**changes: object) -> BertConfig:
 
 
 def random_params(config: ModelConfig, seed: int = 0, scale: float = 0.2) -> dict:
+    """Normal numbers; norms multiply by about one, which of Gemma, whose are by 1 + scale, is a scale of about zero."""
     rng = np.random.default_rng(seed)
+    one = 0 if getattr(config, "gemma", False) else 1
     flat = {}
     for path, shape in parameter_shapes(config).items():
         noise = (scale * rng.standard_normal(shape)).astype(np.float32)
-        flat[path] = noise + 1 if path.endswith("scale") else noise
+        flat[path] = noise + one if path.endswith("scale") else noise
     return unflatten_dict(flat, sep="/")
 
 
