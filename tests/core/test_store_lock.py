@@ -27,6 +27,31 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return quick_store(tmp_path, monkeypatch)
 
 
+def looked_at(monkeypatch: pytest.MonkeyPatch, *pauses: float) -> list[float]:
+    """Grows by each pause between two looks at another's lock. pauses: what the first take, in seconds, for what they are asked to."""
+    sleep, looks = time.sleep, []
+
+    def pause(seconds: float) -> None:
+        if seconds == store_lock.REFRESH_S / 4:
+            seconds = pauses[len(looks)] if len(looks) < len(pauses) else seconds
+            looks.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(store_lock.time, "sleep", pause)
+    return looks
+
+
+def test_one_that_stood_still_looks_as_often_before_it_takes_over(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that slept while it watched: what it saw last is of before."""
+    monkeypatch.setattr(store_lock, "_machine", lambda: "another")
+    looks = looked_at(monkeypatch, 2 * store_lock.STALE_S)
+    Store(url).write(
+        LOCK_OBJECT, json.dumps({"token": "x", "machine": "other", "host": "there", "process": 1}).encode()
+    )
+    with mirrored_run(url):
+        assert len(looks) == 32
+
+
 def test_a_second_machine_is_told_who_works_there(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with mirrored_run(url):
         with (
@@ -53,9 +78,9 @@ def test_a_lock_without_a_sign_of_life_is_taken_over(
         "machine": store_lock._machine() if machine == "this" else "other",
     }
     Store(url).write(LOCK_OBJECT, json.dumps(left).encode())
-    started = time.monotonic()
+    looks = looked_at(monkeypatch, store_lock.REFRESH_S / 8)
     with caplog.at_level("INFO", logger="jdistill"), mirrored_run(url):
-        assert (time.monotonic() - started > 0.4) == (machine == "another")
+        assert len(looks) == (32 if machine == "another" else 0)
         assert json.loads(objects(url)[LOCK_OBJECT])["token"] != "x"
     assert ("no sign of life" if machine == "another" else "which is gone") in caplog.text
 

@@ -51,7 +51,8 @@ def torch_model(folder: Path, kind: str, head: bool = False) -> Any:
     config = transformers.ModernBertConfig(**sizes | special | KINDS[kind])
     model = (transformers.ModernBertForMaskedLM if head else transformers.ModernBertModel)(config).eval()
     for parameter in model.parameters():  # biases and norms too, which start as 0 and 1
-        torch.nn.init.normal_(parameter, 1.0 if parameter.ndim == 1 else 0.0, 0.2)
+        is_vector = parameter.ndim == 1
+        torch.nn.init.normal_(parameter, 1.0 if is_vector else 0.0, 0.2 if is_vector else 0.1)
     model.save_pretrained(folder)
     return model
 

@@ -45,7 +45,7 @@ CONFIGS: dict[str, ModelConfig] = {
     "roberta": tiny_config(model_type="roberta", vocab_size=90, num_layers=2, pad_token_id=1),
     "electra": tiny_config(model_type="electra", vocab_size=90, num_layers=2, embedding_size=12),
     "mpnet": tiny_mpnet_config(vocab_size=90, num_layers=2),
-    "modernbert": tiny_modernbert_config(vocab_size=90, local_attention=6),
+    "modernbert": tiny_modernbert_config(vocab_size=90, num_layers=2, local_attention=6),
     "nomic_bert": tiny_nomicbert_config(vocab_size=90, num_layers=2),
     "albert": tiny_albert_config(vocab_size=90, num_layers=2),
     "t5": tiny_t5_config(vocab_size=90, num_layers=2),
@@ -99,7 +99,7 @@ def test_the_states_of_a_packed_token_are_those_of_its_text_alone(name: str) -> 
     for one, other in zip(padded, packed, strict=True):
         for row, (group, start) in starts.items():
             found = texts.by_group(other)[group, start : start + lengths[row]]
-            assert_close(found, one[row, : lengths[row]], 64, 4, largest=float(np.abs(one[row]).max()))
+            assert_close(found, one[row, : lengths[row]], 64, 4)
 
 
 def first_token(arrays: dict[str, np.ndarray], group: int, place: int) -> int:
