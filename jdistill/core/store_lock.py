@@ -1,7 +1,7 @@
 """One run at a time in a folder of an object store: a lock object that shows signs of life, and is taken over where it shows none.
 
 A store has no locks that die with their process. The object says who holds it, and is written anew every REFRESH_S. Who finds one watches it:
-if it changes within STALE_S it is somebody's, else its process is gone. No two clocks are compared.
+if it changes in as many looks as fill STALE_S it is somebody's, else its process is gone. No two clocks are compared.
 """
 
 from __future__ import annotations
@@ -95,9 +95,8 @@ class StoreLock:
             "%s is held by %s: watched for %.0f s whether that is alive", self._store.url, _name_of(holder), STALE_S
         )
         pause = min(REFRESH_S, STALE_S) / 4
-        for _ in range(
-            math.ceil(STALE_S / pause)
-        ):  # so many looks, not so long: a clock goes on while this process stands still
+        looks = math.ceil(STALE_S / pause)  # counted, since a clock goes on while this process stands still
+        for _ in range(looks):
             time.sleep(pause)
             now = self._store.read(LOCK_OBJECT)
             if now is None:
