@@ -48,7 +48,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "calibrated": CALIBRATED,
     "labels": CALIBRATED | PLAIN,
     "beside_cosine": CALIBRATED | {"iem_cosine": 20.0, "loss.vectors": 1.0, "loss.listed": 1.0},
-    "cosine": {"interaction": "cosine", "loss.temperature": 0.05},
+    "cosine": {"interaction": "cosine", "iem_cosine": 0.0, "loss.temperature": 0.05},
     "bi_encoder": PLAIN
     | {
         "pooling": "lasttoken",
@@ -79,6 +79,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.rescore = 100  # of beir: documents proposed by the index that the interaction module ranks anew; 0: all
     c.threshold_pairs = 1000  # training pairs on which the threshold of accuracy is chosen; 0: all
     c.max_queries = 0  # train on the first so many of each file; 0: all
+    c.queries_without_positive = True  # take part; CI, which compares with a positive, learns nothing of them
     # Text sources of queries without labels, whose mined passages (of the pairs above) the judge alone scores; empty: none.
     c.unlabelled_symmetric = ""
     c.unlabelled_asymmetric = ""

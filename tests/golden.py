@@ -59,6 +59,7 @@ LATER = (
     "tune.patience",
     "topics",
     "iem_cosine",
+    "queries_without_positive",
     "unlabelled_symmetric",
     "unlabelled_asymmetric",
     "unlabelled_queries",

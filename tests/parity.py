@@ -24,6 +24,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.stats import rankdata
 
 
 def rounding(terms: int, depth: int = 1, dtype: str = "float32") -> float:
@@ -66,6 +67,23 @@ def excess(
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(error == 0, 0.0, error / bound)
     return float("inf") if np.isnan(share).any() else float(share.max())
+
+
+def moved_by_rounding(scores: np.ndarray, gold: np.ndarray, error: float) -> float:
+    """How far Spearman's correlation may move where those change places whose scores differ by less than both may err.
+
+    Two that change places move the sum of squared differences of ranks by twice their gold scores' difference in rank, and the correlation
+    by 6 / (n^3 - n) of that.
+
+    Args:
+      scores, gold: [n].
+      error: of a score.
+    """
+    order = np.argsort(scores)
+    ordered, ranks = scores[order].astype(np.float64), rankdata(gold)[order]
+    ends = np.searchsorted(ordered, ordered + 2 * error)
+    swaps = sum(float(np.abs(ranks[i + 1 : end] - ranks[i]).sum()) for i, end in enumerate(ends))
+    return 6 * 2 * swaps / (len(gold) ** 3 - len(gold))
 
 
 def assert_close(found: Any, reference: Any, terms: int, depth: int = 1, *, what: object = "", **more: Any) -> None:

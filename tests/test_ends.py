@@ -45,6 +45,7 @@ def behind(error: Exception, other: Exception) -> Exception:
 @pytest.mark.parametrize("number, word", [
     (errno.ENOSPC, "make room"), (errno.EROFS, "can be written"), (errno.EACCES, "permissions"), (errno.EIO, "disk fails"),
     (errno.ENOTDIR, "a file stands"), (errno.EISDIR, "a folder stands"), (errno.EMFILE, "ulimit"), (errno.ELOOP, "circle"),
+    (errno.ETIMEDOUT, "does not answer"), (errno.EREMOTEIO, "does not answer"),
 ])  # fmt: skip
 def test_what_the_file_system_refuses_is_one_line(number: int, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     refused = OSError(number, os.strerror(number), "there/model.safetensors")

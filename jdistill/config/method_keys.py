@@ -120,6 +120,7 @@ OF_METHODS: dict[str, Rule] = {
     "rescore": whole_number(0),
     "threshold_pairs": whole_number(0),
     "max_queries": whole_number(0),
+    "queries_without_positive": flag(),
     "unlabelled_symmetric": text(),
     "unlabelled_asymmetric": text(),
     "unlabelled_queries": whole_number(0),

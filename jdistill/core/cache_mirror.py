@@ -83,12 +83,17 @@ def own_part(folder: Path) -> int:
     process has."""
     if _url_of(folder) is None:
         return 0
-    number = _own_parts.get(folder)
-    values = folder / f"part-{number}.values"
-    most_bytes = PART_BYTES * (1 + sum(1 for _ in folder.glob("part-*.values")) // PARTS_OF_A_SIZE)
-    if number is None or (values.is_file() and values.stat().st_size > most_bytes):
-        number = _own_parts[folder] = random.SystemRandom().randrange(10**8, 10**9)
-    return number
+    if folder not in _own_parts or is_own_part_full(folder):
+        _own_parts[folder] = random.SystemRandom().randrange(10**8, 10**9)
+    return _own_parts[folder]
+
+
+def is_own_part_full(folder: Path) -> bool:
+    """Whether the part that this process adds answers to is to be stored, and another begun; never in a folder of no mirror."""
+    values = folder / f"part-{_own_parts.get(folder)}.values"
+    if not values.is_file() or values.stat().st_size <= PART_BYTES:
+        return False
+    return values.stat().st_size > PART_BYTES * (1 + sum(1 for _ in folder.glob("part-*.values")) // PARTS_OF_A_SIZE)
 
 
 def _url_of(folder: Path) -> str | None:

@@ -32,11 +32,17 @@ FILE_SYSTEM = {
     errno.ENFILE: "too many files are open on this machine",
     errno.ENOMEM: "there is too little memory",
     errno.ESTALE: "the network file system lost it; run the same command again",
+    errno.ETIMEDOUT: "the network file system does not answer; run the same command again once it does",
+    errno.ENOTCONN: "the network file system does not answer; run the same command again once it does",
+    errno.EREMOTEIO: "the network file system does not answer; run the same command again once it does",
     errno.ELOOP: "its links lead in a circle",
 }
 
-# What of it says nothing about the content of a file that is read.
-OF_MACHINE = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
+# What of it says nothing about the content of a file that is read: a moment later it may be there whole.
+OF_MACHINE = (
+    errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN,
+    errno.EREMOTEIO,
+)  # fmt: skip
 # What JAX, torch and ONNX Runtime say where a machine or its accelerator has too little memory.
 MEMORY_GONE = re.compile(r"RESOURCE_EXHAUSTED|out of memory|failed to allocate memory", re.IGNORECASE)
 
@@ -122,7 +128,8 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def is_of_machine(error: BaseException) -> bool:
-    """Whether memory, permissions or the number of open files refused a reading, so that nothing is known of the file's content."""
+    """Whether memory, permissions, the number of open files or a disk that does not answer refused a reading, so that nothing is known of
+    the file's content."""
     number = error.errno if isinstance(error, OSError) else number_of(error)
     return lacks_memory(error) or number in OF_MACHINE
 

@@ -66,10 +66,13 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def look_into(path: Path) -> Any:
-    """A JSON file's content; None where there is no file, or none that can be read."""
+    """A JSON file's content; None where there is no file, none that is ours to read, or no JSON in it.
+
+    Raises: OSError where the machine or its disk refuses, so that nothing is known of the content.
+    """
     try:
         return json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, ValueError, RecursionError):
         return None
 
 

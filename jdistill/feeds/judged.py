@@ -15,9 +15,11 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.sets.candidates import (
     Candidates,
+    Queries,
     by_query,
     candidates,
     passages_of,
+    without_positive,
 )
 from jdistill.data.sets.pairs import (
     Pairs,
@@ -31,7 +33,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.peft import with_adapter
 from jdistill.feeds.negatives import mined_negatives
 from jdistill.feeds.tokens import cache_folder
-from jdistill.feeds.unlabelled import with_unlabelled
+from jdistill.feeds.unlabelled import reads_without_positive, with_unlabelled, with_wrong_alone
 from jdistill.models.interaction import BRANCHES
 from jdistill.models.precision import settled_dtype
 from jdistill.teachers.judge import Judge, judge_of
@@ -105,17 +107,21 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
         source, key = cfg[branch], f"config.{branch}"
         train, dev, test, removed = split_pairs(cfg, branch, evaluation)
         queries = by_query(train)
+        reads_wrong = cfg.queries_without_positive and reads_without_positive(cfg)
+        wrong = without_positive(train) if reads_wrong else Queries([], [], [])
         log.info(
-            "%s: %d training pairs of %d queries, %d with a positive; %d dev and %d test pairs; removed %d with an evaluation text or their query%s",
-            key, len(train), len(set(train.queries)), len(queries.texts), len(dev), len(test), removed,
+            "%s: %d training pairs of %d queries, %d with a positive%s; %d dev, %d test pairs; removed %d with an evaluation text or their query%s",
+            key, len(train), len(set(train.queries)), len(queries.texts),
+            f" and {len(wrong.texts)} with wrong passages alone" if wrong.texts else "", len(dev), len(test), removed,
             "".join(f"; skipped {count} {reason}" for reason, count in train.skipped.items()),
         )  # fmt: skip
         if not queries.texts:
             raise UserError(f"--{key}={source}: no training query has a positive")
         counts = (cfg.positives, cfg.hard_negatives, cfg.easy_negatives)
-        passages = passages_of(queries)
+        passages = passages_of(queries, wrong)
         # Fixed, as the scores that the paper stores (Appendix B), for every seed of a run the same: the judge is asked of them once.
         mined_candidates = candidates(queries, mined_negatives(cfg, queries, passages), passages, counts, seed=0)
+        mined_candidates = with_wrong_alone(cfg, mined_candidates, wrong)
         if cfg.max_queries:
             mined_candidates = replace(
                 mined_candidates,

@@ -1,4 +1,4 @@
-"""Queries without labels, whose mined passages the judge alone scores: what D2LLM's student learns beyond the labelled pairs."""
+"""Queries without a right passage, whose mined ones the judge alone scores: of the file's own, labelled wrong, and of a text without labels."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def check_unlabelled(cfg: ConfigDict, imitates: bool) -> None:
 
     imitates: whether any term does.
     """
-    terms = ("alpha", "beta", "gamma", "listed", "delta")
-    learnt = imitates and any(cfg.loss[name] for name in terms)
+    learnt = imitates and reads_without_positive(cfg)
     for branch in (branch for branch in BRANCHES if cfg[f"unlabelled_{branch}"]):
         argument = f"--config.unlabelled_{branch}={cfg[f'unlabelled_{branch}']}"
         if not cfg[branch]:
@@ -34,6 +33,33 @@ def check_unlabelled(cfg: ConfigDict, imitates: bool) -> None:
             raise UserError(
                 f"{argument}: no term of the loss but CI imitates the judge, so that nothing is learnt from it"
             )
+
+
+def reads_without_positive(cfg: ConfigDict) -> bool:
+    """Whether a term of the loss reads queries without a right passage, as all but CI and that of vectors do."""
+    return any(cfg.loss[name] for name in ("alpha", "beta", "gamma", "listed", "delta"))
+
+
+def with_wrong_alone(cfg: ConfigDict, labelled: Candidates, wrong: Queries) -> Candidates:
+    """The candidates of a file with those of its queries without a positive behind them: what is labelled wrong, then BM25's best passages,
+    in the place of the hard negatives (right ones may be among those, as the judge will say) and easy ones.
+
+    Args:
+      labelled: of the queries with a positive; its passages hold those of `wrong` too.
+      wrong: data.sets.candidates.without_positive; of none nothing is added.
+    """
+    return (
+        _behind(labelled, wrong, _best_passages(cfg, wrong.texts, labelled.passages), seed=2)
+        if wrong.texts
+        else labelled
+    )
+
+
+def _behind(labelled: Candidates, queries: Queries, best: dict[str, list[str]], seed: int) -> Candidates:
+    """The candidates with those of further queries behind them."""
+    more = candidates(queries, [best[query] for query in queries.texts], labelled.passages, labelled.counts, seed)
+    columns = np.concatenate([labelled.columns, more.columns])
+    return replace(labelled, queries=[*labelled.queries, *queries.texts], columns=columns)
 
 
 def with_unlabelled(cfg: ConfigDict, branch: str, labelled: Candidates, apart: Sequence[str]) -> Candidates:
@@ -63,10 +89,7 @@ def with_unlabelled(cfg: ConfigDict, branch: str, labelled: Candidates, apart: S
     if not best:
         raise UserError(f"--config.{key}={source}: no query is left")
     nothing: list[list[str]] = [[] for _ in best]
-    unknown = Queries(list(best), nothing, nothing)
-    more = candidates(unknown, list(best.values()), labelled.passages, labelled.counts, seed=1)
-    columns = np.concatenate([labelled.columns, more.columns])
-    return replace(labelled, queries=[*labelled.queries, *best], columns=columns)
+    return _behind(labelled, Queries(list(best), nothing, nothing), best, seed=1)
 
 
 def _best_passages(cfg: ConfigDict, queries: list[str], passages: list[str]) -> dict[str, list[str]]:

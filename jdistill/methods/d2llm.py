@@ -80,6 +80,11 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     least = 4 if cfg.heads_start == "similarity" else 1
     if cfg.interaction != "cosine" and cfg.iem_size < least:
         raise UserError(f"--config.iem_size={cfg.iem_size}: the interaction module needs a width of {least} or more")
+    if cfg.interaction == "cosine" and cfg.iem_cosine:
+        raise UserError(
+            f"--config.iem_cosine={cfg.iem_cosine} adds cosines to the logits of an interaction module, and --config.interaction=cosine "
+            "has none; set --config.iem_cosine=0"
+        )
     scalars(cfg.loss, "temperature")
     check_unlabelled(cfg, imitates(cfg))
     distil = Stage("distil", ScoredCandidates(), cfg, build, fits=fits)

@@ -34,7 +34,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     ),
     "d2llm": (
         *_keys("", "symmetric asymmetric train_split test_split held_out_queries dev_queries test_pairs rescore"),
-        *_keys("", "unlabelled_symmetric unlabelled_asymmetric unlabelled_queries"),
+        *_keys("", "queries_without_positive unlabelled_symmetric unlabelled_asymmetric unlabelled_queries"),
         *_keys("", "threshold_pairs max_queries query_length document_length positives hard_negatives easy_negatives"),
         *_keys("", "interaction iem_size iem_cosine heads_start remat"),
         *_keys("judge", "symmetric asymmetric yes no adapter query_tokens passage_tokens"),

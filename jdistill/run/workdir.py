@@ -61,6 +61,7 @@ BEFORE = {
     "prompts": "drawn",
     "topics": 0,
     "iem_cosine": 0.0,
+    "queries_without_positive": False,
     "unlabelled_symmetric": "",
     "unlabelled_asymmetric": "",
     "unlabelled_queries": 0,

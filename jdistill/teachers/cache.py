@@ -20,9 +20,8 @@ from jdistill.core.mapped import release, slices_of
 from jdistill.core.open_files import allow_open_files
 from jdistill.core.progress import log, progress
 from jdistill.core.sorted_keys import BUCKET_ROWS, keys_of_texts
-from jdistill.core.stopping import stop_if_asked
 from jdistill.teachers.cache_about import check_shape
-from jdistill.teachers.cache_parts import STRUCK_KEY, Part, RowType, open_own_part, read_parts
+from jdistill.teachers.cache_parts import STRUCK_KEY, Part, RowType, append_to_parts, read_parts
 from jdistill.teachers.missing import LOOKED_UP, find_missing
 
 CHUNK = 2048  # texts that are asked for at once; what a killed fill loses at most
@@ -195,15 +194,16 @@ class AnswerCache:
         if not self._others_checked:  # once: the others of a later fill are, for the most part, answers to this one
             self._strike_damaged_keys(missing.wanted)
             self._others_checked = True
-        own_part = open_own_part(self.folder, self.row_type, self.writer)
-        with naming(self.folder), own_part as append, progress(what, total, "texts") as meter:
+
+        def answers() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             for texts, mask in zip(chunks, missing.masks, strict=True):
                 batch = [text for text, asks in zip(texts, mask.tolist(), strict=True) if asks]
                 for rows, answer in answer_pieces(batch) if batch else ():
                     asked = [batch[i] for i in rows]
-                    append(keys_of_texts(asked), self._checked(asked, answer))
-                    meter.advance(len(asked))
-                    stop_if_asked()
+                    yield keys_of_texts(asked), self._checked(asked, answer)
+
+        with naming(self.folder), progress(what, total, "texts") as meter:
+            append_to_parts(self.folder, self.row_type, self.writer, answers(), meter.advance)
         self.reload()
         log.info("%s: %d asked, %d found in %s", what, total, sum(map(len, chunks)) - total, self.folder)
         return total

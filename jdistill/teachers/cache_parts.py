@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill.core.cache_mirror import own_part, sync_parts
+from jdistill.core.cache_mirror import is_own_part_full, own_part, sync_parts
 from jdistill.core.errors import UserError
 from jdistill.core.files import writing_beside
 from jdistill.core.left_over import clear_beside
@@ -26,6 +26,7 @@ from jdistill.core.locks import try_lock
 from jdistill.core.mapped import map_rows
 from jdistill.core.progress import log
 from jdistill.core.sorted_keys import KEY
+from jdistill.core.stopping import stop_if_asked
 from jdistill.teachers.key_index import PartIndex, open_index
 
 SUM = np.dtype("<u4")
@@ -120,7 +121,7 @@ def _read_part(values_path: Path, row_type: RowType, earlier: Part | None) -> Pa
 def _add_checksums(values_path: Path, row_type: RowType, n: int) -> None:
     """Gives a part of before there were checksums its own, of what it holds now."""
     keys_path, sums_path = values_path.with_suffix(".keys"), values_path.with_suffix(".sums")
-    with open(keys_path, "rb") as held:
+    with open(keys_path, "r+b") as held:  # NFS locks no file that is open for reading alone
         locked = try_lock(held.fileno())
         if locked is False or sums_path.exists():
             return  # whoever writes the part will have them written
@@ -164,10 +165,40 @@ def open_own_part(folder: Path, row_type: RowType, writer: int) -> Iterator[Call
                     file.flush()
                     os.fsync(file.fileno())
 
-            yield append
-            sync_parts(folder)
+            try:
+                yield append
+            finally:  # also what was answered until a signal came
+                sync_parts(folder)
             return
     raise UserError(f"{folder} is being filled by too many processes; set another cache_dir")
+
+
+def append_to_parts(
+    folder: Path,
+    row_type: RowType,
+    writer: int,
+    answers: Iterator[tuple[np.ndarray, np.ndarray]],
+    appended: Callable[[int], None],
+) -> None:
+    """Appends answers to parts that no other process writes. Of a mirror one is stored, and another begun, as often as one is full.
+
+    Args:
+      folder, row_type, writer: as of open_own_part.
+      answers: pieces of keys and values, as it appends them.
+      appended: is told of how many rows, after each piece.
+
+    Raises: Stopped after the piece in hand, within stopping_by, where a signal came.
+    """
+    more = True
+    while more:
+        more = False
+        with open_own_part(folder, row_type, writer) as append:
+            for keys, values in answers:
+                append(keys, values)
+                appended(len(keys))
+                stop_if_asked()
+                if more := is_own_part_full(folder):
+                    break
 
 
 def _count_rows(path: Path, size: int) -> int:

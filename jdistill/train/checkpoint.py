@@ -123,7 +123,7 @@ class Checkpoints:
                 if is_of_machine(error):
                     raise UserError(
                         f"{self.folder / str(step)} cannot be read as this machine is ({first_line(error)[:300]}), and may be whole; give it "
-                        "what it lacks, and run the same command again"
+                        "what it lacks, and run the same command again; where the disk has lost it for good, delete that folder first"
                     ) from error
                 further = f"; taking that of step {wanted[i + 1]}" if i + 1 < len(wanted) else ""
                 log.warning(

@@ -85,6 +85,30 @@ def test_a_long_part_is_followed_by_another(url: str, monkeypatch: pytest.Monkey
     assert len([name for name in objects(url) if name.endswith(".keys")]) == 2
 
 
+@pytest.mark.parametrize("end", [KeyboardInterrupt, None])
+def test_what_was_answered_until_the_end_of_a_process_is_stored(
+    url: str, end: type[BaseException] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it where a signal came; where the machine was taken away, the parts that were full."""
+    monkeypatch.setattr(cache_mirror, "PART_BYTES", 12 * 10)
+    monkeypatch.setattr(cache_mirror, "PARTS_OF_A_SIZE", 1000)
+    left: list[dict[str, bytes]] = []
+
+    class Ended(Counting):
+        def __call__(self, texts: list[str]) -> np.ndarray:
+            if len(self.asked) >= 35:
+                left.append(dict(objects(url)))
+                raise end or SystemExit
+            return super().__call__(texts)
+
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        AnswerCache(cache_root(url) / "teacher" / "name", 3).fill(TEXTS, Ended(), chunk=7)
+    if end is None:  # as it was while the teacher answered
+        Store(url).delete(sorted(objects(url).keys() - left[0].keys()))
+    enter_machine(monkeypatch, tmp_path / "two")
+    assert ask(url, TEXTS) == TEXTS[35 if end else 28 :]
+
+
 def test_parts_grow_with_their_number(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_mirror, "PART_BYTES", 10)
     monkeypatch.setattr(cache_mirror, "PARTS_OF_A_SIZE", 2, raising=False)

@@ -16,6 +16,7 @@ from jdistill.data.sets.candidates import (
     candidates,
     in_turn,
     passages_of,
+    without_positive,
 )
 from jdistill.data.sets.pairs import (
     Pairs,
@@ -35,6 +36,9 @@ def test_candidates_are_what_they_should_be() -> None:
     queries = by_query(pairs)
     assert queries.texts == ["a", "b"]  # c has no positive
     assert queries.positives == [["a1", "a2"], ["b1"]] and queries.negatives == [["no a"], ["a1"]]
+    wrong = without_positive(pairs)
+    assert (wrong.texts, wrong.positives, wrong.negatives) == (["c"], [[]], [["c no"]])
+    assert passages_of(queries, wrong) == [*passages_of(queries), "c no"]
     passages = passages_of(queries) + [f"other {i}" for i in range(20)] + ["A2."]
     found = candidates(queries, [["b1", "a2", "other 3"], ["no a"]], passages, (1, 3, 4), seed=1)
     texts = [[passages[j] if j >= 0 else "" for j in row] for row in found.columns]
@@ -61,6 +65,7 @@ def test_the_same_question_in_another_spelling_shares_its_positives() -> None:
     assert queries.texts == ["Who sings?", "who sings", "Who?"]
     assert queries.positives == [["a robin", "a thrush"], ["a thrush", "a robin"], ["nobody"]]
     assert queries.negatives == [["a stone"], [], []]
+    assert not without_positive(pairs).texts  # the third spelling is the same question
 
 
 def test_a_row_with_more_cells_than_columns_is_skipped_not_misread(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from judged_setting import I, K, P, asked, judged_files, judged_model
 from parity import assert_close
 
 from jdistill.core.errors import UserError
+from jdistill.data.sets.candidates import Candidates
 from jdistill.feeds.candidates import candidate_batches
 from jdistill.feeds.judged import read_judged
 from jdistill.methods import METHODS
@@ -46,6 +48,38 @@ def test_queries_without_labels_have_passages_that_the_judge_alone_scores(tmp_pa
     (tmp_path / "questions.txt").write_text("\n".join(known) + "\n")
     with pytest.raises(UserError, match="unlabelled_asymmetric=.*: no query is left"):
         read_judged(changed, model)
+
+
+def test_queries_with_wrong_passages_alone_take_part_behind_the_others(tmp_path: Path) -> None:
+    """Their labelled passages first, then BM25's; not where the key or the loss leaves them out, nor within max_queries of the others."""
+    model = judged_model()
+    cfg, before = judged_files(tmp_path, model)
+    (answers,) = (one for one in before.sets if one.branch == "asymmetric")
+    wrong = {"where do river and ocean meet a market": "a silver lemon", "which violin music": "the old stone bridge"}
+    rows = [{"question": query, "sentence": passage, "label": "neutral"} for query, passage in wrong.items()]
+    with (tmp_path / "answers.jsonl").open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+    def candidates(**changes: object) -> Candidates:
+        changed = cfg.copy_and_resolve_references()
+        changed.held_out_queries, changed.dev_queries = 4, 2  # of another draw
+        changed.update_from_flattened_dict(changes)
+        (answers,) = (one for one in read_judged(changed, model).sets if one.branch == "asymmetric")
+        assert set(wrong) <= set(answers.train.queries)
+        return answers.candidates
+
+    found, without = candidates(), candidates(queries_without_positive=False)
+    count = len(without.queries)
+    assert len(without.queries) == len(found.queries) - 2 and found.queries[:count] == without.queries
+    assert set(found.queries[count:]) == set(wrong)
+    for query, row in zip(found.queries[count:], found.columns[count:], strict=True):
+        passages = [found.passages[j] for j in row[P:]]
+        assert (row[:P] == -1).all() and passages[0] == wrong[query] and len(set(passages)) == K + I
+        words = [len(set(query.split()) & set(text.split())) for text in passages[1:]]
+        assert min(words[: K - 1]) >= max(1, *words[K - 1 :]), "the mined ones share more words than the drawn"
+    no_terms = {f"loss.{name}": 0.0 for name in ("alpha", "beta", "gamma")}
+    assert candidates(**no_terms).queries == candidates(max_queries=count).queries == without.queries
+    assert len(answers.candidates.queries) > 8
 
 
 @pytest.mark.parametrize(

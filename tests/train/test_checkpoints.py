@@ -47,6 +47,8 @@ def test_an_interrupted_run_keeps_what_another_keeps(tmp_path: Path, interruptio
         jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Failed to allocate request for 3.00GiB on device ordinal 0"),
         MemoryError(),
         OSError(errno.EMFILE, os.strerror(errno.EMFILE), "array_metadatas"),
+        OSError(errno.EIO, os.strerror(errno.EIO), "manifest.ocdbt"),
+        ValueError("UNKNOWN: Error reading file: Connection timed out"),
         ValueError("PERMISSION_DENIED: Error opening file: Permission denied"),
     ],
 )
@@ -72,6 +74,31 @@ def test_what_the_machine_refuses_says_nothing_of_a_checkpoint(
     assert step == 2 and checkpoints.steps() == [1, 2]
     np.testing.assert_array_equal(state["a"], np.full(3, 2.0))
     checkpoints.close()
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EMFILE])
+def test_a_score_that_cannot_be_read_now_is_no_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Without it the best checkpoint would be an old one, and be deleted."""
+    checkpoints = Checkpoints(tmp_path / "checkpoints", 1)
+    for step, score in ((1, 3.0), (2, 1.0), (3, 2.0)):
+        checkpoints.save(step, {"a": jnp.zeros(1)}, {}, score)
+    checkpoints.close()
+    read_text = Path.read_text
+
+    def refused(self: Path, *more: object) -> str:
+        if "1" in self.parts:
+            raise OSError(number, os.strerror(number), str(self))
+        return read_text(self, *more)
+
+    monkeypatch.setattr(Path, "read_text", refused)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        Checkpoints(tmp_path / "checkpoints", 1)
+    monkeypatch.undo()
+    again = Checkpoints(tmp_path / "checkpoints", 1)
+    assert again.on_disk() == [1, 3] and again.best_step() == 1
+    again.close()
 
 
 @contextmanager

@@ -66,9 +66,19 @@ def by_query(pairs: Pairs) -> Queries:
     )
 
 
-def passages_of(queries: Queries) -> list[str]:
+def without_positive(pairs: Pairs) -> Queries:
+    """The distinct queries, in their order, that are no question of by_query in any spelling: all that is labelled of them is wrong."""
+    right = {comparable(query) for query, positive in zip(pairs.queries, pairs.positive, strict=True) if positive}
+    wrong_of: dict[str, dict[str, None]] = {}
+    for query, passage in zip(pairs.queries, pairs.passages, strict=True):
+        if comparable(query) not in right:
+            wrong_of.setdefault(query, {})[passage] = None
+    return Queries(list(wrong_of), [[] for _ in wrong_of], [list(wrong) for wrong in wrong_of.values()])
+
+
+def passages_of(*queries: Queries) -> list[str]:
     """The distinct passages of all queries: what negatives are mined from."""
-    return list(dict.fromkeys(chain(*queries.positives, *queries.negatives)))
+    return list(dict.fromkeys(text for some in queries for text in chain(*some.positives, *some.negatives)))
 
 
 def in_turn(*rankings: Sequence[str]) -> Iterator[str]:
