@@ -2,19 +2,19 @@
 
 The store holds the run's files, and RUN_FILES, which lists them and is written after them: what is not listed is not there. So a checkpoint
 counts once all of it is stored. The mirror is what this machine did last; where another has gone on since, the store's files take its place.
+A list that is none of this process's own says so too: it stores nothing more.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -26,13 +26,13 @@ from jdistill.core.folders import clear_swap
 from jdistill.core.progress import log, progress
 from jdistill.core.remote import Store, StoreError
 from jdistill.core.store_lock import LOCK_OBJECT, StoreLock
+from jdistill.core.stored_checkpoints import CHECKPOINT, UNFINISHED, checkpoints_of, holds_all
 
-LOOK_EVERY_S, STORE_EVERY_S = (
-    1.0,
-    30.0,
-)  # for checkpoints, which are stored at once; for logs and whatever else has changed
-UNFINISHED = "orbax-checkpoint-tmp"  # in the name of a checkpoint that is being written
-CHECKPOINT = re.compile(r"(.*/)?checkpoints/\d+(?=/)")  # the folder of one, at the beginning of a file's name
+LOOK_EVERY_S = 1.0  # for checkpoints, which are stored at once
+STORE_EVERY_S = 30.0  # logs and whatever else has changed
+
+NO_LIST = digest(b"")
+MOST_REVISIONS = 100  # that are remembered: of an hour or so
 
 FileList = dict[str, list]  # by name: size in bytes, file_digest
 FileState = tuple[int, int]  # size in bytes, time of the last change in nanoseconds
@@ -53,10 +53,10 @@ class RunMirror:
         self._record = self.folder.with_name(f"{self.folder.name}.json")
         self._links = self.folder.with_name(f"{TEMPORARY}links-{self.folder.name}")
         self._listed: FileList = {}  # as RUN_FILES has it
-        self._stored: dict[
-            str, tuple[FileState, str]
-        ] = {}  # the state in which a file was stored last, and the digest of it
-        self._revision = ""
+        self._stored: dict[str, tuple[FileState, str]] = {}  # a file's state as it was stored last, and its digest
+        self._revisions: list[
+            str
+        ] = []  # digests of RUN_FILES: as it was found, and of each that this process has written or tried to
         self._ended = threading.Event()
 
     def fetch(self) -> None:
@@ -66,16 +66,20 @@ class RunMirror:
         there = self._store.files()
         copied: FileList = {name: [size, ""] for name, (size, _) in there.items() if name != LOCK_OBJECT}
         self._listed = (run_files(self._store) if content else copied) or {}
-        self._revision = digest(content or b"")
+        self._revisions = [digest(content or b"")]
         if content:
             self._store.delete(name for name in there if name not in self._listed and CHECKPOINT.match(name))
-        if self._is_mirror_of_list():
+        record = look_into(self._record)
+        came_of_it = isinstance(record, list) and self._revisions[0] in record and self.folder.is_dir()
+        if came_of_it and holds_all(self._files(), self._listed):  # or what this machine made of it since
+            # One whose writing was given up may still arrive.
+            self._revisions += [revision for revision in record if revision != NO_LIST]
             return
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=self.folder.parent, prefix=f"{TEMPORARY}new-{self.folder.name}-"))
         try:
-            lacking = _checkpoints(self._listed.keys() - there.keys())
-            names = [name for name in self._listed if name in there and _checkpoints([name]).isdisjoint(lacking)]
+            lacking = checkpoints_of(self._listed.keys() - there.keys())
+            names = [name for name in self._listed if name in there and checkpoints_of([name]).isdisjoint(lacking)]
             if names:
                 self._store.fetch_all({name: there[name][0] for name in names}, beside, f"fetching {self._store.url}")
             self._drop_damaged(beside)
@@ -86,23 +90,9 @@ class RunMirror:
         self._stored = {
             name: (state, of_content) for name, state in self._files().items() if (of_content := self._listed[name][1])
         }
-        write_json(self._record, [self._revision])
+        write_json(self._record, self._revisions)
         if not content:
             self._store_list(self._listed)  # from now on what is not listed is not there
-
-    def _is_mirror_of_list(self) -> bool:
-        """Whether the mirror holds all that is listed, or what this machine made of it since."""
-        record, here = look_into(self._record), self._files()
-        if not isinstance(record, list) or self._revision not in record or not self.folder.is_dir():
-            return False
-        kept = _checkpoints(here)
-        stages = {checkpoint.rpartition("/")[0] for checkpoint in kept}
-        # As after a run that dropped an old checkpoint, which it may, or a cleaner of caches, which it may not.
-        for name in self._listed.keys() - here.keys():
-            match = CHECKPOINT.match(name)
-            if not match or match[0] in kept or match[0].rpartition("/")[0] not in stages:
-                return False
-        return True
 
     def _drop_damaged(self, folder: Path) -> None:
         """Removes checkpoints a file of which is not what was listed: a kill came between a new file and the list."""
@@ -125,11 +115,8 @@ class RunMirror:
                 self.store_changes()
             except (UserError, OSError) as refusal:
                 self._lock.check()
-                log.warning(
-                    "WARNING: not all of %s is stored (%s); the same command on this machine stores it",
-                    self.folder,
-                    refusal,
-                )
+                lacks = "WARNING: not all of %s is stored (%s); the same command on this machine stores it"
+                log.warning(lacks, self.folder, refusal)
             raise
         self._end(keeping)
         try:
@@ -145,9 +132,9 @@ class RunMirror:
 
     def _keep_up(self) -> None:
         """A store that does not answer for a time is no reason to stop a run: it is told once, and what lacks is stored later."""
-        fails, stored, last = False, _checkpoints(self._listed), time.monotonic()
+        fails, stored, last = False, checkpoints_of(self._listed), time.monotonic()
         while not self._ended.wait(LOOK_EVERY_S) and not self._lock.lost:
-            checkpoints = _checkpoints(self._files())
+            checkpoints = checkpoints_of(self._files())
             if (fails or checkpoints == stored) and time.monotonic() < last + STORE_EVERY_S:
                 continue
             last = time.monotonic()
@@ -160,8 +147,11 @@ class RunMirror:
                 fails = True
 
     def store_changes(self, shows_progress: bool = False) -> None:
-        """Stores what has changed in the mirror, then the list of its files; then removes what is no longer in it."""
-        self._lock.check()
+        """Stores what has changed in the mirror, then the list of its files; then removes what is no longer in it.
+
+        Raises: UserError where another process has taken the run over, StoreError where the store refuses.
+        """
+        self._check_is_ours()
         snapshot = self._snapshot()
         changed = {name: of for name, of in snapshot.items() if self._stored.get(name, (None,))[0] != of[1]}
         shown = progress(f"storing {self._store.url}", sum(size for _, (size, _) in changed.values()), "bytes")
@@ -171,11 +161,11 @@ class RunMirror:
                 try:
                     self._store_file(name, path, state)
                 except FileNotFoundError:
-                    gone |= {name, *_checkpoints([name])}
+                    gone |= {name, *checkpoints_of([name])}
                 if meter is not None:
                     meter.advance(state[0])
         shutil.rmtree(self._links, ignore_errors=True)
-        whole = [name for name in sorted(snapshot) if gone.isdisjoint({name, *_checkpoints([name])})]
+        whole = [name for name in sorted(snapshot) if gone.isdisjoint({name, *checkpoints_of([name])})]
         listed: FileList = {name: [self._stored[name][0][0], self._stored[name][1]] for name in whole}
         if listed != self._listed:
             self._store_list(listed)
@@ -186,13 +176,24 @@ class RunMirror:
             self._store.put(path, name)
         self._stored[name] = state, of_content
 
+    def _check_is_ours(self) -> None:
+        """A process that stood still may find neither the lock of who took over nor its own, but another list of files."""
+        content = self._store.read(RUN_FILES)
+        if content is not None and digest(content) not in self._revisions:
+            self._lock.lose()
+        self._lock.check()
+
     def _store_list(self, listed: FileList) -> None:
         self._lock.check()
         content = json.dumps({"made_by": "jdistill", "token": secrets.token_hex(8), "files": listed}, indent=1).encode()
-        write_json(self._record, [self._revision, digest(content)])  # a kill may come before or after it is stored
+        # All of them: a kill may come before or after it is stored, and one whose writing was given up may still arrive.
+        self._revisions = [*self._revisions[-MOST_REVISIONS:], digest(content)]
+        write_json(self._record, self._revisions)
         self._store.write(RUN_FILES, content)
-        write_json(self._record, [digest(content)])
-        gone, self._listed, self._revision = self._listed.keys() - listed.keys(), listed, digest(content)
+        # A store without a list is from now on one whose run was removed.
+        self._revisions = [revision for revision in self._revisions if revision != NO_LIST]
+        write_json(self._record, self._revisions)
+        gone, self._listed = self._listed.keys() - listed.keys(), listed
         self._stored = {name: of for name, of in self._stored.items() if name in listed}
         self._store.delete(sorted(gone))
 
@@ -213,8 +214,8 @@ class RunMirror:
                 except OSError:  # a file system without links
                     path = self.folder / name
             snapshot[name] = path, state
-        going = _checkpoints(files.keys() ^ self._files().keys())
-        return {name: of for name, of in snapshot.items() if _checkpoints([name]).isdisjoint(going)}
+        going = checkpoints_of(files.keys() ^ self._files().keys())
+        return {name: of for name, of in snapshot.items() if checkpoints_of([name]).isdisjoint(going)}
 
     def _files(self) -> dict[str, FileState]:
         """The mirror's files, by name; what is being written is left out."""
@@ -230,8 +231,3 @@ class RunMirror:
                 if not name.startswith(TEMPORARY):
                     files[path.relative_to(self.folder).as_posix()] = (about.st_size, about.st_mtime_ns)
         return files
-
-
-def _checkpoints(names: Iterable[str]) -> set[str]:
-    """The folders of the checkpoints that files belong to."""
-    return {match[0] for name in names if (match := CHECKPOINT.match(name))}

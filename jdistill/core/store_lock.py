@@ -63,8 +63,14 @@ class StoreLock:
         """Raises UserError where another process has taken it over."""
         if self.lost:
             raise UserError(
-                f"{self._store.url} was taken over by another process, since this one was silent for {STALE_S:.0f} s; it goes on there"
+                f"{self._store.url} was taken over by another process, since this one was silent for {STALE_S:.0f} s; it went on there"
             )
+
+    def lose(self) -> None:
+        """Notes that another process has taken it over, and interrupts the main thread, unless that is who found out."""
+        if not self.lost and threading.current_thread() is not threading.main_thread():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # which also ends its waiting
+        self.lost = True
 
     def _take(self) -> None:
         while not self._store.write(LOCK_OBJECT, self._content(), new=True):
@@ -120,10 +126,7 @@ class StoreLock:
         while not self._ended.wait(REFRESH_S):
             try:
                 if not self._is_mine():
-                    self.lost = True
-                    signal.pthread_kill(
-                        threading.main_thread().ident or 0, signal.SIGINT
-                    )  # which also ends its waiting
+                    self.lose()
                     return
                 self._mine["beats"] += 1
                 self._store.write(LOCK_OBJECT, self._content())

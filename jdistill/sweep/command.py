@@ -23,6 +23,7 @@ from jdistill.core.errors import UserError, exits_cleanly, keep_crashes_in
 from jdistill.core.files import TEMPORARY, naming, write_json
 from jdistill.core.left_over import take_away
 from jdistill.core.progress import log, setup_logging
+from jdistill.core.stored_checkpoints import ENDED
 from jdistill.report.sweep import over_seeds, seeds_in_words, write_sweep_page
 from jdistill.report.sweep_charts import setting
 from jdistill.run.remote_workdir import mirrored_run
@@ -30,6 +31,7 @@ from jdistill.run.stages import prepare, train_stages
 from jdistill.run.workdir import DTYPE_KEYS, clear_temporary, exported_checkpoint, has_begun, only_run, settle_config
 from jdistill.sweep.space import Space, check_space, parse_space
 from jdistill.sweep.trials import (
+    DIVERGED,
     REFUSED,
     ended_trials,
     open_study,
@@ -61,12 +63,24 @@ Trainer = Callable[[ConfigDict, Path, GiveUp], None]
 
 
 def train_trial(cfg: ConfigDict, folder: Path, give_up: GiveUp) -> None:
-    """Trains a trial, without export and evaluation; its checkpoints are then deleted, all or, where that is refused, none."""
+    """Trains a trial, without export and evaluation."""
     train_stages(prepare(cfg), folder, give_up)
-    for checkpoints in folder.glob("*/checkpoints"):
-        going = Path(tempfile.mkdtemp(dir=checkpoints.parent, prefix=TEMPORARY))
-        os.rename(checkpoints, going / checkpoints.name)  # a part of them would pass for damaged ones
-        take_away(going)
+
+
+def clear_ended(study: optuna.Study, trials: Path) -> None:
+    """Deletes the checkpoints of the trials that the study knows to have ended, all of a stage's or, where that is refused, none. Those of
+    one that diverged stay.
+
+    trials: the folder of their folders.
+    """
+    for trial in ended_trials(study):
+        if DIVERGED in trial.user_attrs:
+            continue
+        for checkpoints in (trials / trial_name(trial.params)).glob("*/checkpoints"):
+            checkpoints.with_name(checkpoints.name + ENDED).touch()
+            going = Path(tempfile.mkdtemp(dir=checkpoints.parent, prefix=TEMPORARY))
+            os.rename(checkpoints, going / checkpoints.name)  # a part of them would pass for damaged ones
+            take_away(going)
 
 
 def sweep(
@@ -115,6 +129,7 @@ def _sweep(
     study = open_study(workdir / "study.log", prune)
     before = take_up_killed(study, space)
     earlier = {trial.number for trial in refused_trials(study)}
+    clear_ended(study, workdir / "trials")  # a kill may have come before it
     if sampler == "grid":
         choices = [drawn.choices for drawn in space.values() if isinstance(drawn, CategoricalDistribution)]
         combinations = list(itertools.product(*choices))
@@ -141,6 +156,7 @@ def _sweep(
         own_cfg.checkpoint = exported_checkpoint(own_cfg)
         by_last = own_cfg.checkpoint == LAST_CHECKPOINT
         run_trial(study, trial, before.pop(name, {}), partial(trainer, own_cfg, workdir / "trials" / name), by_last)
+        clear_ended(study, workdir / "trials")
         _write(workdir, study)
     return _write(workdir, study)
 

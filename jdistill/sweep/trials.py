@@ -20,6 +20,7 @@ from jdistill.train.early_end import GiveUp
 from jdistill.train.watch import Diverged
 
 REFUSED = "refused"  # a trial that ended in a UserError, and the attribute that holds its message
+DIVERGED = "diverged"  # the attribute that holds what a trial diverged by
 
 
 def open_study(path: Path, prune: bool) -> optuna.Study:
@@ -79,7 +80,7 @@ def run_trial(
         train(give_up)
     except Diverged as error:
         log.info("%s", error)
-        trial.set_user_attr("diverged", str(error))
+        trial.set_user_attr(DIVERGED, str(error))
         study.tell(trial, state=TrialState.PRUNED)
         return
     except UserError as error:
@@ -173,4 +174,4 @@ def trial_rows(study: optuna.Study) -> list[dict[str, Any]]:
 
 
 def _state_of(trial: FrozenTrial) -> str:
-    return next((state for state in ("diverged", REFUSED) if state in trial.user_attrs), trial.state.name.lower())
+    return next((state for state in (DIVERGED, REFUSED) if state in trial.user_attrs), trial.state.name.lower())

@@ -195,7 +195,7 @@ class AnswerCache:
             self._strike_damaged_keys(missing.wanted)
             self._others_checked = True
 
-        def answers() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        def pieces() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             for texts, mask in zip(chunks, missing.masks, strict=True):
                 batch = [text for text, asks in zip(texts, mask.tolist(), strict=True) if asks]
                 for rows, answer in answer_pieces(batch) if batch else ():
@@ -203,7 +203,7 @@ class AnswerCache:
                     yield keys_of_texts(asked), self._checked(asked, answer)
 
         with naming(self.folder), progress(what, total, "texts") as meter:
-            append_to_parts(self.folder, self.row_type, self.writer, answers(), meter.advance)
+            append_to_parts(self.folder, self.row_type, self.writer, pieces(), meter.advance)
         self.reload()
         log.info("%s: %d asked, %d found in %s", what, total, sum(map(len, chunks)) - total, self.folder)
         return total

@@ -177,14 +177,14 @@ def append_to_parts(
     folder: Path,
     row_type: RowType,
     writer: int,
-    answers: Iterator[tuple[np.ndarray, np.ndarray]],
+    pieces: Iterator[tuple[np.ndarray, np.ndarray]],
     appended: Callable[[int], None],
 ) -> None:
     """Appends answers to parts that no other process writes. Of a mirror one is stored, and another begun, as often as one is full.
 
     Args:
       folder, row_type, writer: as of open_own_part.
-      answers: pieces of keys and values, as it appends them.
+      pieces: keys and values, as it appends them.
       appended: is told of how many rows, after each piece.
 
     Raises: Stopped after the piece in hand, within stopping_by, where a signal came.
@@ -193,7 +193,7 @@ def append_to_parts(
     while more:
         more = False
         with open_own_part(folder, row_type, writer) as append:
-            for keys, values in answers:
+            for keys, values in pieces:
                 append(keys, values)
                 appended(len(keys))
                 stop_if_asked()

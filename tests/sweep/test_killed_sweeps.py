@@ -45,18 +45,36 @@ def test_a_kill_after_any_line_of_the_journal_changes_nothing(
 def test_a_trials_checkpoints_go_all_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half-deleted ones would be taken for damaged by the trial that goes on."""
 
-    def train_stages(_: object, folder: Path, give_up: object) -> None:
+    def train(_: object, folder: Path, give_up: Callable[[int, float], bool]) -> None:
         for step in ("2", "4"):
             (folder / "contrast" / "checkpoints" / step).mkdir(parents=True)
+        give_up(4, 1.0)
 
     def refuse(path: Path) -> None:
         assert path.name.startswith(TEMPORARY) and len(list((path / "checkpoints").iterdir())) == 2
 
-    monkeypatch.setattr(command, "prepare", lambda cfg: cfg)
-    monkeypatch.setattr(command, "train_stages", train_stages)
     monkeypatch.setattr(command, "take_away", refuse)
-    command.train_trial(config(), tmp_path, lambda step, score: False)
-    assert not (tmp_path / "contrast" / "checkpoints").exists()
+    cfg = config()
+    sweep(cfg, tmp_path, parse_space(["temperature=0.01"], cfg, "grid"), trainer=train)
+    assert not list(tmp_path.glob("trials/*/contrast/checkpoints"))
+
+
+def test_a_kill_while_checkpoints_go_trains_no_trial_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg, begun = config(), []
+    space = parse_space(["temperature=0.01,0.05"], cfg, "grid")
+
+    def train(_: object, folder: Path, give_up: Callable[[int, float], bool]) -> None:
+        begun.append(folder.name)
+        (folder / "contrast" / "checkpoints" / "2").mkdir(parents=True)
+        give_up(2, 1.0)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(command, "take_away", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            sweep(cfg, tmp_path, space, trainer=train)
+    rows = sweep(cfg, tmp_path, space, trainer=train)
+    assert len(begun) == len(set(begun)) == len(rows) == 2
+    assert not list(tmp_path.rglob("checkpoints"))
 
 
 def test_a_sweep_goes_on_by_the_checkpoint_that_it_began_with(tmp_path: Path) -> None:
