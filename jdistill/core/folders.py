@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -34,7 +35,7 @@ def check_out(out: Path, kind: str, key: str, overwrite: bool = False, workdir: 
     if workdir is not None:
         there = workdir.resolve()
         for place in (here, here.resolve()):
-            if place == there or place in there.parents or there in place.parents:
+            if _is_within(place, there) or _is_within(there, place):
                 raise UserError(
                     f"{key}={out} is, holds or lies in the run's folder {workdir}; choose a folder apart from it"
                 )
@@ -49,6 +50,15 @@ def check_out(out: Path, kind: str, key: str, overwrite: bool = False, workdir: 
     _check_parent(out, key)
     if out.is_dir() and not overwrite:
         _refuse_foreign(out, kind, key)
+
+
+def _is_within(place: Path, folder: Path) -> bool:
+    """Whether a path is a folder or lies in it, also by another name that it has, as where a file system takes small letters for large."""
+    there = folder.exists()
+    return any(
+        name == folder or (there and name.exists() and os.path.samefile(name, folder))
+        for name in (place, *place.parents)
+    )
 
 
 def _check_parent(out: Path, key: str) -> None:
@@ -152,7 +162,8 @@ def replacing(
             _refuse_foreign(out, kind, key, legacy)
         beside = Path(tempfile.mkdtemp(dir=out.parent, prefix=f"{files.TEMPORARY}new-{out.name}-"))
         try:
-            beside.chmod(0o777 & ~files._umask())
+            of_group = beside.stat().st_mode & stat.S_ISGID  # of a folder whose files are its group's
+            beside.chmod(0o777 & ~files._umask() | of_group)
             with files.naming(out):
                 yield beside
                 files.seal(beside, kind, **about)

@@ -88,7 +88,8 @@ class StoreLock:
     def _is_abandoned(self, seen: bytes) -> bool:
         """Whether a lock shows no sign of life; False where it was given back meanwhile. Raises UserError where it shows one."""
         holder = _holder(seen)
-        if holder.get("machine") and holder["machine"] == self._mine["machine"]:
+        # Where this user may not look at the first process, whose it is, another's that is alive would seem to be gone.
+        if holder.get("machine") and holder["machine"] == self._mine["machine"] and _start_of(1):
             if holder.get("started") != _start_of(holder.get("process")):
                 log.info(
                     "%s: taken over from process %s of this machine, which is gone",

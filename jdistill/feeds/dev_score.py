@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 from ml_collections import ConfigDict
 
+from jdistill.core.digest import DigestPart, digest
 from jdistill.core.fetched import path_here
 from jdistill.data.sets.collections import read_collections
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals import sts
 from jdistill.evals.agreement import agreement
 from jdistill.evals.retrieval import document_vectors, ndcg_in
+from jdistill.evals.sts import read_ranked_pairs
 from jdistill.evals.translations import mean_over_languages, translation_figures
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.parallel import held_out_pair_vectors
@@ -60,6 +62,23 @@ def encoder_score(
         return figures | ({"score": float(np.mean([figures[name] for name in chosen_by]))} if chosen_by else {})
 
     return score
+
+
+def dev_sets_digest(cfg: ConfigDict, keys: Collection[str]) -> str:
+    """A hash of what the sets of one's own hold by which a stage's checkpoints are scored; "" where there is none.
+
+    keys: of DEV_SETS, those that the stage is scored by.
+    """
+    parts: list[DigestPart] = []
+    if "dev_pairs" in keys and cfg.dev_pairs:
+        left, right, gold = read_ranked_pairs(path_here(cfg.dev_pairs, "config.dev_pairs"))
+        parts += [list(left), list(right), np.asarray(gold, np.float64)]
+    if "dev_retrieval" in keys and cfg.dev_retrieval:
+        for collection in read_collections(cfg.dev_retrieval, "config.dev_retrieval"):
+            for texts in (collection.documents, collection.queries):
+                parts += [list(texts), list(texts.values())]
+            parts.append(repr(sorted((query, sorted(grades.items())) for query, grades in collection.relevant.items())))
+    return digest(*parts) if parts else ""
 
 
 def dev_search(cfg: ConfigDict) -> Callable[[Encoder], dict[str, float]]:

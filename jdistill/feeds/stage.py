@@ -13,10 +13,10 @@ from jdistill.core.digest import digest
 from jdistill.core.progress import log
 from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
-from jdistill.feeds.dev_score import DEV_SETS
+from jdistill.feeds.dev_score import DEV_SETS, dev_sets_digest
 from jdistill.feeds.feed import Feed, Kind
 from jdistill.train.method import Method
-from jdistill.train.origins import BASE, STUDENT_VOCABULARY
+from jdistill.train.origins import BASE, OF_DEV_SETS, STUDENT_VOCABULARY
 from jdistill.train.sealed import state_digest
 
 F = TypeVar("F")
@@ -93,8 +93,10 @@ def tell_unused_dev_sets(cfg: ConfigDict, stages: tuple[Stage, ...]) -> None:
         )  # fmt: skip
 
 
-def origins_of(feed: Feed, method: Method) -> dict[str, str]:
+def origins_of(stage: Stage, feed: Feed, method: Method) -> dict[str, str]:
     """Of whatever decides what a stage's checkpoint means and is no part of it, a fingerprint by name."""
     pieces = sorted(method.student.tokenizer.get_vocab().items(), key=lambda piece: piece[1])
     base = {BASE: state_digest(method.frozen["base"])} if method.merged else {}
+    of_dev = dev_sets_digest(stage.cfg, stage.data.dev_keys)
+    base |= {OF_DEV_SETS: of_dev} if of_dev else {}
     return feed.origins() | {STUDENT_VOCABULARY: digest([piece for piece, _ in pieces])} | base

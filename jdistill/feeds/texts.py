@@ -129,6 +129,8 @@ def text_batches(
       as data.batching.packing has them, and [groups, texts of a group] takes the place of n.
     """
     check_rows(texts=len(corpus.train), tokens=len(tokens))
+    if num_extra and len(tokens) < 2:
+        raise UserError("the loss compares a text with others, and there is one text to train on; bring more")
     groups = number_of_groups(cfg) if packed else 1
     of_epoch = corpus.weights(cfg.seed)
     repeats = corpus.asked is not None or (of_epoch is not None and max(of_epoch.weights) > 1)

@@ -191,7 +191,7 @@ def train_stages(run: Run, workdir: Path, give_up: GiveUp | None = None) -> Trai
     for stage, next_feed in zip(run.stages, run.feeds, strict=True):
         folder, feed = workdir / stage.name, next_feed.begin(feed)
         method, data = open_stage(stage, feed, student, is_teacher)
-        data = replace(data, origins=origins_of(feed, method))
+        data = replace(data, origins=origins_of(stage, feed, method))
         begin_folder(run, stage, method, folder, total_steps(stage.cfg, data.batches.steps_per_epoch))
         score = feed.dev_score(stage.cfg, method)
         last = stage is run.stages[-1]

@@ -10,6 +10,7 @@ from jdistill.core.errors import UserError
 
 ORIGINS_KEY = "origins"  # of a checkpoint's description; those of older versions have none
 STUDENT_VOCABULARY, BASE = "the student's vocabulary", "the base model"
+OF_DEV_SETS = "what the dev sets hold"
 
 
 def check_same_run(saved: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
@@ -49,6 +50,11 @@ def check_same_origins(saved: Mapping[str, Any], origins: Mapping[str, str], fol
         raise UserError(
             f"{STUDENT_VOCABULARY} has changed since {folder} began: its tokens would mean others than those that were trained. One that is cut "
             "follows the texts of all stages; bring the old files back, or choose a new --workdir"
+        )
+    if OF_DEV_SETS in changed:
+        raise UserError(
+            f"{OF_DEV_SETS} has changed since {folder} began: its checkpoints' dev scores would be compared with those of another set. Bring "
+            "the old files back, or choose a new --workdir"
         )
     if changed:
         raise UserError(

@@ -85,6 +85,16 @@ def test_a_lock_without_a_sign_of_life_is_taken_over(
     assert ("no sign of life" if machine == "another" else "which is gone") in caplog.text
 
 
+def test_where_others_processes_cannot_be_seen_a_lock_is_watched(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a /proc that hides them: a live run of another user on this machine looks as one that is gone."""
+    alive = StoreLock(Store(url), "a run")
+    with alive.held(), monkeypatch.context() as hidden:
+        hidden.setattr(store_lock, "_start_of", lambda process: "")
+        with pytest.raises(UserError, match="is in use by a run of another process"), mirrored_run(url):
+            pass
+        assert not alive.lost
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"process": "../1", "machine": 3}'])
 def test_a_damaged_lock_is_watched_as_any(url: str, content: bytes) -> None:
     Store(url).write(LOCK_OBJECT, content)

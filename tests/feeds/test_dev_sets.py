@@ -10,6 +10,8 @@ from configs import bilstm_sra_task as task_file
 from configs import d2llm as d2llm_file
 from configs import ibkd as ibkd_file
 from jdistill.core.errors import UserError
+from jdistill.data.sets.beir import write_collection
+from jdistill.feeds.dev_score import DEV_SETS, dev_sets_digest
 from jdistill.run.stages import prepare
 
 
@@ -44,3 +46,21 @@ def test_a_dev_set_that_chooses_no_checkpoint_is_told(
             and "--config.dev_retrieval=mine" in lines[1]
             and "--config.beir" in lines[1]
         )
+
+
+def test_what_dev_sets_hold_is_known_by_content(tmp_path: Path) -> None:
+    cfg = ibkd_file.get_config()
+    assert not dev_sets_digest(cfg, DEV_SETS)
+    cfg.dev_pairs, cfg.dev_retrieval = str(tmp_path / "dev.csv"), str(tmp_path / "mine")
+    pairs = "sentence1,sentence2,score\na bird,a robin,4\na stone,a bridge,{}\n"
+
+    def found(score: str = "1", grade: int = 1, text: str = "a robin sings", keys: tuple[str, ...] = DEV_SETS) -> str:
+        (tmp_path / "dev.csv").write_text(pairs.format(score))
+        write_collection(tmp_path / "mine", {"d": text, "e": "a stone"}, {"q": "who sings"}, {"q": {"d": grade}})
+        return dev_sets_digest(cfg, keys)
+
+    first = found()
+    assert first == found("1.0")  # the same number
+    assert len({first, found("2"), found(grade=2), found(text="a robin"), found(keys=("dev_pairs",))}) == 5
+    assert found("2", keys=("dev_retrieval",)) == found(keys=("dev_retrieval",))
+    assert not found(keys=("dev_queries",))

@@ -36,6 +36,11 @@ def test_each_packed_text_has_its_own_answer_and_others() -> None:
         )
 
 
+def test_one_text_has_no_others() -> None:
+    with pytest.raises(UserError, match="there is one text to train on"):
+        text_batches(config(batch_size=1), Corpus(["a"], [], 0), random_tokens(1), None, 0, 3)
+
+
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("weight", [2.0, 1.0, 0.5])
 def test_texts_of_a_weighted_source_come_with_their_rows(packed: bool, weight: float) -> None:

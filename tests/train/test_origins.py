@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from jdistill.core.errors import UserError
-from jdistill.train.origins import BASE, STUDENT_VOCABULARY, check_same_run
+from jdistill.train.origins import BASE, OF_DEV_SETS, STUDENT_VOCABULARY, check_same_run
 
 BEGAN: dict[str, Any] = {
     "texts": 3,
     "data": "a",
     "steps": 5,
-    "origins": {"the teacher": "1", STUDENT_VOCABULARY: "2", BASE: "3"},
+    "origins": {"the teacher": "1", STUDENT_VOCABULARY: "2", BASE: "3", OF_DEV_SETS: "4"},
 }
 
 
@@ -34,6 +34,11 @@ BEGAN: dict[str, Any] = {
         ({"steps": 6}, "began as a run of 5 steps and this config asks for 6"),
         ({"origins": {"the teacher": "9"}}, "the teacher changed since .*stage began: other weights"),
         ({"origins": {"the teacher": "9", BASE: "9"}}, "the teacher and the base model changed"),
+        ({"origins": {OF_DEV_SETS: "9"}}, "what the dev sets hold has changed since .*stage began"),
+        (
+            {"data": "b", "origins": {OF_DEV_SETS: "9"}},
+            "what the dev sets hold has changed",
+        ),  # whose texts the text lacks
         ({"origins": {STUDENT_VOCABULARY: "9", BASE: "9"}}, "the student's vocabulary has changed since .*stage began"),
     ],
 )
