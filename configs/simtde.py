@@ -99,6 +99,6 @@ def get_config(variant: str = "") -> ConfigDict:
     )
     c.loss.sentence = "mse"  # eq. 4: mse, kl, pair_mse, pair_mae
     c.loss.normalize = False  # sentence vectors to unit length first
-    c.loss.hidden = 0.0  # weight of matching the last K hidden states
+    c.loss.hidden = 0.0  # weight of matching hidden states, each layer's to that of the layer which it starts as, else to the last K
 
     return base.apply_variant(c, variant, VARIANTS, "configs/simtde.py")

@@ -45,7 +45,7 @@ def topics_of(cfg: ConfigDict, student: Encoder, tokens: TokenTable) -> np.ndarr
             f"--config.topics={cfg.topics}: {len(tokens)} texts do not fill a batch of {cfg.batch_size} for each; lower it"
         )
     table = np.asarray(architecture_of(student.config).token_table(student.params), np.float32)
-    name = digest(repr((cfg.topics, K_MEANS_ROUNDS, RARE)), table, tokens.ids, tokens.offsets)
+    name = digest(repr((cfg.topics, K_MEANS_ROUNDS, RARE, "of means")), table, tokens.ids, tokens.offsets)
     path = cache_folder(cfg) / "topics" / f"{name}.json"
     if not path.exists():
         bring_files(path.parent, path.name, path.name)
@@ -78,7 +78,9 @@ def text_vectors(table_VxE: np.ndarray, tokens: TokenTable) -> np.ndarray:
         real = np.flatnonzero(np.diff(offsets))
         if len(real):
             of_tokens = weighted[np.asarray(tokens.ids[offsets[0] : offsets[-1]], np.int64)]
-            vectors[start + real] = np.add.reduceat(of_tokens, offsets[:-1][real] - offsets[0], axis=0)
+            sums = np.add.reduceat(of_tokens, offsets[:-1][real] - offsets[0], axis=0)
+            # By a text's length: what all tokens share would else stand in a sum as often as it has tokens, and be most of its topic.
+            vectors[start + real] = sums / np.diff(offsets)[real][:, None]
     vectors -= vectors.mean(0)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 

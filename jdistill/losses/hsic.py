@@ -34,7 +34,8 @@ class Hsic(NamedTuple):
     off_diagonal_s: Array
     rank_x: Array  # effective rank, (tr K)² / ||K||²
     rank_s: Array
-    cka: Array  # HSIC(X, S) / sqrt(HSIC(X, X) HSIC(S, S)), biased: 0 independent, 1 the same up to scale (Kornblith et al. 2019)
+    # HSIC(X, S) / sqrt(HSIC(X, X) HSIC(S, S)), each unbiased: about 0 where independent, 1 the same up to scale (Kornblith et al. 2019).
+    cka: Array
 
 
 def median_distance(
@@ -132,11 +133,11 @@ def hsic(
     total = {name: values_n.sum() for name, values_n in row.items()}
     n = w_n.sum()
     if estimator == "unbiased":
-        value = _unbiased(row, total, n)
+        value = _unbiased(row, total, n, "xs")
     else:
         value = _centred_trace(row, total, w_n, n) / (n**2 if estimator == "biased" else (n - 1.0) ** 2)
     ranks, means = [_rank(total, side) for side in "xs"], [_off_diagonal(total, side, n) for side in "xs"]
-    diagnostics = (*means, *ranks, _cka(row, total, w_n, n))
+    diagnostics = (*means, *ranks, _cka(row, total, n))
     return Hsic(value, *map(jax.lax.stop_gradient, diagnostics))
 
 
@@ -199,25 +200,29 @@ def _row_sums(
     return over_row_blocks(sums, {"x": x_nxD, "s": s_nxE, "w": w_n, "index": index_n}, block)
 
 
-def _unbiased(row: dict[str, Array], total: dict[str, Array], n: Array) -> Array:
-    """Song et al. 2012, eq. 4: (tr K~L~ + 1ᵀK~1 1ᵀL~1 / ((n-1)(n-2)) - 2 1ᵀK~L~1 / (n-2)) / (n(n-3)), K~ and L~ of zero diagonals."""
-    off_x_n, off_s_n = row["x"] - row["diagonal_x"], row["s"] - row["diagonal_s"]
-    trace = total["xs"] - (row["diagonal_x"] * row["diagonal_s"]).sum()
-    both = off_x_n.sum() * off_s_n.sum() / ((n - 1.0) * (n - 2.0))
-    return (trace + both - 2.0 / (n - 2.0) * (off_x_n * off_s_n).sum()) / (n * (n - 3.0))
+def _unbiased(row: dict[str, Array], total: dict[str, Array], n: Array, sides: str) -> Array:
+    """Song et al. 2012, eq. 4: (tr K~L~ + 1ᵀK~1 1ᵀL~1 / ((n-1)(n-2)) - 2 1ᵀK~L~1 / (n-2)) / (n(n-3)), K~ and L~ of zero diagonals; K and L
+    are K_X and K_S, or one of them twice."""
+    a, b = sides
+    off_a_n, off_b_n = (row[side] - row[f"diagonal_{side}"] for side in (a, b))
+    trace = total[sides] - (row[f"diagonal_{a}"] * row[f"diagonal_{b}"]).sum()
+    both = off_a_n.sum() * off_b_n.sum() / ((n - 1.0) * (n - 2.0))
+    return (trace + both - 2.0 / (n - 2.0) * (off_a_n * off_b_n).sum()) / (n * (n - 3.0))
 
 
-def _centred_trace(row: dict[str, Array], total: dict[str, Array], w_n: Array, n: Array, sides: str = "xs") -> Array:
-    """tr(K_X H K_S H) of IBKD eq. 6, with row means taken off, which cancels less than the expanded sums do; or of K_X, K_S twice."""
-    a, b = sides[0], sides[1]
-    mean_a_n, mean_b_n = (row[side] / n - w_n * total[side] / n**2 for side in (a, b))
-    return total[sides] - total[a] * total[b] / n**2 - 2.0 * n * (mean_a_n * mean_b_n).sum()
+def _centred_trace(row: dict[str, Array], total: dict[str, Array], w_n: Array, n: Array) -> Array:
+    """tr(K_X H K_S H) of IBKD eq. 6, with row means taken off, which cancels less than the expanded sums do."""
+    mean_x_n, mean_s_n = (row[side] / n - w_n * total[side] / n**2 for side in "xs")
+    return total["xs"] - total["x"] * total["s"] / n**2 - 2.0 * n * (mean_x_n * mean_s_n).sum()
 
 
-def _cka(row: dict[str, Array], total: dict[str, Array], w_n: Array, n: Array) -> Array:
-    """Centred kernel alignment; 0, which says nothing then, where a Gram matrix has nearly equal entries: centring leaves rounding alone."""
-    both, of_x, of_s = (_centred_trace(row, total, w_n, n, sides) for sides in ("xs", "xx", "ss"))
-    alive = (of_x > 1e-5 * total["xx"]) & (of_s > 1e-5 * total["ss"])
+def _cka(row: dict[str, Array], total: dict[str, Array], n: Array) -> Array:
+    """Centred kernel alignment; 0, which says nothing then, where a Gram matrix has nearly equal entries or is nearly a multiple of the
+    identity, of which rounding alone is left, and for fewer rows than the unbiased estimator needs. The biased one would call two
+    matrices near the identity the same, whatever they are of."""
+    both, of_x, of_s = (_unbiased(row, total, n, sides) for sides in ("xs", "xx", "ss"))
+    enough = n >= FEWEST_ROWS["unbiased"]
+    alive = enough & (of_x > 1e-5 * total["xx"] / n**2) & (of_s > 1e-5 * total["ss"] / n**2)
     return jnp.where(alive, both / jnp.sqrt(jnp.where(alive, of_x * of_s, 1.0)), 0.0)
 
 

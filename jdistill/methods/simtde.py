@@ -22,6 +22,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
 from jdistill.losses import embedding
+from jdistill.models.cutting import copied_layers
 from jdistill.models.precision import settled_dtype
 from jdistill.models.registry import ModelConfig, architecture_of
 from jdistill.models.segments import token_positions
@@ -53,7 +54,7 @@ def build(cfg: ConfigDict, context: Start) -> Method:
     start = context.encoder
     config = fits(cfg, start, context.is_teacher, context.teacher_width)
     encoder = make_student(cfg, start, context.tokens)
-    layers = matched_layers(cfg.loss, config, start.config)
+    layers = matched_layers(cfg, config, start.config)
     params: Tree = {}
     if config.hidden_size != start.config.hidden_size:
         encoder, params = _with_matrices(cfg, encoder, start.config.hidden_size, len(layers))
@@ -86,7 +87,7 @@ class Parts(NamedTuple):
     student: ModelConfig
     teacher: ModelConfig
     pooling: str
-    layers: list[int]  # of the teacher's hidden states, that the student's last ones are matched to
+    layers: list[int]  # of the teacher's hidden states, that the student's are matched to
     dtype: jnp.dtype
 
 
@@ -173,9 +174,13 @@ def _check_switches(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_w
         )
 
 
-def matched_layers(loss: ConfigDict, config: ModelConfig, teacher: ModelConfig) -> list[int]:
-    """The teacher's hidden states (1 = output of its first layer) that the student's last layers are matched to."""
-    return list(range(teacher.num_layers - config.num_layers + 1, teacher.num_layers + 1)) if loss.hidden else []
+def matched_layers(cfg: ConfigDict, config: ModelConfig, teacher: ModelConfig) -> list[int]:
+    """The teacher's hidden states (1 = output of its first layer) that the student's are matched to, layer by layer: of the layer that each
+    starts as, or the last ones where they start at random."""
+    if not cfg.loss.hidden:
+        return []
+    taken = copied_layers(cfg.student.copy_layers, config, teacher)
+    return [teacher.num_layers - len(taken) + k + 1 if of is None else of + 1 for k, of in enumerate(taken)]
 
 
 def token_loss(parts: Parts, student: Tree, teacher: Tree, reps: dict[str, Array], batch: dict[str, Array]) -> Array:

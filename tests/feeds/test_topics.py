@@ -42,10 +42,20 @@ def test_vectors_are_weighted_means_of_tokens_less_what_all_share() -> None:
     texts = [[4, 7, 7], [4, 9], [], [4, 4, 12, 13]]
     every = [token for text in texts for token in text]
     share = {token: every.count(token) / len(every) for token in every}
-    naive = np.array([sum((table[t] * 1e-3 / (1e-3 + share[t]) for t in text), np.zeros(6)) for text in texts])
+    sums = [sum((table[t] * 1e-3 / (1e-3 + share[t]) for t in text), np.zeros(6)) for text in texts]
+    naive = np.array([of_text / max(len(text), 1) for of_text, text in zip(sums, texts, strict=True)])
     naive -= naive.mean(0)
     naive /= np.linalg.norm(naive, axis=1, keepdims=True)
     np.testing.assert_allclose(topics.text_vectors(table, table_of(texts)), naive, atol=1e-5)
+
+
+def test_a_texts_length_is_no_topic() -> None:
+    """Of a table whose tokens share a direction, as those of language models do: the same words twice are the same text."""
+    rng = np.random.default_rng(2)
+    table = (rng.standard_normal((40, 8)) + 5).astype(np.float32)
+    texts = [list(rng.integers(4, 40, length)) for length in (3, 4, 20, 25, 6, 30)]
+    vectors = topics.text_vectors(table, table_of([*texts, *([*text, *text] for text in texts)]))
+    np.testing.assert_allclose(vectors[:6], vectors[6:], atol=1e-5)
 
 
 def test_texts_of_like_words_are_one_topic_and_a_batch_holds_one(tmp_path: Path) -> None:

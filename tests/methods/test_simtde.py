@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import steps
+from conftest import tiny_config
 from simtde_setting import VARIANTS, config, random_tokens, setting, small_teacher, start
 
 from jdistill.core.errors import UserError
@@ -160,3 +163,14 @@ def test_a_teacher_of_another_width_is_refused() -> None:
         simtde.build(config(**{"loss.token": "none"}), start(teacher, random_tokens(50), width=48, is_teacher=False))
     with pytest.raises(UserError, match="beside another --config.start, has no token embeddings"):
         simtde.build(config(), start(teacher, random_tokens(50), is_teacher=False))
+
+
+@pytest.mark.parametrize(
+    ("which", "states"), [("spread", [2, 4, 6]), ("last", [4, 5, 6]), ("first", [1, 2, 3]), ("none", [4, 5, 6])]
+)
+def test_a_layer_is_matched_to_that_which_it_starts_as(which: str, states: list[int]) -> None:
+    cfg, teacher = config(**{"student.copy_layers": which}), tiny_config(num_layers=6)
+    student = replace(teacher, num_layers=3)
+    assert not simtde.matched_layers(cfg, student, teacher)
+    cfg.loss.hidden = 1.0
+    assert simtde.matched_layers(cfg, student, teacher) == states
