@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedTokenizerFast
@@ -27,6 +28,25 @@ def batch_ids(tokenizer: Any, texts: list[str], max_length: int) -> list[list[in
         encodings = tokenizer.backend_tokenizer.encode_batch_fast(texts[start : start + AT_ONCE])
         ids += [encoding.ids for encoding in encodings]
     return ids
+
+
+@dataclass(frozen=True)
+class IdsOfTexts:
+    """The token ids of texts, made when they are asked for, some at a time.
+
+    Args:
+      tokenizer, texts, max_length: as batch_ids has them.
+    """
+
+    tokenizer: Any
+    texts: list[str]
+    max_length: int
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, part: slice) -> list[list[int]]:
+        return batch_ids(self.tokenizer, self.texts[part], self.max_length)
 
 
 def truncating_json(tokenizer: Any, max_length: int) -> str | None:

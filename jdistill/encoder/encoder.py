@@ -22,11 +22,10 @@ from jdistill.core import sharding
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.progress import progress
-from jdistill.data.batching.padding import batches_by_length
-from jdistill.encoder.batch_ids import batch_ids, prompt_tokens
+from jdistill.encoder.batch_ids import IdsOfTexts, batch_ids, prompt_tokens
 from jdistill.encoder.text_encoder import prompt_named
 from jdistill.encoder.text_lists import checked_texts
-from jdistill.encoder.vectors import embed_batch
+from jdistill.encoder.vectors import embed_batch, fill_vectors
 from jdistill.models.pooling import POOLERS
 from jdistill.models.registry import ModelConfig
 
@@ -141,10 +140,15 @@ class Encoder:
 
         Raises: UserError as tokenize and encode_ids do.
         """
+        ready = self.texts_with_prompt(texts, prompt)
+        ids = IdsOfTexts(self.tokenizer, ready, self.max_length)
         return self.encode_ids(
-            self.tokenize(texts, prompt), batch_size=batch_size, normalize=normalize, show_progress=show_progress,
+            ids,
+            batch_size=batch_size,
+            normalize=normalize,
+            show_progress=show_progress,
             passed_over=self.not_counted(prompt),
-        )  # fmt: skip
+        )
 
     def not_counted(self, prompt: str | None) -> int:
         """How many tokens at the beginning of a text with this prompt the pooler leaves out."""
@@ -153,7 +157,7 @@ class Encoder:
 
     def encode_ids(
         self,
-        ids: Sequence[Sequence[int]],
+        ids: Sequence[Sequence[int]] | IdsOfTexts,
         *,
         batch_size: int = 64,
         normalize: bool | None = None,
@@ -182,11 +186,9 @@ class Encoder:
             normalize=self.normalize if normalize is None else normalize,
             **({"passed_over": passed_over} if passed_over else {}),
         )
+        limits = self.config.pad_token_id, self.max_length, batch_size
         with progress("encoding", len(ids), "texts") if show_progress else nullcontext() as meter:
-            for rows, tokens, mask in batches_by_length(ids, self.config.pad_token_id, self.max_length, batch_size):
-                out[rows] = np.asarray(embed(*sharding.shard_rows((tokens, mask), mesh)))[: len(rows)]
-                if meter:
-                    meter.advance(len(rows))
+            fill_vectors(out, ids, limits, lambda batch: embed(*sharding.shard_rows(batch, mesh)), meter)
         return out
 
     def on_device(self) -> tuple[Any, Any, Any]:

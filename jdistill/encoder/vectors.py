@@ -1,17 +1,50 @@
-"""The vectors of a batch: hidden states, pooler, projections and normalisation as one compiled function."""
+"""The vectors of a batch: hidden states, pooler, projections and normalisation as one compiled function; and of many, batch after batch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jdistill.core.mapped import slices_of
+from jdistill.core.progress import Progress
+from jdistill.data.batching.padding import batches_by_length
+from jdistill.encoder.batch_ids import IdsOfTexts
 from jdistill.losses import embedding
 from jdistill.models.dense import apply_dense
 from jdistill.models.pooling import pool
 from jdistill.models.registry import ModelConfig, hidden_states
+
+TEXTS_AT_ONCE = 65_536  # whose token ids are in memory at once: a list of them takes forty bytes a token
+
+
+def fill_vectors(
+    out: np.ndarray,
+    ids: Sequence[Sequence[int]] | IdsOfTexts,
+    limits: tuple[int, int, int],
+    embed: Callable[[tuple[np.ndarray, np.ndarray]], Any],
+    meter: Progress | None = None,
+) -> None:
+    """Writes the vectors of texts, some of which are tokenised at a time where they are not yet.
+
+    Args:
+      out: float32 [N, dim], which is filled.
+      ids: of N texts.
+      limits: pad_id, max_length and batch_size of batches_by_length.
+      embed: token ids [R, L] and mask -> vectors [R, dim].
+      meter: is told of the texts that are done.
+
+    Raises: UserError for a batch_size below 1.
+    """
+    for part in slices_of(len(ids), TEXTS_AT_ONCE):
+        for numbers, tokens, mask in batches_by_length(ids[part], *limits):
+            out[part][numbers] = np.asarray(embed((tokens, mask)))[: len(numbers)]
+            if meter is not None:
+                meter.advance(len(numbers))
 
 
 @partial(jax.jit, static_argnames=("config", "pooling", "dtype", "activations", "normalize"))

@@ -41,7 +41,8 @@ def translation_figures(pairs: PairVectors) -> dict[str, dict[str, Any]]:
     Source: Reimers and Gurevych 2020, section 4.3 (translation matching accuracy).
     """
     figures: dict[str, dict[str, Any]] = {}
-    numbers = np.unique(pairs.texts, return_inverse=True)[1]
+    number_of: dict[str, int] = {}  # no array of texts, each of which would be as wide as the longest
+    numbers = np.array([number_of.setdefault(text, len(number_of)) for text in pairs.texts])
     for language in sorted(set(pairs.languages)):
         here = np.flatnonzero(np.array(pairs.languages) == language)
         sources, translations = pairs.sources[here], pairs.translations[here]

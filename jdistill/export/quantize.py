@@ -1,6 +1,7 @@
 """int8 graphs for ONNX Runtime from an exported float32 one: weights and embeddings in a byte each, a scale a channel.
 
-dynamic: activations are scaled text by text, as they come. calibrated: by ranges measured beforehand on given texts, which
+dynamic: activations are scaled as they come, those of a batch together, so that a text's vector depends on its neighbours a little.
+calibrated: by ranges measured beforehand on given texts, which
 some runtimes and accelerators need.
 """
 

@@ -157,7 +157,11 @@ def check_form(model: Encoder, target: Target, form: Path, name: str, expected: 
         if not cosine >= target.least_cosine:
             raise UserError(
                 f"the vectors of {name} have a mean cosine of {cosine:.4f} to Flax's, below {target.least_cosine}; nothing was written"
-                + ("; without calibration each text is scaled by itself, which is closer" if target.calibrated else "")
+                + (
+                    "; without calibration activations are scaled as they come, which is closer"
+                    if target.calibrated
+                    else ""
+                )
             )
         return cosine
     tolerance = tolerance_of(model, expected)

@@ -167,7 +167,8 @@ class Judge:
         height = 1 << max(1, batch_size * len(sequences) // max(len(queries), 1)).bit_length() - 1
         height = -(-height // mesh.size) * mesh.size
         tokens_of = [packed.tokens for packed in sequences]
-        for rows, tokens, mask in batches_by_length(tokens_of, config.pad_token_id, config.usable_positions, height):
+        longest = config.usable_positions
+        for rows, tokens, mask in batches_by_length(tokens_of, config.pad_token_id, longest, height, room=longest):
             of_batch = [sequences[row] for row in rows]
             inputs = (tokens, mask, *padded(of_batch, *tokens.shape))
             z_BxS, y_BxSxD = map(np.asarray, judge(*sharding.shard_rows(inputs, mesh)))

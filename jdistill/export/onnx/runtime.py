@@ -10,10 +10,11 @@ import numpy as np
 import onnxruntime
 
 from jdistill.core.errors import UserError
-from jdistill.data.batching.padding import batches_by_length
 from jdistill.data.text.locations import resolve
 from jdistill.encoder import loading
+from jdistill.encoder.batch_ids import IdsOfTexts
 from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.vectors import fill_vectors
 from jdistill.export.onnx import graph, storage
 
 
@@ -56,11 +57,15 @@ class OnnxEncoder:
         self, texts: Sequence[str], *, batch_size: int = 64, prompt: str | None = None, show_progress: bool = False
     ) -> np.ndarray:
         """As Encoder.encode: float32 [N, dim], in the order given."""
-        ids = self.contract.tokenize(texts, prompt)
-        out = np.empty((len(ids), self.dim), np.float32)
         contract = self.contract
-        for rows, tokens, mask in batches_by_length(ids, contract.config.pad_token_id, contract.max_length, batch_size):
-            out[rows] = graph.run_graph(self.session, {"input_ids": tokens, "attention_mask": mask})[: len(rows)]
+        ids = IdsOfTexts(contract.tokenizer, contract.texts_with_prompt(texts, prompt), contract.max_length)
+        out = np.empty((len(ids), self.dim), np.float32)
+        limits = contract.config.pad_token_id, contract.max_length, batch_size
+
+        def embed(batch: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+            return graph.run_graph(self.session, dict(zip(("input_ids", "attention_mask"), batch, strict=True)))
+
+        fill_vectors(out, ids, limits, embed)
         return out
 
 

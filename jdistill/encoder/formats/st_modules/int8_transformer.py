@@ -69,7 +69,8 @@ class Int8Transformer(Transformer):
             weight = tensors.pop(f"{name}.weight")
             small: nn.Module
             if isinstance(layer, nn.Embedding):
-                small = Int8Embedding(weight, scale)
+                # Gemma's table multiplies what it gives.
+                small = Int8Embedding(weight, scale * float(getattr(layer, "embed_scale", 1.0)))
             else:
                 bias, input_scale = (tensors.pop(f"{name}.{key}", None) for key in ("bias", "input_scale"))
                 small = Int8Linear(weight, scale, bias, input_scale)
