@@ -203,7 +203,7 @@ def _row_sums(
 def _unbiased(row: dict[str, Array], total: dict[str, Array], n: Array, sides: str) -> Array:
     """Song et al. 2012, eq. 4: (tr K~L~ + 1ᵀK~1 1ᵀL~1 / ((n-1)(n-2)) - 2 1ᵀK~L~1 / (n-2)) / (n(n-3)), K~ and L~ of zero diagonals; K and L
     are K_X and K_S, or one of them twice."""
-    a, b = sides
+    a, b = sides[0], sides[1]
     off_a_n, off_b_n = (row[side] - row[f"diagonal_{side}"] for side in (a, b))
     trace = total[sides] - (row[f"diagonal_{a}"] * row[f"diagonal_{b}"]).sum()
     both = off_a_n.sum() * off_b_n.sum() / ((n - 1.0) * (n - 2.0))
