@@ -19,7 +19,7 @@ from jdistill.models.dense import apply_dense
 from jdistill.models.pooling import pool
 from jdistill.models.registry import ModelConfig, hidden_states
 
-TEXTS_AT_ONCE = 65_536  # whose token ids are in memory at once: a list of them takes forty bytes a token
+TOKENISED_AT_ONCE = 65_536  # whose token ids are in memory at once: a list of them takes forty bytes a token
 
 
 def fill_vectors(
@@ -40,7 +40,7 @@ def fill_vectors(
 
     Raises: UserError for a batch_size below 1.
     """
-    for part in slices_of(len(ids), TEXTS_AT_ONCE):
+    for part in slices_of(len(ids), TOKENISED_AT_ONCE):
         for numbers, tokens, mask in batches_by_length(ids[part], *limits):
             out[part][numbers] = np.asarray(embed((tokens, mask)))[: len(numbers)]
             if meter is not None:

@@ -46,7 +46,7 @@ def test_the_vectors_are_the_same_however_many_are_read_at_once(monkeypatch: pyt
     alone = np.concatenate([model.encode([text]) for text in texts])
     assert_close(found, alone, 64, 2)
     batch_ids = Encoder.tokenize.__globals__["batch_ids"]
-    monkeypatch.setattr(vectors, "TEXTS_AT_ONCE", 6)
+    monkeypatch.setattr(vectors, "TOKENISED_AT_ONCE", 6)
     monkeypatch.setattr(
         "jdistill.encoder.batch_ids.batch_ids",
         lambda of, some, limit: read.append(len(some)) or batch_ids(of, some, limit),
