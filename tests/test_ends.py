@@ -45,7 +45,7 @@ def behind(error: Exception, other: Exception) -> Exception:
 @pytest.mark.parametrize("number, word", [
     (errno.ENOSPC, "make room"), (errno.EROFS, "can be written"), (errno.EACCES, "permissions"), (errno.EIO, "disk fails"),
     (errno.ENOTDIR, "a file stands"), (errno.EISDIR, "a folder stands"), (errno.EMFILE, "ulimit"), (errno.ELOOP, "circle"),
-    (errno.ETIMEDOUT, "does not answer"), (errno.EREMOTEIO, "does not answer"),
+    (errno.ETIMEDOUT, "does not answer"), (errors.EREMOTEIO, "does not answer"),
 ])  # fmt: skip
 def test_what_the_file_system_refuses_is_one_line(number: int, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     refused = OSError(number, os.strerror(number), "there/model.safetensors")
@@ -244,3 +244,7 @@ def test_the_tokenizer_is_saved_the_same_whatever_it_was_used_for(tmp_path: Path
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert (tmp_path / "before" / name).read_bytes() == (tmp_path / "after" / name).read_bytes(), name
     assert json.loads((tmp_path / "after" / "tokenizer.json").read_text())["truncation"] is None
+
+
+def test_a_peer_that_times_out_is_no_disk(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "another process of this run" in ends(RuntimeError("Gloo AllReduce failed: Connection timed out"), capsys)[1]

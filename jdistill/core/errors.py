@@ -15,6 +15,8 @@ from typing import NoReturn
 
 from jdistill.core.printable import printable
 
+EREMOTEIO = getattr(errno, "EREMOTEIO", errno.ETIMEDOUT)  # Linux's alone
+
 # What a disk or its owner refuses: the user mends it, whichever of our lines met it.
 FILE_SYSTEM = {
     errno.ENOSPC: "make room and run the same command again",
@@ -32,16 +34,16 @@ FILE_SYSTEM = {
     errno.ENFILE: "too many files are open on this machine",
     errno.ENOMEM: "there is too little memory",
     errno.ESTALE: "the network file system lost it; run the same command again",
-    errno.ETIMEDOUT: "the network file system does not answer; run the same command again once it does",
-    errno.ENOTCONN: "the network file system does not answer; run the same command again once it does",
-    errno.EREMOTEIO: "the network file system does not answer; run the same command again once it does",
+    **dict.fromkeys(
+        (errno.ETIMEDOUT, errno.ENOTCONN, EREMOTEIO), "it does not answer; run the same command again once it does"
+    ),
     errno.ELOOP: "its links lead in a circle",
 }
 
 # What of it says nothing about the content of a file that is read: a moment later it may be there whole.
 OF_MACHINE = (
     errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN,
-    errno.EREMOTEIO,
+    EREMOTEIO,
 )  # fmt: skip
 # What JAX, torch and ONNX Runtime say where a machine or its accelerator has too little memory.
 MEMORY_GONE = re.compile(r"RESOURCE_EXHAUSTED|out of memory|failed to allocate memory", re.IGNORECASE)
@@ -104,9 +106,12 @@ def _told(error: Exception) -> tuple[str, int]:
             "training chunk_size and block_size, or the length of the texts",
             2,
         )
-    if (refusal := _of_file_system(error)) is not None:
+    # A peer's end is said by "timed out" too, but by no OSError with a number of ours.
+    of_peer = bool(PEERS.search(str(error)))
+    refusal = _of_file_system(error) if isinstance(error, OSError) or not of_peer else None
+    if refusal is not None:
         return f"error: {refusal}", 2
-    if PEERS.search(str(error)):
+    if of_peer:
         lost = first_line(error)[:200]
         return f"error: another process of this run has ended ({lost}); start all of them again", 2
     return _crash(error), 1

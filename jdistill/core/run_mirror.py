@@ -54,9 +54,8 @@ class RunMirror:
         self._links = self.folder.with_name(f"{TEMPORARY}links-{self.folder.name}")
         self._listed: FileList = {}  # as RUN_FILES has it
         self._stored: dict[str, tuple[FileState, str]] = {}  # a file's state as it was stored last, and its digest
-        self._revisions: list[
-            str
-        ] = []  # digests of RUN_FILES: as it was found, and of each that this process has written or tried to
+        # Digests of RUN_FILES: as it was found, and of each that this process has written or tried to.
+        self._revisions: list[str] = []
         self._ended = threading.Event()
 
     def fetch(self) -> None:
