@@ -147,7 +147,7 @@ def _end(line: str, status: int) -> int:
 def _of_file_system(error: BaseException | None) -> str | None:
     """An OSError, or one behind another library's exception, as a line; None where there is none that the user can mend."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in FILE_SYSTEM:
+        if isinstance(error, OSError) and error.errno is not None and error.errno in FILE_SYSTEM:
             where = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
             return f"{where or 'a file'}: {os.strerror(error.errno)}; {FILE_SYSTEM[error.errno]}"
         if (number := number_of(error)) in FILE_SYSTEM:
