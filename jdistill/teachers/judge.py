@@ -26,7 +26,7 @@ from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.losses.embedding import HIGHEST
 from jdistill.models.registry import ModelConfig, architecture_of, hidden_states
 from jdistill.models.segments import Segments
-from jdistill.teachers.judge_prompt import PASSAGE, QUERY, asked, first_of_answer
+from jdistill.teachers.judge_prompt import PASSAGE, QUERY, asked, first_of_answer, joined
 from jdistill.teachers.prefix_packing import pack, padded
 
 JUDGE_BATCH = 16  # pairs of a batch, about
@@ -81,9 +81,15 @@ class Judge:
         self.answer_tokens  # noqa: B018 - refuses equal first tokens now
 
     @cached_property
+    def _asked(self) -> tuple[tuple[str, str], tuple[str, str], str]:
+        """As `asked`; what stands before either text is a piece, and a lead that is tokenised with the text."""
+        before, between, after = asked(self.model.tokenizer, self.template)
+        return joined(self.model.tokenizer, before), joined(self.model.tokenizer, between), after
+
+    @cached_property
     def pieces(self) -> tuple[list[int], list[int], list[int]]:
         """Tokens before the query, between the texts, and from the passage's end to the answer's place, which are some."""
-        before, between, after = asked(self.model.tokenizer, self.template)
+        (before, _), (between, _), after = self._asked
         first = self._ids(before)
         bos = self.model.tokenizer.bos_token_id
         if not self.model.tokenizer.chat_template and bos is not None and first[:1] != [bos]:
@@ -117,15 +123,17 @@ class Judge:
     def _halves(self, queries: Sequence[str], passages: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
         """Each prompt in two: up to the passage, which all pairs of a query share, and from there."""
         before, between, after = self.pieces
-        of_queries, of_passages = (
-            self._cut(side, limit) for side, limit in ((queries, self.query_tokens), (passages, self.passage_tokens))
-        )
+        (_, of_query), (_, of_passage), _ = self._asked
+        of_queries = self._cut(queries, of_query, self.query_tokens)
+        of_passages = self._cut(passages, of_passage, self.passage_tokens)
         return [[*before, *q, *between] for q in of_queries], [[*p, *after] for p in of_passages]
 
-    def _cut(self, texts: Sequence[str], limit: int) -> list[list[int]]:
+    def _cut(self, texts: Sequence[str], lead: str, limit: int) -> list[list[int]]:
         if not len(texts):
             return []
-        ids = self.model.tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)["input_ids"]
+        ids = self.model.tokenizer(
+            [lead + text for text in texts], add_special_tokens=False, return_attention_mask=False
+        )["input_ids"]
         return [row[:limit] for row in ids]
 
     def score(

@@ -6,6 +6,7 @@ from typing import Any
 
 QUERY, PASSAGE = "{query}", "{passage}"
 CUE = "\nAnswer:"  # where a model without a chat template would not know that the passage has ended
+FIRST_WORDS = ("What", "the", "A")  # that texts may begin with, to see how a tokenizer joins
 
 # Templates that write the day would make another judge of each. This one is Llama 3.2's own, where it is told none.
 SAME_DAY = "{%- macro strftime_now(form) -%}26 Jul 2024{%- endmacro -%}"
@@ -29,15 +30,36 @@ def asked(tokenizer: Any, template: str) -> tuple[str, str, str]:
     return before, between, after
 
 
+def joined(tokenizer: Any, before: str) -> tuple[str, str]:
+    """What stands before a text, in two, so that the text's tokens are those that the model has read behind it.
+
+    Most tokenizers write the space of "Question: " with the word that follows it: alone it would be a token that hardly occurs.
+
+    Args:
+      tokenizer: transformers'.
+      before: as `asked` gives it.
+
+    Returns: a piece that is tokenised alone, and a lead that is put before the text and tokenised with it.
+    """
+    bare = before.rstrip(" ")
+    for piece, lead in ((bare, before[len(bare) :]), (bare, ""), (before, "")):
+        if all(
+            _ids(tokenizer, piece) + _ids(tokenizer, lead + word) == _ids(tokenizer, before + word)
+            for word in FIRST_WORDS
+        ):
+            return piece, lead
+    return before, ""
+
+
 def first_of_answer(tokenizer: Any, template: str, answer: str) -> list[int]:
     """The first token of an answer where it stands, behind the prompt: " yes" after "Answer:", "yes" on a line of its own; a list of one,
     of none for an answer that has no token."""
     after = asked(tokenizer, template)[2]
     goes_on = _goes_on(tokenizer, template, answer, after)
-    ids, whole = (list(tokenizer.encode(text, add_special_tokens=False)) for text in (after, after + goes_on))
+    ids, whole = (_ids(tokenizer, text) for text in (after, after + goes_on))
     if whole[: len(ids)] == ids:
         return whole[len(ids) : len(ids) + 1]
-    return list(tokenizer.encode(answer, add_special_tokens=False))[:1]  # the prompt's last token would take some of it
+    return _ids(tokenizer, answer)[:1]  # the prompt's last token would take some of it
 
 
 def _goes_on(tokenizer: Any, template: str, answer: str, after: str) -> str:
@@ -49,6 +71,10 @@ def _goes_on(tokenizer: Any, template: str, answer: str, after: str) -> str:
     _, prompt, rest = whole.rpartition(after)
     space, word, _ = rest.partition(answer)
     return space + answer if prompt and word and not space.strip() else answer
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer.encode(text, add_special_tokens=False)) if text else []
 
 
 def _in_chat(tokenizer: Any, messages: list[dict[str, str]], add_generation_prompt: bool) -> str:

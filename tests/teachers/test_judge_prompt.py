@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
-from jdistill.teachers.judge_prompt import asked, first_of_answer
+from jdistill.teachers.judge_prompt import asked, first_of_answer, joined
 
 TEMPLATE = "Does it answer? {query} {passage}"
 CHAT = (
@@ -82,3 +82,31 @@ def test_a_template_that_writes_the_day_asks_the_same_on_every_day(
         )  # by itself it would
         prompts.add(asked(tokenizer, TEMPLATE))
     assert len(prompts) == 1 and "26 Jul 2024" in prompts.pop()[0]
+
+
+def metaspace() -> Any:
+    """Of characters, whose words begin with the sign of a space, as Llama 2's."""
+    letters = {sign: i for i, sign in enumerate("▁:?abcdefghijklmnopqrstuvwxyzADQPTW12\n")}
+    made = Tokenizer(models.BPE(vocab={**letters, "▁t": len(letters)}, merges=[("▁", "t")]))
+    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    return PreTrainedTokenizerFast(tokenizer_object=made)
+
+
+@pytest.mark.parametrize(("kind", "behind_a_space"), [("bytes", ("Question:", " ")), ("words", ("Question:", " "))])
+def test_a_text_is_tokenised_as_it_stands_in_the_prompt(
+    kind: str, behind_a_space: tuple[str, str], tokenizer: Any
+) -> None:
+    if kind == "words":
+        tokenizer = metaspace()
+    assert joined(tokenizer, "Question: ") == behind_a_space
+    for before in ("Question: ", "Question:", "Question:\n", "Question:  ", "\nPassage: ", ""):
+        piece, lead = joined(tokenizer, before)
+        for text in ("yes it is", "the bank", "What now"):
+            apart = (
+                [*tokenizer.encode(piece), *tokenizer.encode(lead + text)] if piece else tokenizer.encode(lead + text)
+            )
+            if kind == "bytes" or before in (
+                "Question: ",
+                "",
+            ):  # of a space that is put before each text, none is right
+                assert apart == tokenizer.encode(before + text), (before, text)
