@@ -8,14 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
-from jdistill.core.errors import UserError
+from jdistill.core.errors import UserError, first_line
 from jdistill.data.text.locations import resolve
 from jdistill.encoder import loading
 from jdistill.encoder.batch_ids import IdsOfTexts
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.vectors import fill_vectors
 from jdistill.export.onnx import graph, storage
+
+UNREADABLE = (errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NotImplemented)
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def load_onnx_encoder(source: str, file: str = "onnx/model.onnx", key: str = "mo
       file: the graph's path in it; of int8 also by the name that exports gave it before, or give it now.
       key: what error messages call the source.
 
-    Raises: UserError where there is no such graph, or not its data file.
+    Raises: UserError where there is no such graph, or not its data file, and for one that gives no vectors of texts' tokens.
     """
     contract = loading.load(source, key=key)
     path = resolve(source, key) / file
@@ -96,4 +99,24 @@ def load_onnx_encoder(source: str, file: str = "onnx/model.onnx", key: str = "mo
         raise UserError(
             f"--{key}={source} has no {file}; python -m jdistill.export writes it with --format=onnx or --quantize=int8"
         )
-    return OnnxEncoder(replace(contract, params={}), contract.num_params, graph.session(path), path)
+    try:
+        session = graph.session(path)
+    except UNREADABLE as error:
+        raise UserError(
+            f"--{key}={source}: {file} is no graph that ONNX Runtime reads: {first_line(error)[:300]}"
+        ) from error
+    _check_graph(session, contract.dim, f"--{key}={source}: {file}")
+    return OnnxEncoder(replace(contract, params={}), contract.num_params, session, path)
+
+
+def _check_graph(session: onnxruntime.InferenceSession, dim: int, name: str) -> None:
+    """Raises UserError for a graph that is asked for other than tokens, or gives other than vectors of dim numbers."""
+    outputs = {output.name: output.shape for output in session.get_outputs()}
+    if graph.VECTORS not in outputs:
+        raise UserError(
+            f"{name} gives {', '.join(outputs)}, not {graph.VECTORS}; python -m jdistill.export writes one that does"
+        )
+    if isinstance(width := outputs[graph.VECTORS][-1], int) and width != dim:
+        raise UserError(f"{name} gives vectors of {width} numbers, and the model beside it of {dim}")
+    if unknown := [item.name for item in session.get_inputs() if item.name not in graph.INPUTS]:
+        raise UserError(f"{name} asks for {', '.join(unknown)}; what is known are {', '.join(graph.INPUTS)}")
