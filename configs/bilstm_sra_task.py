@@ -3,7 +3,7 @@
 Paper: Towards Non-task-specific Distillation of BERT via Sentence Representation Approximation, Wu et al., AACL 2020.
 
     python -m jdistill.main --config configs/bilstm_sra_task.py --workdir runs/sst2 \\
-        --config.student=runs/bilstm --config.task=sst2 --config.task_dir=SENTEVAL
+        --config.teacher=TEACHER --config.student=runs/bilstm --config.task=sst2 --config.task_dir=SENTEVAL
     python -m jdistill.sweep --config configs/bilstm_sra_task.py --workdir runs/sst2-lr \\
         --grid learning_rate=2e-4,3e-4,5e-4,1e-3 --config.student=runs/bilstm …  # the paper chooses the rate on dev
 
@@ -20,7 +20,7 @@ from configs import base
 def get_config() -> ConfigDict:
     c = base.get_config()
     c.method = "classify"
-    c.teacher = "sentence-transformers/all-MiniLM-L6-v2"  # whose word pieces and embeddings a student from scratch has
+    c.teacher = "sentence-transformers/all-MiniLM-L6-v2"  # whose word pieces and embeddings a student from scratch has; read beside any student
     c.student = "scratch"  # a run's folder or an export that is fine-tuned, recurrent or transformer; or scratch
     c.task = "sst2"  # sst2, mrpc, trec, mr, cr, subj, mpqa (SentEval); qqp, mnli (both dev splits), rte, qnli, … (GLUE); any name for own files
     c.task_dir = (

@@ -29,7 +29,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "mse": {"finetune.loss.beta": 0.0},
     "crd": {"finetune.loss.beta": 0.0},
     "hpd": {"output_dim": 128, "finetune.loss.beta": 0.0},
-    "supervised": {"finetune.loss.beta": 0.0},
+    "supervised": {"teacher": "", "finetune.loss.beta": 0.0},
 }
 
 

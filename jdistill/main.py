@@ -35,6 +35,8 @@ from jdistill.core.launchers import connect, part
 from jdistill.core.machines import GRAMMAR, known_gpus
 from jdistill.core.progress import clock, log, setup_logging
 from jdistill.core.remote import is_url
+from jdistill.core.shared_folders import check_shared
+from jdistill.feeds.tokens import cache_folder
 from jdistill.run.budget import settle_student
 from jdistill.run.completeness import lacking
 from jdistill.run.finish import finish
@@ -104,6 +106,9 @@ def run(cfg: ConfigDict, workdir: str | Path, dry_run: bool, machine: str = "") 
         return
     stages_of(cfg)  # before the folder belongs to this config
     with mirrored_run(workdir) as folder, only_run(folder):
+        if sharding.process_count() > 1:
+            check_shared(folder, f"--workdir={workdir}")
+            check_shared(cache_folder(cfg), f"--config.cache_dir={cfg.cache_dir or cache_folder(cfg)}")
         keep_crashes_in(folder)
         if chosen := settle_student(cfg, folder):
             log.info("%s", chosen)
@@ -152,11 +157,14 @@ def this_python() -> str:
 @exits_cleanly(resumes=True)
 def train_command(_: list[str]) -> int:
     """The command `python -m jdistill.main`, by its flags; returns its exit status."""
-    keep_compiled_programs()
     setup_logging()
     if not WORKDIR.value and not DRY_RUN.value:
         raise UserError("--workdir is missing: the folder for this run's checkpoints and results")
     connect(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
+    # XLA shares out the tuning of a GPU's program over the processes that compile it, and JAX lets the first alone keep programs: where
+    # that one finds its own, the others would wait for its share for hours.
+    if sharding.process_count() == 1 or sharding.platform() != "gpu":
+        keep_compiled_programs()
     try:
         run(CONFIG.value, os.path.expanduser(WORKDIR.value or ""), DRY_RUN.value, MACHINE.value)
     except Interrupted as stop:

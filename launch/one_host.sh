@@ -4,18 +4,36 @@
 # CUDA_VISIBLE_DEVICES chooses among the GPUs. The first time on a GPU: pip install -e '.[gpu]'.
 #
 # PROCESSES=2 runs that many processes on this machine instead, joined as those of several machines are: how the two-process case is
-# tried and tested without a cluster.
+# tried and tested without a cluster. They share the GPUs out, those of CUDA_VISIBLE_DEVICES or all.
 set -euo pipefail
 python="${PYTHON:-python}"
 processes="${PROCESSES:-1}"
 if [ "$processes" = 1 ]; then
   exec "$python" -m jdistill.main "$@"
 fi
+gpus=()
+if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+  IFS=, read -ra gpus <<< "$CUDA_VISIBLE_DEVICES"
+elif command -v nvidia-smi > /dev/null; then
+  mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader 2> /dev/null || true)
+fi
+if [ $((${#gpus[@]} % processes)) != 0 ]; then
+  echo "error: PROCESSES=$processes: ${#gpus[@]} GPUs cannot be shared out evenly; choose among them by CUDA_VISIBLE_DEVICES" >&2
+  exit 2
+fi
+share=$((${#gpus[@]} / processes))
 port="${PORT:-$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')}"
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null || true' TERM INT
 for ((i = 0; i < processes; i++)); do
-  "$python" -m jdistill.main "$@" --coordinator="127.0.0.1:$port" --num_processes="$processes" --process_id="$i" &
+  own=("${gpus[@]:$((i * share)):$share}")
+  (
+    if [ "$share" != 0 ]; then
+      CUDA_VISIBLE_DEVICES="$(IFS=,; echo "${own[*]}")"
+      export CUDA_VISIBLE_DEVICES
+    fi
+    exec "$python" -m jdistill.main "$@" --coordinator="127.0.0.1:$port" --num_processes="$processes" --process_id="$i"
+  ) &
   pids+=($!)
 done
 status=0

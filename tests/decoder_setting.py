@@ -135,7 +135,9 @@ def write_published(name: str, folder: Path) -> Path:
         config(**SIZES | changes, vocab_size=rows)
     )
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, 0.5 if parameter.ndim == 1 else 0.0, 0.15)
+        torch.nn.init.normal_(
+            parameter, 0.5 if parameter.ndim == 1 and kind != "Gemma3" else 0.0, 0.15
+        )  # Gemma's norms are 1 + w
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     kinds = ["Transformer", "Pooling", *["Dense"] * len(widths), "Normalize"]
@@ -193,6 +195,6 @@ def torch_model(kind: str, folder: Path) -> Any:
     config = getattr(transformers, f"{name}{'Text' * (name == 'Gemma3')}Config")(**small | changes)
     model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
     for parameter in model.parameters():  # biases and norms too, which start as 0 and 1
-        torch.nn.init.normal_(parameter, 0.5 if parameter.ndim == 1 else 0.0, 0.1)
+        torch.nn.init.normal_(parameter, 0.5 if parameter.ndim == 1 and name != "Gemma3" else 0.0, 0.1)
     model.save_pretrained(folder)
     return model

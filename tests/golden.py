@@ -74,7 +74,11 @@ def machine() -> str:
     """What float32 sums may depend on: the processor's instructions, the cores that are ours, XLA and its flags."""
     found = Path("/proc/cpuinfo")
     instructions = re.search(r"^(?:flags|Features)\s*:(.*)$", found.read_text(), re.M) if found.exists() else None
-    parts = [platform.machine(), instructions and sorted(instructions[1].split()), len(os.sched_getaffinity(0))]
+    model = (
+        re.search(r"^model name\s*:(.*)$", found.read_text(), re.M) if found.exists() else None
+    )  # its caches decide how sums are cut
+    parts = [platform.machine(), model and model[1], instructions and sorted(instructions[1].split())]
+    parts.append(len(os.sched_getaffinity(0)))
     versions = [jax.__version__, jaxlib.__version__, np.__version__, os.environ.get("XLA_FLAGS")]
     return hashlib.blake2b(json.dumps([parts, versions]).encode(), digest_size=8).hexdigest()
 

@@ -77,6 +77,28 @@ def naive_hsic(x: np.ndarray, s: np.ndarray, kernel: str, estimator: str, gamma:
     return np.trace(k @ centre @ m @ centre) / (n if estimator == "biased" else n - 1) ** 2
 
 
+def added(
+    x: np.ndarray, s: np.ndarray, kernel: str, estimator: str, gammas: tuple[float, float] = (GAMMA, GAMMA)
+) -> float:
+    """The size of the sums of which HSIC is what is left: of centred matrices, or of the three terms of the unbiased estimator."""
+    k, m, n = np.abs(naive_gram(x, kernel, gammas[0])), np.abs(naive_gram(s, kernel, gammas[1])), len(x)
+    if estimator != "unbiased":
+        return k.sum() * m.sum() / n**2 / (n if estimator == "biased" else n - 1) ** 2
+    np.fill_diagonal(k, 0)
+    np.fill_diagonal(m, 0)
+    both = k.sum() * m.sum() / ((n - 1) * (n - 2))
+    return ((k * m).sum() + both + 2 / (n - 2) * (k.sum(0) @ m.sum(0))) / (n * (n - 3))
+
+
+def aligned_from(x: np.ndarray, s: np.ndarray, kernel: str, gammas: tuple[float, float] = (GAMMA, GAMMA)) -> float:
+    """The size of the sums of which CKA is what is left, as a multiple of it where it is 1."""
+    sizes = [
+        added(side, side, kernel, "unbiased", (gamma, gamma)) / naive_hsic(side, side, kernel, "unbiased", gamma)
+        for side, gamma in zip((x, s), gammas, strict=True)
+    ]
+    return max(1.0, float(np.prod(sizes)) ** 0.5)
+
+
 def remove_evaluation_texts(texts: list[str], evaluation: Iterable[str]) -> tuple[list[str], int]:
     """The texts that no evaluation sentence equals, in their order, and how many were removed.
 

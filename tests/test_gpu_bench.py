@@ -106,10 +106,10 @@ def test_a_part_that_fails_or_hangs_costs_no_other(tmp_path: Path) -> None:
     (tmp_path / "sound.py").write_text(SOUND)
     parts = ["unsound:one_fails", "unsound:one_dies", "unsound:one_hangs", "missing:part", "sound:part"]
     out = tmp_path / "found.json"
-    status, found = bench(out, "--limit", 6, "--parts", *parts, PYTHONPATH=str(tmp_path))
+    status, found = bench(out, "--limit", 30, "--parts", *parts, PYTHONPATH=str(tmp_path))
     assert status == 1
     ends = [part["end"] for part in found["parts"]]
-    assert ends == ["1 of 2 rows failed", "ended by SIGKILL", "stopped after 6 s", "1 of 1 rows failed", "whole"]
+    assert ends == ["1 of 2 rows failed", "ended by SIGKILL", "stopped after 30 s", "1 of 1 rows failed", "whole"]
     assert found[parts[0]] == [{"row": 1, "failed": "ValueError: no such figure"}, {"row": 2, "figure": 2}]
     assert all(found[part] == [{"row": 1, "figure": 1}] for part in (parts[1], parts[2], parts[4]))
     assert "missing" in found[parts[3]][0]["failed"]

@@ -49,6 +49,31 @@ def test_one_host_waits_for_processes_that_a_signal_has_reached(tmp_path: Path) 
     assert {path.name for path in tmp_path.glob("*.saved")} == {"0.saved", "1.saved"}
 
 
+@pytest.mark.parametrize(
+    ("visible", "processes", "given"),
+    [("0,1,5,7", "2", ["0,1", "5,7"]), ("3,1", "2", ["3", "1"]), ("0,1,2", "2", None), (None, "2", ["unset", "unset"])],
+)
+def test_one_host_shares_out_the_gpus(visible: str | None, processes: str, given: list | None, tmp_path: Path) -> None:
+    """A process that saw all of them would hold memory on each, and NCCL takes no GPU twice."""
+    (tmp_path / "python").write_text(
+        f'#!/bin/bash\nfor a in "$@"; do case "$a" in --process_id=*) id=${{a#*=}};; esac; done\n'
+        f'echo "${{CUDA_VISIBLE_DEVICES-unset}}" > {tmp_path}/$id.seen\n'
+    )
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")  # as where there is a driver, and no GPU
+    for name in ("python", "nvidia-smi"):
+        (tmp_path / name).chmod(0o755)
+    env = os.environ | {"PYTHON": str(tmp_path / "python"), "PROCESSES": processes, "PORT": "1"}
+    env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    env.pop("CUDA_VISIBLE_DEVICES", None)
+    env |= {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    done = subprocess.run(["bash", "launch/one_host.sh"], cwd=ROOT, env=env, capture_output=True, text=True)
+    seen = [path.read_text().strip() for path in sorted(tmp_path.glob("*.seen"))]
+    if given is None:
+        assert done.returncode == 2 and not seen and "3 GPUs cannot be shared out evenly" in done.stderr
+    else:
+        assert (done.returncode, seen) == (0, given), done.stderr
+
+
 def test_kubernetes_starts_a_run_again_that_a_signal_stopped() -> None:
     """A status of 0 would make its Job complete; a shell in front of Python would not hand SIGTERM on."""
     arguments = (ROOT / "launch" / "jobset.yaml").read_text().split("args:")[1].split("ports:")[0]

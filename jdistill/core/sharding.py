@@ -7,7 +7,7 @@ the global batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -16,6 +16,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jdistill.core.errors import UserError
 
 AXIS = "data"
 _planned: ContextVar[Mesh | None] = ContextVar("planned mesh", default=None)
@@ -221,6 +223,21 @@ def any_process(flag: bool) -> bool:
     if jax.process_count() == 1:
         return flag
     return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
+
+
+def by_first_process(check: Callable[[], None], what: str) -> None:
+    """Runs a check in the first process alone, for all of them, which call it together: what it looks at may look otherwise elsewhere.
+
+    what: the check, for the others' message. Raises: in the first process what `check` raises, in the others UserError.
+    """
+    failed: Exception | None = None
+    if is_first_process():
+        try:
+            check()
+        except Exception as error:
+            failed = error
+    if any_process(failed is not None):
+        raise failed or UserError(f"the first process did not pass {what}, see its message")
 
 
 def describe_devices(devices: Iterable[jax.Device] | None = None) -> str:

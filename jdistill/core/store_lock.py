@@ -68,9 +68,9 @@ class StoreLock:
 
     def lose(self) -> None:
         """Notes that another process has taken it over, and interrupts the main thread, unless that is who found out."""
-        if not self.lost and threading.current_thread() is not threading.main_thread():
+        known, self.lost = self.lost, True  # before the signal, whose handler asks
+        if not known and threading.current_thread() is not threading.main_thread():
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # which also ends its waiting
-        self.lost = True
 
     def _take(self) -> None:
         while not self._store.write(LOCK_OBJECT, self._content(), new=True):

@@ -18,6 +18,7 @@ from jdistill.encoder.formats.st_writer import (
 from jdistill.evals.collapse import check_finite, effective_rank
 from jdistill.export.probe_texts import PROBE_TEXTS
 from jdistill.export.targets import TARGETS, check_form, in_float32
+from jdistill.models.precision import exact_products
 
 EXPORT_SEAL = "export"  # of the seal
 CHECKED_FORMS = ("onnx", "sentence-transformers")  # by which every export is checked
@@ -73,7 +74,8 @@ def check_folder(model: Encoder, folder: Path, keep_onnx: bool) -> dict[str, flo
     Raises UserError where one is more than float32 explains, and where the model gives numbers that are not finite.
     """
     model = in_float32(model)
-    expected = model.encode(list(PROBE_TEXTS))
+    with exact_products():
+        expected = model.encode(list(PROBE_TEXTS))
     check_finite(expected, "the model")
     if not effective_rank(expected):
         log.warning("WARNING: the model gives the same vector for each of %d different texts", len(PROBE_TEXTS))

@@ -13,6 +13,7 @@ from jdistill.encoder.formats.interaction import add_interaction, remove_interac
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.encoder.torch_backend import has_sentence_transformers, sentence_transformers
 from jdistill.export.probe_texts import PROBE_TEXTS
+from jdistill.models.precision import exact_products
 
 TOLERANCE = 1e-3  # max abs, float32, between Flax's logits and torch's
 
@@ -41,7 +42,8 @@ def _difference(model: PairScorer, folder: Path) -> float | None:
     queries, passages, difference, largest = list(PROBE_TEXTS), list(reversed(PROBE_TEXTS)), 0.0, 1.0
     for symmetric in (True, False):
         theirs = loaded[-1].score(loaded, queries, passages, symmetric=symmetric).numpy()
-        ours = model.score(queries, passages, symmetric)
+        with exact_products():
+            ours = model.score(queries, passages, symmetric)
         difference, largest = (
             max(difference, float(np.abs(theirs - ours).max())),
             max(largest, float(np.abs(ours).max())),

@@ -25,6 +25,7 @@ from jdistill.export.folder import EXPORT_SEAL, check_folder
 from jdistill.export.probe_texts import PROBE_TEXTS
 from jdistill.export.targets import tolerance_of
 from jdistill.models.architecture import BUILT_IN
+from jdistill.models.precision import exact_products
 from jdistill.models.registry import architecture_of
 
 ROUTES = ("query", "document")
@@ -103,7 +104,8 @@ def _check_routes(queries: Encoder, documents: Encoder, folder: Path) -> dict[st
         ("document", "document", documents, "encode_document"),
         ("no task", DEFAULT_ROUTE, documents, "encode"),
     ):
-        expected = model.encode(texts, prompt=model.prompt_for(role))
+        with exact_products():
+            expected = model.encode(texts, prompt=model.prompt_for(role))
         vectors = getattr(loaded, method)(texts, show_progress_bar=False)
         bound = tolerance_of(model, expected)
         difference = float(np.abs(vectors - expected).max())

@@ -16,6 +16,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.export import gguf_forms, onnx_forms, torch_forms
 from jdistill.export.onnx.storage import graph_files
 from jdistill.export.probe_texts import PROBE_TEXTS
+from jdistill.models.precision import exact_products
 from jdistill.models.registry import architecture_of
 from jdistill.retrieval.index import unit_rows
 
@@ -112,7 +113,9 @@ def add_form(model: Encoder, folder: Path, name: str, texts: Sequence[str] = ())
     target, model = target_of(name), in_float32(model)
     out = target.write(model, folder, texts if target.calibrated else ())
     try:
-        figure = check_form(model, target, out, name, model.encode(list(PROBE_TEXTS)))
+        with exact_products():
+            expected = model.encode(list(PROBE_TEXTS))
+        figure = check_form(model, target, out, name, expected)
     except BaseException:
         remove(out)
         raise

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ml_collections import ConfigDict
 
 from jdistill.core import sharding
 from jdistill.core.cache_mirror import bring_files, share_files
 from jdistill.core.digest import digest
+from jdistill.core.shared_folders import awaited
 from jdistill.data.sets.candidates import Queries, in_turn
 from jdistill.encoder import loading
 from jdistill.feeds.tokens import cache_folder
@@ -45,5 +48,6 @@ def mined_negatives(cfg: ConfigDict, queries: Queries, passages: list[str]) -> l
             mine(queries.texts, positives, passages, search, score_of, rules, by, out)
             share_files(out.parent, out.name, out.name)
         sharding.barrier("mined negatives")
-        rankings_of.append([record["negatives"] for record in read_mined(out, queries.texts, passages) or []])
+        mined = awaited(partial(read_mined, out, queries.texts, passages))
+        rankings_of.append([record["negatives"] for record in mined or []])
     return [list(in_turn(*rankings)) for rankings in zip(*rankings_of, strict=True)]

@@ -12,6 +12,7 @@ from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.files import look_into, write_json
 from jdistill.core.progress import log
+from jdistill.core.shared_folders import awaited
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.batching.order import LARGE
 from jdistill.encoder.encoder import Encoder
@@ -54,7 +55,7 @@ def topics_of(cfg: ConfigDict, student: Encoder, tokens: TokenTable) -> np.ndarr
         write_json(path, clusters(text_vectors(table, tokens), cfg.topics).tolist())
         share_files(path.parent, path.name, path.name)
     sharding.barrier("topics")
-    topics = np.array(look_into(path), np.int64)
+    topics = np.array(awaited(lambda: look_into(path)), np.int64)
     full = np.bincount(topics, minlength=cfg.topics) // cfg.batch_size * cfg.batch_size
     left = len(tokens) - int(full.sum())
     log.info("%d topics of %d texts, of which %d an epoch fill no batch", cfg.topics, len(tokens), left)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -67,6 +68,14 @@ class TripletFeed(Feed):
             rows = sample_of(self.shared.corpus, len(tokens.lengths))
             tokens = tokens.joined(corpus_tokens(cfg, student, self.shared.corpus, rows))
         return tokens, data
+
+    def index_texts(self) -> Sequence[str]:
+        """The corpus, and of a run without text the triplets' passages."""
+        return super().index_texts() or self._passages
+
+    @cached_property
+    def _passages(self) -> list[str]:
+        return passage_columns(self.triplets, max(map(len, self.triplets.negatives)))[0]
 
     def own_texts(self, cfg: ConfigDict, student: Encoder) -> Sequence[tuple[Encoder, Sequence[str]]]:
         passages, _ = passage_columns(self.triplets, cfg.negatives or max(map(len, self.triplets.negatives)))

@@ -34,8 +34,14 @@ STUDENT_PCA_TEXTS = 4096  # texts that the PCA start is fitted to
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     """The stage, if cfg.triplets names data; cfg.finetune's keys take the place of the run's own. Raises UserError for a
-    temperature that is not positive, a batch of one or too small for HSIC, names that are not listed, and a loss of nothing."""
+    temperature that is not positive, a batch of one or too small for HSIC, names that are not listed, a loss of nothing, and a projection
+    without the stage."""
     if not cfg.triplets:
+        if cfg.output_dim:
+            raise UserError(
+                f"--config.output_dim={cfg.output_dim}: the projection is learnt in stage 2, and --config.triplets is empty; name triplets, set "
+                "--config.output_dim=0, or choose configs/ibkd.py:hpd, which projects in stage 1"
+            )
         return ()
     changed = cfg.copy_and_resolve_references()
     changed.update(cfg.finetune)

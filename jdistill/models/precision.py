@@ -6,6 +6,7 @@ import json
 import os
 import statistics
 import time
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,13 @@ def settled_dtype(name: str) -> str:
     if chosen not in COMPUTE_TYPES:
         raise UserError(f"{VARIABLE}={chosen} is not one of {', '.join(COMPUTE_TYPES)}")
     return COMPUTE_TYPES[int(sharding.broadcast(np.asarray(COMPUTE_TYPES.index(chosen))))]
+
+
+def exact_products() -> AbstractContextManager[Any]:
+    """Within it float32 is float32 in products too, whose factors an accelerator else rounds: Ampere and later GPUs to TF32's 11 bits, TPUs
+    to bfloat16's 8. What is held against another library to float32's rounding is computed so. A CPU rounds nothing, and its programs
+    are those that are compiled already."""
+    return nullcontext() if jax.default_backend() == "cpu" else jax.default_matmul_precision("highest")
 
 
 @cache

@@ -23,6 +23,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.export.form_size import expected_bytes
 from jdistill.export.targets import target_of
 from jdistill.feeds.stage import check_start
+from jdistill.models.precision import settled_dtype
 from jdistill.run.stages import configured_teacher, open_start, stages_of
 from jdistill.run.student_candidates import Candidate, menu_candidates, timed_ms, timing_texts
 from jdistill.run.workdir import has_begun
@@ -48,17 +49,19 @@ def settle_student(cfg: ConfigDict, workdir: Path | None) -> str:
     """
     if "budget" not in cfg:
         return ""
-    refused: UserError | None = None
     keys, said = dict.fromkeys(SHAPE_KEYS, 0), ""
-    if sharding.is_first_process():
-        try:
-            before = chosen_before(cfg, workdir)
-            _check_open(cfg, before or keys)
-            keys, said = (before, "as the run was given") if before else choose_student(cfg)
-        except UserError as error:
-            refused = error
-    if sharding.any_process(refused is not None):
-        raise refused or UserError("the first process could not choose a student for the budget, see its message")
+    settled = cfg.copy_and_resolve_references()
+    settled.teacher_dtype = settled_dtype(
+        cfg.teacher_dtype
+    )  # all processes ask together; the first alone would wait for the others
+
+    def choose() -> None:
+        nonlocal keys, said
+        before = chosen_before(cfg, workdir)
+        _check_open(cfg, before or keys)
+        keys, said = (before, "as the run was given") if before else choose_student(settled)
+
+    sharding.by_first_process(choose, "the choice of a student for the budget")
     chosen = sharding.broadcast(np.array([keys[key] for key in SHAPE_KEYS]))
     cfg.student.update(dict(zip(SHAPE_KEYS, map(int, chosen), strict=True)))
     return f"budget: {shape_in_words(cfg.student)}; {said}"

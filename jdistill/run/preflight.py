@@ -52,7 +52,8 @@ def checkpoints_kept(cfg: ConfigDict, steps: int) -> int:
 
 
 def check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int, steps: int) -> None:
-    """Refuses a stage whose checkpoints, export and index would not fit on the disk.
+    """Refuses a stage whose checkpoints, export and index would not fit on the disk, as the first process sees it, which goes on to write
+    there; all call it.
 
     Args:
       cfg: the stage's.
@@ -62,6 +63,10 @@ def check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int, steps:
 
     Raises: UserError with what is needed and free.
     """
+    sharding.by_first_process(lambda: _check_room(cfg, method, folder, texts, steps), "the check of the disk's room")
+
+
+def _check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int, steps: int) -> None:
     each = checkpoint_bytes(cfg, method)
     standing = checkpoints_kept(cfg, steps) + 1  # one more than is kept, while the next is written
     checkpoints = each * standing

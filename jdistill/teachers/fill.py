@@ -12,6 +12,7 @@ from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.core.mapped import slices_of
 from jdistill.core.progress import log
+from jdistill.core.shared_folders import awaited
 from jdistill.core.sorted_keys import keys_at
 from jdistill.teachers.cache import (
     CHUNK,
@@ -115,6 +116,12 @@ def ask(
     if not alone:
         sharding.barrier(what)
         cache.reload()
-    if not found_all and (lacking := cache.lacks(keys)):
+    if not found_all and (lacking := cache.lacks(keys)) and (alone or awaited(lambda: _whole(cache, keys)) is None):
         raise UserError(f"{cache.folder} lacks {lacking} answers after filling ({what}); run the command again")
     return Answered(cache, keys, answer_pieces, what)
+
+
+def _whole(cache: AnswerCache, keys: Sequence[str]) -> bool | None:
+    """Read again, for what another process wrote; None while it lacks answers."""
+    cache.reload()
+    return None if cache.lacks(keys) else True

@@ -29,13 +29,12 @@ from jdistill.train.method import Method, TrainedStage
 from jdistill.train.metrics import Recorder
 from jdistill.train.optimizer import make_optimizer
 from jdistill.train.origins import ORIGINS_KEY, check_same_run
-from jdistill.train.signals import Interrupted, catch_signals, stopping_at
+from jdistill.train.signals import Agreement, Interrupted, catch_signals, stopping_at
 from jdistill.train.step import TrainState, configured_step, host_params, init_state, place_frozen
 from jdistill.train.watch import Watch
 
 # Calls that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt.
 LAG = 2
-AGREE_EVERY = 10  # steps after which several processes ask one another whether a signal came
 
 
 def total_steps(cfg: ConfigDict, steps_per_epoch: int) -> int:
@@ -65,6 +64,7 @@ def train(
       changed since the stage began.
     """
     training = _Training(cfg, method, data, folder, score, give_up)
+    agreement = Agreement(training.done)
     with catch_signals() as caught, training.recorded(caught):
         while not training.is_over():
             training.step(caught)
@@ -72,7 +72,7 @@ def train(
                 training.log()
             if training.passed(cfg.checkpoint_every) or training.done == training.steps:
                 training.save(with_score=True)
-            if training.may_stop() and sharding.any_process(bool(caught)) and training.done < training.steps:
+            if agreement.reached(caught, training.done) and training.done < training.steps:
                 training.save_position()
                 raise Interrupted(caught, training.done)
         training.end()
@@ -131,7 +131,9 @@ class _Training:
         """Takes the newest checkpoint that can be read; deletes those after it, which training writes again."""
         if described := self.checkpoints.newest_about():  # another vocabulary has arrays of other shapes
             check_same_run(described, self.about, self.folder)
-        self.done, arrays, saved = self.checkpoints.restore(abstract(self.state)._asdict())
+        layout = abstract(self.state)._asdict()
+        del self.state  # the device need not hold it beside the one that is read
+        self.done, arrays, saved = self.checkpoints.restore(layout)
         check_same_run(saved, self.about, self.folder)
         self.about["seconds"] = saved["seconds"]
         self.state = TrainState(**arrays)
@@ -218,10 +220,6 @@ class _Training:
             self.about["seconds"] = self.seconds_before + time.monotonic() - self.started
             self.checkpoints.save(self.done, self.state._asdict(), self.about, figures.get("score"))
 
-    def may_stop(self) -> bool:
-        """Whether a signal is obeyed after this step: of several processes all must ask one another at the same one."""
-        return sharding.process_count() == 1 or self.passed(AGREE_EVERY)
-
     def save_position(self) -> None:
         """Leaves a checkpoint of the step that was done last, on disk."""
         if self.done not in self.checkpoints.steps():
@@ -243,7 +241,9 @@ class _Training:
             log.info("the last step's parameters are exported; the best dev score is that of step %d", best[0])
         elif best and best[0] != self.done:
             log.info("the best dev score is that of step %d, which is exported", best[0])
-            taken, arrays, _ = self.checkpoints.restore(abstract(self.state)._asdict(), best)
+            layout = abstract(self.state)._asdict()
+            del self.state
+            taken, arrays, _ = self.checkpoints.restore(layout, best)
             self.state = TrainState(**arrays)
         self.checkpoints.drop_old(taken)
         self.checkpoints.close()

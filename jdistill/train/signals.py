@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from jdistill.core import sharding
 from jdistill.core.stopping import stopping_by
+
+AGREE_EVERY = 10  # steps after which processes ask one another; slow ones ask after each
+SLOW_STEP = 1.0  # seconds: the grace of a job, two minutes in launch/, is not to go by in a few steps
 
 
 class Interrupted(Exception):
@@ -38,6 +42,29 @@ def catch_signals() -> Iterator[list[str]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Agreement:
+    """Whether a run stops for a signal: of several processes all ask one another, after the same steps.
+
+    Args:
+      done: steps before the first.
+    """
+
+    def __init__(self, done: int):
+        self._slow, self._asked = True, (done, time.monotonic())  # until a step has shown that it is not
+
+    def reached(self, caught: Sequence[str], done: int) -> bool:
+        """After `done` steps, whether a signal came, to any process where they ask one another now; caught: those of this one."""
+        if sharding.process_count() == 1:
+            return bool(caught)
+        (before, began), now = self._asked, time.monotonic()
+        every = 1 if self._slow else AGREE_EVERY
+        if done // every == before // every:
+            return False
+        self._slow = sharding.any_process(now - began > SLOW_STEP * (done - before))
+        self._asked = done, now
+        return sharding.any_process(bool(caught))
 
 
 def stopping_at(caught: Sequence[str]) -> AbstractContextManager[None]:

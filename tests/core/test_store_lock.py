@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import HANG
 from fsspec.implementations.memory import MemoryFileSystem
 from mirror_setting import quick_store
 from remote_setting import objects
@@ -137,14 +138,24 @@ def test_who_lost_the_lock_stops_and_stores_nothing_more(url: str, handler: Any)
 def test_of_two_that_begin_at_once_one_goes_on(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_lock, "_machine", lambda: "")
     ends: list[str] = []
+    refused, whole = threading.Semaphore(0), threading.Lock()
+    pipe_file = MemoryFileSystem.pipe_file
+
+    def at_once(self: MemoryFileSystem, *args: Any, **more: Any) -> None:  # as a store's own "if there is none" is
+        with whole:
+            pipe_file(self, *args, **more)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", at_once)
 
     def begin() -> None:
         try:
             with StoreLock(Store(url), "a run").held():
                 ends.append("held")
-                time.sleep(0.8)
+                for _ in range(3):
+                    refused.acquire(timeout=HANG)
         except UserError:
             ends.append("refused")
+            refused.release()
 
     threads = [threading.Thread(target=begin) for _ in range(4)]
     for thread in threads:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import datasets
@@ -114,11 +115,15 @@ def test_a_datasets_classes_count_by_their_names(monkeypatch: pytest.MonkeyPatch
     assert found.positive == [True, False] and found.skipped["without a label"] == 1
 
 
-def test_splits_and_held_out_queries(tmp_path: Path) -> None:
+def test_splits_and_held_out_queries(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_pairs(tmp_path / "split.jsonl", 20, split=True)
     pairs = read_pairs(str(tmp_path / "split.jsonl"), "config.symmetric")
     train, test = train_and_test(pairs, "dev", "test", 0, "config.symmetric")
     assert len(train) == 30 and len(test) == 10 and not set(train.queries) & set(test.queries)
+    assert "not read" not in caplog.text
+    with_train = replace(pairs, splits=["train"] * 3 + pairs.splits[3:])
+    train_and_test(with_train, "dev", "test", 0, "config.symmetric")
+    assert "--config.symmetric: 3 rows of the split 'train' are not read; training reads 'dev'" in caplog.text
     with pytest.raises(UserError, match="config.symmetric: there is no split 'train'; there are dev, test"):
         train_and_test(pairs, "train", "test", 0, "config.symmetric")
     write_pairs(tmp_path / "whole.jsonl", 20, split=False)

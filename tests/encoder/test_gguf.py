@@ -233,7 +233,7 @@ def test_sizes_that_the_tensors_do_not_have_are_refused(tmp_path: Path, field: s
 def test_counts_beyond_the_file_are_refused_at_once(tmp_path: Path) -> None:
     many = (2**60).to_bytes(8, "little")
     good = write(tmp_path / "m.gguf").read_bytes()
-    start = time.monotonic()
+    start = time.process_time()
     for at in (8, 16):  # tensors, fields
         (tmp_path / "n.gguf").write_bytes(good[:at] + many + good[at + 8 :])
         with pytest.raises(UserError, match=r"n\.gguf cannot be read .*more than it can hold"):
@@ -242,4 +242,4 @@ def test_counts_beyond_the_file_are_refused_at_once(tmp_path: Path) -> None:
         kind = (8 if field.endswith("tokens") else 5).to_bytes(4, "little")
         with pytest.raises(UserError, match=r"o\.gguf cannot be read"):
             read_gguf(altered(write(tmp_path / "o.gguf"), field, kind + many))
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from commands import in_a_process_without_jdistill
@@ -13,6 +15,7 @@ from conftest import make_encoder, sentences
 
 import jdistill
 from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import st_writer
 from jdistill.export import folder as exporter
 from jdistill.export import trained
@@ -142,3 +145,25 @@ def test_a_folder_that_encodes_differently_is_refused_and_the_old_one_stays(
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no stage 'distil'"):
         trained.load_student(tmp_path)
+
+
+@pytest.mark.parametrize(("backend", "asked"), [("gpu", "highest"), ("cpu", None)])
+def test_what_forms_are_held_against_is_float32_where_products_are_else_rounded(
+    backend: str, asked: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU's own float32 products are TF32's, which are off by more than the checks allow."""
+    seen: list[object] = []
+    encode = Encoder.encode
+
+    def watched(self: Encoder, *args: Any, **more: Any) -> np.ndarray:
+        seen.append(jax.config.jax_default_matmul_precision)
+        return encode(self, *args, **more)
+
+    monkeypatch.setattr(Encoder, "encode", watched)
+    model = student()
+    export(model, tmp_path / "out", keep_onnx=True)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    exporter.check_folder(model, tmp_path / "out", keep_onnx=True)
+    assert seen[-1] == asked
+    add_form(model, tmp_path / "out", "onnx-int8")
+    assert seen[-1] == asked and jax.config.jax_default_matmul_precision is None

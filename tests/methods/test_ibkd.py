@@ -187,10 +187,17 @@ def test_every_variant_of_the_config_names_its_method_and_stages() -> None:
         assert names == (["finetune"] if variant == "supervised" else ["distil", "finetune"])
         cfg.triplets = ""
         if variant == "supervised":
+            assert not cfg.teacher
             with pytest.raises(UserError, match="triplets is empty"):
                 METHODS[cfg.method](cfg)
         else:
             assert [stage.name for stage in METHODS[cfg.method](cfg)] == ["distil"]
+    cfg = config_file.get_config("mse")
+    cfg.triplets, cfg.output_dim = "", 8
+    with pytest.raises(
+        UserError, match="output_dim=8: the projection is learnt in stage 2, and --config.triplets is empty"
+    ):
+        METHODS[cfg.method](cfg)
     with pytest.raises(UserError, match="no variant 'ibk'"):
         config_file.get_config("ibk")
     stage = METHODS["ibkd"](config("", **{"finetune.loss.beta": 0.25}))[1]

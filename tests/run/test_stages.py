@@ -118,13 +118,17 @@ def test_bad_triplets_are_known_before_the_first_stage(folder: Path) -> None:
 
 def test_triplets_alone_need_neither_a_teacher_nor_text(folder: Path) -> None:
     changed = [
-        f"--config.{key}" for key in ("teacher=", f"start={folder / 'teacher'}", "text=", "finetune.max_steps=2")
+        f"--config.{key}"
+        for key in ("teacher=", f"start={folder / 'teacher'}", "text=", "finetune.max_steps=2", "index_texts=1000")
     ]
     arguments = command(folder, "alone", *changed)
     arguments[arguments.index("configs/ibkd.py")] += ":supervised"
     done = run_inside(arguments)
     assert done.returncode == 0, done.stderr[-3000:]
     assert jdistill.load(str(folder / "alone" / "export")).dim == 6
+    rows = [json.loads(line) for line in (folder / "triplets.jsonl").read_text().splitlines()]
+    indexed = (folder / "alone" / "index" / "texts.jsonl").read_text().splitlines()
+    assert set(map(json.loads, indexed)) == {text for row in rows for text in (row["positive"], *row["negatives"])}
     assert "% of the start's" in done.stderr and "of the teacher's" not in done.stderr
     results = json.loads((folder / "alone" / "results.json").read_text())
     assert results["teacher"]["name"] == str(folder / "teacher") and "texts" not in results["training"]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.core.progress import log
 from jdistill.data.text.holdout import comparable, split_held_out
 from jdistill.data.text.records import has_surplus, records_of
 from jdistill.data.text.usable import SURPLUS_CELLS, flaw_of
@@ -22,6 +23,7 @@ PAIR_LABEL_COLUMNS = ("label", "labels")
 POSITIVE_LABELS = ("entailment", "yes", "true", "1")
 NEGATIVE_LABELS = ("contradiction", "neutral", "not_entailment", "no", "false", "0")
 UNLABELLED = ("-", "-1", "")
+TRAIN = "train"  # the split that a reader takes to be trained on
 
 
 @dataclass
@@ -131,6 +133,11 @@ def train_and_test(pairs: Pairs, train: str, test: str, held_out: int, key: str)
                     f"--{key}: there is no split {name!r}; there are {', '.join(names)} with labelled pairs "
                     "(--config.train_split and --config.test_split name them)"
                 )
+        if TRAIN in names and TRAIN not in (train, test):
+            log.warning(
+                "WARNING: --%s: %d rows of the split %r are not read; training reads %r: --config.train_split=%s takes them", key,
+                pairs.splits.count(TRAIN), TRAIN, train, TRAIN,
+            )  # fmt: skip
         return pairs.where([name == train for name in pairs.splits]), pairs.where(
             [name == test for name in pairs.splits]
         )

@@ -1,0 +1,56 @@
+"""Folders that the processes of a run share, on one machine or over a network, where what one wrote another may see late."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from jdistill.core import sharding
+from jdistill.core.errors import UserError
+from jdistill.core.files import TEMPORARY
+
+T = TypeVar("T")
+SEEN_WITHIN = (
+    60.0  # seconds after which a network's file system shows what another machine wrote: NFS looks again after 3 to 60
+)
+LOOK_EVERY = 0.5  # seconds
+
+
+def awaited(read: Callable[[], T | None]) -> T | None:
+    """What another process has written, read again and again until it is there; alone, a process sees its own at once.
+
+    read: gives None for what is not there yet. Returns: None where it did not come within SEEN_WITHIN.
+    """
+    until = time.monotonic() + (SEEN_WITHIN if sharding.process_count() > 1 else 0.0)
+    while (found := read()) is None and time.monotonic() < until:
+        time.sleep(LOOK_EVERY)
+    return found
+
+
+def check_shared(folder: Path, key: str) -> None:
+    """Refuses a folder that not all of a run's several processes see; all of them call it.
+
+    Args:
+      key: what error messages call it, with its value.
+
+    Raises: UserError in every process.
+    """
+    mark = np.frombuffer(np.random.default_rng().bytes(8), np.uint32)
+    mark = np.asarray(sharding.broadcast(mark.copy()))
+    path = folder / f"{TEMPORARY}seen-{''.join(f'{part:08x}' for part in mark)}"
+    if sharding.is_first_process():
+        folder.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    sharding.barrier("shared folder")
+    lacks = sharding.any_process(awaited(lambda: path.exists() or None) is None)
+    if sharding.is_first_process():
+        path.unlink(missing_ok=True)
+    if lacks:
+        raise UserError(
+            f"{key}: not all machines of the run see this folder, which the first process has written to; name one on a file system that "
+            "they share"
+        )
