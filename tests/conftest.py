@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import parity  # noqa: F401  # ours, before a test looks into bench/, which has one of this name
 import pytest
 from compiled import share_compiled_programs
 from flax.traverse_util import unflatten_dict

@@ -13,22 +13,22 @@ from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.core.files import TEMPORARY
 
-T = TypeVar("T")
+Content = TypeVar("Content")
 SEEN_WITHIN = (
     60.0  # seconds after which a network's file system shows what another machine wrote: NFS looks again after 3 to 60
 )
 LOOK_EVERY = 0.5  # seconds
 
 
-def awaited(read: Callable[[], T | None]) -> T | None:
+def awaited(read: Callable[[], Content | None]) -> Content | None:
     """What another process has written, read again and again until it is there; alone, a process sees its own at once.
 
     read: gives None for what is not there yet. Returns: None where it did not come within SEEN_WITHIN.
     """
     until = time.monotonic() + (SEEN_WITHIN if sharding.process_count() > 1 else 0.0)
-    while (found := read()) is None and time.monotonic() < until:
+    while (content := read()) is None and time.monotonic() < until:
         time.sleep(LOOK_EVERY)
-    return found
+    return content
 
 
 def check_shared(folder: Path, key: str) -> None:

@@ -68,8 +68,8 @@ class StoreLock:
 
     def lose(self) -> None:
         """Notes that another process has taken it over, and interrupts the main thread, unless that is who found out."""
-        known, self.lost = self.lost, True  # before the signal, whose handler asks
-        if not known and threading.current_thread() is not threading.main_thread():
+        before, self.lost = self.lost, True  # before the signal, whose handler asks
+        if not before and threading.current_thread() is not threading.main_thread():
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # which also ends its waiting
 
     def _take(self) -> None:

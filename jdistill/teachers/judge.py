@@ -26,7 +26,7 @@ from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.losses.embedding import HIGHEST
 from jdistill.models.registry import ModelConfig, architecture_of, hidden_states
 from jdistill.models.segments import Segments
-from jdistill.teachers.judge_prompt import PASSAGE, QUERY, asked, first_of_answer, joined
+from jdistill.teachers.judge_prompt import PASSAGE, QUERY, asked, first_of_answer, tokenised_with_text
 from jdistill.teachers.prefix_packing import pack, padded
 
 JUDGE_BATCH = 16  # pairs of a batch, about
@@ -83,8 +83,8 @@ class Judge:
     @cached_property
     def _asked(self) -> tuple[tuple[str, str], tuple[str, str], str]:
         """As `asked`; what stands before either text is a piece, and a lead that is tokenised with the text."""
-        before, between, after = asked(self.model.tokenizer, self.template)
-        return joined(self.model.tokenizer, before), joined(self.model.tokenizer, between), after
+        before, between, after = asked(tokenizer := self.model.tokenizer, self.template)
+        return tokenised_with_text(tokenizer, before), tokenised_with_text(tokenizer, between), after
 
     @cached_property
     def pieces(self) -> tuple[list[int], list[int], list[int]]:
@@ -131,9 +131,8 @@ class Judge:
     def _cut(self, texts: Sequence[str], lead: str, limit: int) -> list[list[int]]:
         if not len(texts):
             return []
-        ids = self.model.tokenizer(
-            [lead + text for text in texts], add_special_tokens=False, return_attention_mask=False
-        )["input_ids"]
+        texts = [lead + text for text in texts]
+        ids = self.model.tokenizer(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
         return [row[:limit] for row in ids]
 
     def score(

@@ -30,7 +30,7 @@ def asked(tokenizer: Any, template: str) -> tuple[str, str, str]:
     return before, between, after
 
 
-def joined(tokenizer: Any, before: str) -> tuple[str, str]:
+def tokenised_with_text(tokenizer: Any, before: str) -> tuple[str, str]:
     """What stands before a text, in two, so that the text's tokens are those that the model has read behind it.
 
     Most tokenizers write the space of "Question: " with the word that follows it: alone it would be a token that hardly occurs.

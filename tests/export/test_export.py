@@ -161,7 +161,7 @@ def test_what_forms_are_held_against_is_float32_where_products_are_else_rounded(
 
     monkeypatch.setattr(Encoder, "encode", watched)
     model = student()
-    export(model, tmp_path / "out", keep_onnx=True)
+    export(model, tmp_path / "out", onnx=True)
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     exporter.check_folder(model, tmp_path / "out", keep_onnx=True)
     assert seen[-1] == asked

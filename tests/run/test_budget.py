@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from budget_setting import LAYERS, WIDTH, config, keys_of, shape, write_place
 from conftest import make_decoder, make_encoder, save_encoder
-from ml_collections import ConfigDict
 
 from configs import budget as config_file
 from configs import ibkd
@@ -23,7 +22,7 @@ from jdistill.config.keys import check_config
 from jdistill.core.errors import UserError
 from jdistill.encoder import loading
 from jdistill.models.registry import count_parameters
-from jdistill.run import budget, student_candidates
+from jdistill.run import student_candidates
 from jdistill.run.budget import choose_student, chosen_before, settle_student
 from jdistill.run.student_candidates import menu_candidates, single_text_ms, timed_ms, timing_texts
 from jdistill.students.menu import SHAPE_KEYS, Shape
@@ -95,19 +94,6 @@ def test_where_all_qualities_are_measured_the_best_is_taken_and_promised(
     monkeypatch.setattr(student_candidates, "MENU", of_another)
     keys, said = choose_student(config(place))
     assert keys == shape(4, 11, 0) and "nothing is promised" in said
-
-
-def test_the_first_process_asks_no_other_while_it_chooses(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They wait for its choice: a compute type that was still "auto" would be settled by all together."""
-    given: list[str] = []
-
-    def choose(cfg: ConfigDict) -> tuple[dict[str, int], str]:
-        given.append(cfg.teacher_dtype)
-        return dict.fromkeys(SHAPE_KEYS, 1), "for a test"
-
-    monkeypatch.setattr(budget, "choose_student", choose)
-    cfg = config(place, teacher_dtype="auto")
-    assert settle_student(cfg, None) and given == ["float32"] and cfg.teacher_dtype == "auto"
 
 
 # Times

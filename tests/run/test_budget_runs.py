@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from budget_setting import WIDTH, config, run_command, shape, write_place
 from commands import run_inside
+from ml_collections import ConfigDict
 
 from jdistill.encoder import loading
 from jdistill.export.onnx_forms import INT8_GRAPH
@@ -120,3 +121,16 @@ def test_a_dry_run_says_what_it_would_choose_and_writes_nothing(place: Path) -> 
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.startswith("budget: 4 layers, compact width 11, whole layers; ") and "parameters" in done.stdout
     assert not (place / "planned").exists()
+
+
+def test_the_first_process_asks_no_other_while_it_chooses(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait for its choice: a compute type that was still "auto" would be settled by all together."""
+    given: list[str] = []
+
+    def choose(cfg: ConfigDict) -> tuple[dict[str, int], str]:
+        given.append(cfg.teacher_dtype)
+        return dict.fromkeys(SHAPE_KEYS, 1), "for a test"
+
+    monkeypatch.setattr(budget, "choose_student", choose)
+    cfg = config(place, teacher_dtype="auto")
+    assert settle_student(cfg, None) and given == ["float32"] and cfg.teacher_dtype == "auto"

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
-from jdistill.teachers.judge_prompt import asked, first_of_answer, joined
+from jdistill.teachers.judge_prompt import asked, first_of_answer, tokenised_with_text
 
 TEMPLATE = "Does it answer? {query} {passage}"
 CHAT = (
@@ -98,9 +98,9 @@ def test_a_text_is_tokenised_as_it_stands_in_the_prompt(
 ) -> None:
     if kind == "words":
         tokenizer = metaspace()
-    assert joined(tokenizer, "Question: ") == behind_a_space
+    assert tokenised_with_text(tokenizer, "Question: ") == behind_a_space
     for before in ("Question: ", "Question:", "Question:\n", "Question:  ", "\nPassage: ", ""):
-        piece, lead = joined(tokenizer, before)
+        piece, lead = tokenised_with_text(tokenizer, before)
         for text in ("yes it is", "the bank", "What now"):
             apart = (
                 [*tokenizer.encode(piece), *tokenizer.encode(lead + text)] if piece else tokenizer.encode(lead + text)

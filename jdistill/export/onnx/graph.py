@@ -27,7 +27,7 @@ OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the file version of 
 ONNX_POOLINGS = ("mean", "cls", "max", "lasttoken")
 BODIES = (["Transformer"], ["BidirectionalTransformer"], ["WordEmbeddings", "LSTM"])
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-OF_TOKENS, VECTORS = (
+OF_TOKENS, OF_TEXTS = (
     ("token_embeddings", "last_hidden_state"),
     "sentence_embedding",
 )  # outputs; of tokens one tensor by two names
@@ -69,12 +69,12 @@ def build_graph(folder: Path) -> tuple[onnx.ModelProto, storage.Constants]:
         else:  # a zero vector stays zero, as in torch; LpNormalization leaves that case to the runtime
             length = graph.op("Max", graph.op("ReduceL2", vector, [-1], keepdims=1), np.float32(1e-12))
             vector = graph.op("Div", vector, length)
-    graph.op("Identity", vector, name=VECTORS)
+    graph.op("Identity", vector, name=OF_TEXTS)
     ids = ["input_ids", "attention_mask", *(["token_type_ids"] if model.takes_types else [])]
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in ids]
     outputs = [
         *(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", "sequence", hidden]) for name in of_tokens),
-        helper.make_tensor_value_info(VECTORS, TensorProto.FLOAT, ["batch", dim]),
+        helper.make_tensor_value_info(OF_TEXTS, TensorProto.FLOAT, ["batch", dim]),
     ]
     nodes = helper.make_graph(graph.nodes, f"{model.kind}_encoder", inputs, outputs)
     proto = helper.make_model(
@@ -123,7 +123,7 @@ def run_graph(path: str | Path | onnxruntime.InferenceSession, tokens: Mapping[s
     """
     runtime = session(path) if isinstance(path, str | Path) else path
     feed = inputs_of((item.name for item in runtime.get_inputs()), tokens)
-    return runtime.run([VECTORS], feed)[0]
+    return runtime.run([OF_TEXTS], feed)[0]
 
 
 def inputs_of(names: Iterable[str], tokens: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -112,11 +112,11 @@ def load_onnx_encoder(source: str, file: str = "onnx/model.onnx", key: str = "mo
 def _check_graph(session: onnxruntime.InferenceSession, dim: int, name: str) -> None:
     """Raises UserError for a graph that is asked for other than tokens, or gives other than vectors of dim numbers."""
     outputs = {output.name: output.shape for output in session.get_outputs()}
-    if graph.VECTORS not in outputs:
+    if graph.OF_TEXTS not in outputs:
         raise UserError(
-            f"{name} gives {', '.join(outputs)}, not {graph.VECTORS}; python -m jdistill.export writes one that does"
+            f"{name} gives {', '.join(outputs)}, not {graph.OF_TEXTS}; python -m jdistill.export writes one that does"
         )
-    if isinstance(width := outputs[graph.VECTORS][-1], int) and width != dim:
+    if isinstance(width := outputs[graph.OF_TEXTS][-1], int) and width != dim:
         raise UserError(f"{name} gives vectors of {width} numbers, and the model beside it of {dim}")
     if unknown := [item.name for item in session.get_inputs() if item.name not in graph.INPUTS]:
         raise UserError(f"{name} asks for {', '.join(unknown)}; what is known are {', '.join(graph.INPUTS)}")
