@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.core.fetched import path_here
 from jdistill.core.sorted_keys import keys_of_texts, sort_keys
@@ -22,6 +23,8 @@ from jdistill.encoder.text_encoder import PROMPT_NAMES
 from jdistill.models.pooling import resolve_pooler
 from jdistill.models.precision import AUTO, settled_dtype
 from jdistill.teachers.cache import AnswerCache
+
+TEXTS_ON_CPU, TEXTS_ON_ACCELERATOR = 32, 128
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,11 @@ def open_teacher(source: str, max_length: int, dtype: str, pooling: str = "", tr
     return _from_encoder(source, model, bare, own_length)
 
 
+def read_at_once() -> int:
+    """Texts that a teacher reads at a time: on a CPU 32, which keep its cores busy, on accelerators 128 for each of this process's."""
+    return TEXTS_ON_CPU if sharding.platform() == "cpu" else TEXTS_ON_ACCELERATOR * sharding.local_mesh().size
+
+
 def _from_encoder(source: str, model: Encoder, bare: Encoder, own_length: int) -> Teacher:
     """model: the encoder itself; bare: as it is asked."""
     prompt = bare.prompt_text()
@@ -125,7 +133,7 @@ def _from_encoder(source: str, model: Encoder, bare: Encoder, own_length: int) -
         source,
         model.dim,
         bare.fingerprint(),
-        lambda texts: bare.encode(texts, batch_size=32),
+        lambda texts: bare.encode(texts, batch_size=read_at_once()),
         model,
         own_length,
         roles=lambda role: _from_encoder(source, model, bare.in_role(role), own_length),

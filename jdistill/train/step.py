@@ -200,7 +200,9 @@ def init_state(
     """The state before the first step, on the devices of the mesh; of several processes the first one's parameters count. split: as of
     state_layout."""
     like = state_layout(method, optimizer, mesh, split)
-    params = (sharding.shard_params if split else sharding.replicate)(sharding.broadcast(method.params), mesh)
+    place = sharding.shard_params if split else sharding.replicate
+    # Array by array: each is whole on every device while it is handed out, and a model that is split need not fit there.
+    params = jax.tree.map(lambda x: place(sharding.broadcast(x), mesh), method.params)
     opt_state = jax.jit(optimizer.init, out_shardings=sharding.shardings_of(like.opt_state))(params)
     return TrainState(sharding.replicate(np.zeros((), np.int32), mesh), params, opt_state)
 
