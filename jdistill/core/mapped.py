@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 
 READ_BYTES = 1 << 22
 SMALL_BYTES = 1 << 23
+LARGE_BYTES = 1 << 33
 SCATTERED_ROWS = 512  # each of which brings in 64 KB
 
 
@@ -48,6 +50,28 @@ def rows_of(mapped: np.ndarray, rows: np.ndarray) -> np.ndarray:
         chosen[part] = mapped[rows[part]]
         release(mapped)
     return chosen
+
+
+def scattered(mapped: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """mapped[rows] as a copy. Of a large file they are read from it and not through the mapping: each place where a mapping was touched
+    keeps a page of the system's tables, over which every `release` goes again, and of a terabyte there are half a million.
+
+    Args:
+      mapped: [N, …], memory-mapped.
+      rows: int64 [n].
+    """
+    # A view of a mapping does not say where in the file it begins.
+    from_file = isinstance(mapped, np.memmap) and isinstance(mapped.base, mmap.mmap) and mapped.nbytes > LARGE_BYTES
+    if not from_file or len(rows) > SCATTERED_ROWS * SCATTERED_ROWS:
+        copied: np.ndarray = mapped[rows]
+        return copied
+    assert isinstance(mapped, np.memmap) and mapped.filename
+    row_bytes = mapped.nbytes // len(mapped)
+    out = np.zeros((len(rows), *mapped.shape[1:]), mapped.dtype)
+    with open(mapped.filename, "rb", buffering=0) as file:
+        for row, place in zip(rows.tolist(), out.view(np.uint8).reshape(len(rows), row_bytes), strict=True):
+            os.preadv(file.fileno(), [memoryview(place)], mapped.offset + row * row_bytes)
+    return out
 
 
 def file_sum(path: Path, start: int = 0, stop: int | None = None) -> int:

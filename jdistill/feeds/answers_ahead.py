@@ -14,6 +14,9 @@ from jdistill.train.loop import total_steps
 
 # Of an epoch: where the next answers are of more batches than this share, all texts are asked, which spares finding out which.
 MOST_OF_AN_EPOCH = 0.5
+SORTED_SHARE = (
+    64  # texts of which one is asked for, or fewer: sorting those few is less than a look at the marks of all
+)
 
 
 def _window_steps(cfg: ConfigDict, batches: BatchOrder) -> int:
@@ -50,7 +53,7 @@ class AnswersAhead:
     def __init__(
         self, cfg: ConfigDict, batches: BatchOrder, ask_for: Callable[[np.ndarray | None], None], every_row: bool
     ):
-        self._batches, self._ask_for = batches, ask_for
+        self._batches, self._ask_for, self._batch_size = batches, ask_for, cfg.batch_size
         self._steps = total_steps(cfg, batches.steps_per_epoch)
         self._window, self._all = _window_steps(cfg, batches), asks_for_all(cfg, batches, every_row)
         self._asked = range(0)  # the steps whose texts have been asked for
@@ -66,5 +69,15 @@ class AnswersAhead:
         # Windows begin where they would in a run that was never stopped, so that a resumed one asks for the same texts at a time.
         first = step // self._window * self._window
         last = max(step + 1, min(first + self._window, self._steps))
-        self._ask_for(np.unique(np.concatenate([self._batches.at(i)[1] for i in range(first, last)])))
+        self._ask_for(self._texts_of(range(first, last)))
         self._asked = range(first, last)
+
+    def _texts_of(self, steps: range) -> np.ndarray:
+        """The texts of these steps' batches, once each and rising, int64: of few by sorting them, of many by a mark for every text."""
+        batches, total = map(self._batches.members, steps), len(self._batches.lengths)
+        if len(steps) * self._batch_size * SORTED_SHARE < total:
+            return np.unique(np.concatenate(list(batches)))
+        read = np.zeros(total, bool)
+        for rows in batches:
+            read[rows] = True
+        return np.flatnonzero(read)

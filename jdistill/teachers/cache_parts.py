@@ -23,7 +23,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.files import writing_beside
 from jdistill.core.left_over import clear_beside
 from jdistill.core.locks import try_lock
-from jdistill.core.mapped import map_rows
+from jdistill.core.mapped import map_rows, scattered
 from jdistill.core.progress import log
 from jdistill.core.sorted_keys import KEY
 from jdistill.core.stopping import stop_if_asked
@@ -73,7 +73,7 @@ class Part:
 
     def gather(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The values of these rows, [len(rows), width], and whether each is damaged, bool [len(rows)]."""
-        values = self.values[rows]
+        values = scattered(self.values, rows)
         return values, checksums(self.keys[rows], values) != self.sums[rows]
 
     def strike(self, rows: np.ndarray) -> None:

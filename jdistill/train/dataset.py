@@ -41,6 +41,9 @@ class BatchOrder(Protocol):
     def at(self, step: int) -> tuple[Any, np.ndarray]:
         """The batch of step 0, 1, …: its shape and its rows, int64 [batch_size]."""
 
+    def members(self, step: int) -> np.ndarray:
+        """The rows of the batch, int64 [batch_size], in whatever order: without looking for its shape."""
+
     def capacity(self, shape: Any) -> int:
         """Tokens of a batch of this shape, padding included."""
 

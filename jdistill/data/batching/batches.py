@@ -192,6 +192,10 @@ class Batches:
             self._plan, self._window = self._plan_of(epoch, window), (epoch, window)
         return self._plan[index]
 
+    def members(self, step: int) -> np.ndarray:
+        """The texts of the batch, int64 [batch_size]."""
+        return self.at(step)[1]
+
     def _plan_of(self, epoch: int, window: int) -> list[tuple[int, np.ndarray]]:
         order, rng = self._order.rows_of(epoch, window)
         group_of = np.zeros(len(order), int) if self.groups is None else self.groups[order]

@@ -119,6 +119,11 @@ class PackedBatches:
         return [self.layout]
 
     def _rows_of(self, step: int) -> np.ndarray:
+        rows = self.members(step)
+        return rows[deal(self.lengths[rows], self.count)].ravel()
+
+    def members(self, step: int) -> np.ndarray:
+        """The texts of the batch, int64 [batch_size], before they are dealt to groups."""
         epoch, batch = divmod(step, self.steps_per_epoch)
         window, index = self._order.window_of(batch)
         if (epoch, window) != self._window:
@@ -127,8 +132,8 @@ class PackedBatches:
             taken = order[: batches * self.batch_size]
             dealt = taken[deal(self.lengths[taken], batches)]
             self._batches, self._window = dealt[rng.permutation(batches)], (epoch, window)
-        rows = self._batches[index]
-        return rows[deal(self.lengths[rows], self.count)].ravel()
+        rows: np.ndarray = self._batches[index]
+        return rows
 
 
 def pack_texts(tokens: TokenTable, rows_nxg: np.ndarray, layout: Layout, pad_id: int) -> dict[str, np.ndarray]:
