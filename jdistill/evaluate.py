@@ -23,6 +23,7 @@ from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import exits_cleanly, leave
 from jdistill.core.fetched import path_here
 from jdistill.core.folders import check_out_file, write_out
+from jdistill.core.printable import printable
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.remote import local_only
 from jdistill.data.sets.tasks import Task, read_task
@@ -62,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
         check_out_file(local_only(args.out), "--out", args.overwrite, MADE_BY)
     sets = read_sets(args)
     results = evaluate_model(args, sets)
-    print(results_table(results), flush=True)
+    print(printable(results_table(results), keep="\n"), flush=True)
     if args.out:
         out = Path(args.out)
         check_out_file(out, "--out", args.overwrite, MADE_BY)  # again: hours may have passed

@@ -12,6 +12,7 @@ from ml_collections import config_flags
 from jdistill.config.file import EXAMPLE, ConfigFile
 from jdistill.config.keys import rule_of
 from jdistill.core.errors import UserError, leave
+from jdistill.core.printable import printable
 
 
 def define_config(values: flags.FlagValues = flags.FLAGS) -> flags.FlagHolder:
@@ -48,9 +49,9 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> list[str]:
     try:
         return _parsed(argv, values)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable(f"error: {error}", keep="\n"), file=sys.stderr)
     except (flags.Error, AttributeError, KeyError, ValueError, TypeError, OSError) as error:
-        print(f"error: {_in_words(error)}", file=sys.stderr)
+        print(printable(f"error: {_in_words(error)}", keep="\n"), file=sys.stderr)
     raise SystemExit(2)
 
 

@@ -171,8 +171,9 @@ def _crash(error: Exception) -> str:
     if _crash_folder is not None and _crash_folder.is_dir():
         paths.insert(0, _crash_folder / "crash.txt")
     for path in paths:
-        try:
-            path.write_text(f"{' '.join(sys.argv)}\n\n{text}")
+        try:  # the user's alone, and never through a link that lies there
+            with open(path, "w", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
+                file.write(f"{' '.join(sys.argv)}\n\n{text}")
         except OSError:
             continue
         return f"error: a defect in jdistill ({type(error).__name__}): see {path}, and report it with that file"

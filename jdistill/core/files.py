@@ -71,7 +71,7 @@ def look_into(path: Path) -> Any:
     Raises: OSError where the machine or its disk refuses, so that nothing is known of the content.
     """
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text()) if path.is_file() else None  # a pipe would be waited for
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, ValueError, RecursionError):
         return None
 

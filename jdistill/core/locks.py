@@ -57,7 +57,12 @@ def try_lock(handle: int) -> bool | None:
 
 def _open_locked(path: Path, place: Path, what: str, wait: bool) -> int | None:
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            if not path.is_symlink():
+                raise
+            raise UserError(f"{path} is a link, and no lock of ours; look where it leads, and remove it") from error
         held = try_lock(handle)
         if held is None:
             log.warning("%s is on a file system without locks: take care that one process works there", place)

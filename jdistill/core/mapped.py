@@ -70,7 +70,7 @@ def scattered(mapped: np.ndarray, rows: np.ndarray) -> np.ndarray:
     out = np.zeros((len(rows), *mapped.shape[1:]), mapped.dtype)
     with open(mapped.filename, "rb", buffering=0) as file:
         for row, place in zip(rows.tolist(), out.view(np.uint8).reshape(len(rows), row_bytes), strict=True):
-            os.preadv(file.fileno(), [memoryview(place)], mapped.offset + row * row_bytes)
+            os.preadv(file.fileno(), [place.data], mapped.offset + row * row_bytes)
     return out
 
 

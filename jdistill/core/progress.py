@@ -59,6 +59,7 @@ class Progress:
     """Counts done units of a long step; `advance(n)` after each piece of work."""
 
     def __init__(self, what: str, total: int, unit: str, initial: int = 0, every_s: float = 20.0):
+        what = printable(what)  # which may have a stranger's file name in it
         self.what, self.total, self.unit, self.done, self.initial = what, total, unit, initial, initial
         self.start = self.last = time.monotonic()
         self.every_s = every_s

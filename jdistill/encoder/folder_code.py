@@ -16,6 +16,7 @@ from jdistill.data.text.locations import HUB_ID, local_path, resolve
 from jdistill.encoder.formats.modules import THEIR_OWN
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+OTHER_MODELS = ("tokenizer_name_or_path", "base_model_name_or_path")
 MODULE_LISTS = ("modules.json", "router_config.json")
 
 
@@ -61,7 +62,7 @@ def permitted_folder(source: str, key: str, permission: str) -> tuple[Path, bool
         raise UserError(
             f"--{key}={source} {carried}{but}. Read it in {folder}; then --config.trust_remote_code={needed} lets it run"
         )
-    if elsewhere := [name for name in (*modules, *mapped) if "--" in name]:
+    if elsewhere := [name for name in (*modules, *mapped) if "--" in name] + other_models(folder):
         raise UserError(
             f"--{key}={source} names code of another repository ({some_of(elsewhere)}), which no commit of this one pins. Keep a copy "
             "of the model here with that code in its folder, and name the classes without what stands before --"
@@ -98,6 +99,15 @@ def mapped_classes(folder: Path) -> list[str]:
         listed = content.get("auto_map") if isinstance(content, dict) else None
         for value in listed.values() if isinstance(listed, dict) else [listed]:
             names.update(name for name in (value if isinstance(value, list) else [value]) if isinstance(name, str))
+    return sorted(names)
+
+
+def other_models(folder: Path) -> list[str]:
+    """The tokenizers and bases of adapters that a folder's JSON names, which sentence-transformers loads with the same trust."""
+    names: set[str] = set()
+    for content in _contents(folder, "*.json"):
+        named = [content.get(key) for key in OTHER_MODELS] if isinstance(content, dict) else []
+        names.update(name for name in named if isinstance(name, str) and name)
     return sorted(names)
 
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.json_files import read_settings
+from jdistill.core.remote import is_url
 from jdistill.data.text.locations import resolve
-from jdistill.encoder.folder_code import code_files, permitted_folder
+from jdistill.encoder.folder_code import code_files, module_classes, permitted_folder
 from jdistill.encoder.formats.modules import read_modules, refuse_router
 from jdistill.encoder.text_encoder import prompt_named
 from jdistill.encoder.text_lists import text_list
@@ -111,10 +112,11 @@ def sentence_transformers_folder(
         folder, trusted = permitted_folder(source, key, trust_remote_code)
     else:
         folder, trusted = resolve(source, key), trust_remote_code
-        code = code_files(folder) if folder.is_dir() else []
-        if code and not trusted:
+        carried = code_files(folder) if folder.is_dir() else []
+        if not trusted and (code := carried or module_classes(folder)):
+            verb = "carries" if carried else "names"
             raise UserError(
-                f"--{key}={source} carries code ({', '.join(code)}), run only by jdistill.evaluate --trust_remote_code"
+                f"--{key}={source} {verb} code ({', '.join(code)}), run only by jdistill.evaluate --trust_remote_code"
             )
     if folder.is_dir():
         modules = read_modules(folder)  # whose paths sentence-transformers would follow anywhere
@@ -152,14 +154,20 @@ def telling_what_fails(source: str, key: str) -> Iterator[None]:
         ) from error
 
 
-def add_files(digest: hashlib.blake2b, folder: Path) -> None:
-    """Takes all files of a model that decide what it answers into a digest, those of the models that adapters in it change too."""
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in DECIDING):
+def add_files(digest: hashlib.blake2b, folder: Path, around: tuple[Path, ...] = ()) -> None:
+    """Takes all files of a model that decide what it answers into a digest, those of the models that adapters in it change too.
+
+    around: folders whose adapters led here. Raises UserError for an adapter whose base is a URL, which a file is not to have fetched.
+    """
+    around = (*around, folder.resolve())
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in DECIDING and path.is_file()):
         digest.update(path.relative_to(folder).as_posix().encode())
         with open(path, "rb") as file:
             while block := file.read(1 << 22):
                 digest.update(block)
     for path in sorted(folder.rglob("adapter_config.json")):
         base = read_settings(path).text("base_model_name_or_path", "")
-        if base and (place := resolve(base, "model")).resolve() != path.parent.resolve():
-            add_files(digest, place)
+        if is_url(base):
+            raise UserError(f"{path}: the base of an adapter is a folder or a hub id, not {base}")
+        if base and not {(place := resolve(base, "model")).resolve()} & {*around, path.parent.resolve()}:
+            add_files(digest, place, around)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from jdistill.core import errors
 from jdistill.core.errors import UserError
 from jdistill.core.locks import only_one
 
@@ -39,3 +41,25 @@ def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch, caplog
     with caplog.at_level("WARNING", logger="jdistill"), only_one(tmp_path / "lock", tmp_path, "a run"):
         pass
     assert "without locks" in caplog.text
+
+
+def test_a_link_in_a_locks_place_is_not_followed(tmp_path: Path) -> None:
+    """Folders travel with their links: what one leads to would be emptied, and the link taken away."""
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "lock").symlink_to(tmp_path / "mine")
+    with (
+        pytest.raises(UserError, match="lock is a link, and no lock of ours"),
+        only_one(tmp_path / "lock", tmp_path, "a run"),
+    ):
+        pass
+    assert (tmp_path / "mine").read_text() == "mine" and (tmp_path / "lock").is_symlink()
+
+
+def test_nor_is_one_in_the_place_of_a_crashs_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "_crash_folder", tmp_path)
+    monkeypatch.setattr(errors.tempfile, "gettempdir", lambda: str(tmp_path))
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "crash.txt").symlink_to(tmp_path / "mine")
+    kept = tmp_path / f"jdistill-crash-{os.getpid()}.txt"
+    assert str(kept) in errors._crash(ZeroDivisionError("of ours")) and (tmp_path / "mine").read_text() == "mine"
+    assert kept.stat().st_mode & 0o777 == 0o600  # it holds the command

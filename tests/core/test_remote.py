@@ -238,3 +238,12 @@ def test_search_in_a_store_that_is_not_there_is_one_line(bucket: str, capsys: py
     assert search.main(["a question", "--workdir", f"{bucket}/run"]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"error: --workdir={bucket}/run: there is no such object")
+
+
+@pytest.mark.parametrize(
+    "url", ["reference://::https://example.org/r.json", "simplecache::s3://bucket/a", "reference://a"]
+)
+def test_a_store_behind_another_is_refused(url: str) -> None:
+    """A file of settings may name it, and what it holds says where to look next."""
+    with pytest.raises(StoreError, match="one store behind another are not read here"):
+        Store(url)

@@ -51,6 +51,7 @@ def test_words_and_their_vectors_from_a_file(tmp_path: Path) -> None:
         ("the 0.1 zero 0.3\n", "line 1: not a word and 3 numbers"),
         ("the 0.1 nan 0.3\n", "line 1: a number is not finite"),
         ("", "holds no word vectors"),
+        ("x" * (1 << 20), "line 1: 1,048,576 characters and more are no word"),
     ],
 )
 def test_a_broken_file_of_word_vectors_is_named_with_its_line(tmp_path: Path, content: str, message: str) -> None:

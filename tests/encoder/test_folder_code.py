@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 import jdistill
 from jdistill.core.errors import UserError
 from jdistill.encoder.folder_code import code_digest
+from jdistill.encoder.torch_backend import load_torch_encoder
 from jdistill.teachers.embeddings import Teacher, open_teacher
 
 torch = pytest.importorskip("torch", reason="needs the torch extra")
@@ -127,6 +128,24 @@ def test_code_of_another_repository_is_refused_whoever_is_trusted(folder: Path, 
     (folder / "config.json").write_text(json.dumps(config))
     assert "(owner/other--shout.Shout, owner/third--model.Model)" in told(str(folder), code_digest(folder))
     assert not (tmp_path / "ran").exists()
+
+
+def test_what_trusted_code_would_bring_from_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:
+    settings = json.loads((folder / "sentence_bert_config.json").read_text())
+    settings["tokenizer_name_or_path"] = "owner/tok"
+    (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
+    assert "names code of another repository (owner/tok)" in told(str(folder), code_digest(folder))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_classes_that_a_folder_names_need_trust_without_a_file_of_code_too(folder: Path) -> None:
+    """sentence-transformers before 6 fetches and runs them for any folder that is on this machine."""
+    (folder / "shout.py").unlink()
+    rows = json.loads((folder / "modules.json").read_text())
+    rows[-1]["type"] = "owner/other--shout.Shout"
+    (folder / "modules.json").write_text(json.dumps(rows))
+    with pytest.raises(UserError, match=r"names code \(owner/other--shout.Shout\), run only by jdistill.evaluate"):
+        load_torch_encoder(str(folder))
 
 
 def test_an_auto_map_that_transformers_does_not_need_runs_nothing_and_asks_for_nothing(tmp_path: Path) -> None:

@@ -43,3 +43,11 @@ def test_a_tokenizer_of_no_model_is_of_the_class_that_both_versions_have(tmp_pat
     assert settings_of(tmp_path / "ours")["tokenizer_class"] == "PreTrainedTokenizerFast"
     read = [AutoTokenizer.from_pretrained(tmp_path / name) for name in ("theirs", "ours")]
     assert type(read[0]) is type(read[1]) and read[0](TEXT).input_ids == read[1](TEXT).input_ids
+
+
+def test_a_class_that_its_start_names_is_not_handed_on(tmp_path: Path) -> None:
+    """The export of a student whose folder carries code is loaded with trust, which would run it."""
+    model = make_encoder(num_layers=1)
+    model.tokenizer.init_kwargs["auto_map"] = {"AutoTokenizer": [None, "owner/tok--tok.T"]}
+    save_tokenizer(model, tmp_path)
+    assert "owner/tok" not in (tmp_path / "tokenizer_config.json").read_text()

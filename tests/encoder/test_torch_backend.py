@@ -110,3 +110,9 @@ def test_an_adapter_is_told_by_the_model_that_it_changes_too(tmp_path: Path) -> 
     assert digest() != before
     (adapter / "adapter_config.json").write_text(f'{{"base_model_name_or_path": "{adapter}"}}')
     assert digest() != before  # and an adapter that names its own folder is read once
+    (adapter / "checkpoint").mkdir()
+    (adapter / "checkpoint" / "adapter_config.json").write_text(f'{{"base_model_name_or_path": "{adapter}"}}')
+    digest()  # and so is one around it
+    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "https://example.org/model"}')
+    with pytest.raises(UserError, match="the base of an adapter is a folder or a hub id, not https://example.org"):
+        digest()

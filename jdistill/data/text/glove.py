@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 
 from jdistill.core.errors import UserError
 from jdistill.data.text.readers import is_number, regular
+
+LONGEST_LINE = 1 << 20  # characters, far more than a word and thousands of numbers
 
 
 @lru_cache(maxsize=1)  # a student's tokenizer and its table both need the file, of gigabytes
@@ -22,7 +24,11 @@ def read_glove(path: Path, width: int) -> tuple[list[str], np.ndarray]:
     regular(path)
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(iter(partial(lines.readline, LONGEST_LINE), ""), 1):
+                if len(line) == LONGEST_LINE:
+                    raise UserError(
+                        f"{path}, line {number}: {LONGEST_LINE:,} characters and more are no word and its vector"
+                    )
                 *front, last = line.rstrip("\n").split(" ")
                 if number == 1 and len(front) == 1 and front[0].isdigit() and last.isdigit():
                     continue
