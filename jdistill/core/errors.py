@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from jdistill.core.printable import printable
+from jdistill.core.printable import printable, without_secrets
 
 EREMOTEIO = getattr(errno, "EREMOTEIO", errno.ETIMEDOUT)  # Linux's alone
 
@@ -173,7 +173,7 @@ def _crash(error: Exception) -> str:
     for path in paths:
         try:  # the user's alone, and never through a link that lies there
             with open(path, "w", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
-                file.write(f"{' '.join(sys.argv)}\n\n{text}")
+                file.write(f"{without_secrets(' '.join(sys.argv))}\n\n{text}")
         except OSError:
             continue
         return f"error: a defect in jdistill ({type(error).__name__}): see {path}, and report it with that file"

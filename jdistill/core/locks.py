@@ -15,6 +15,7 @@ from pathlib import Path
 
 from jdistill.core.errors import UserError
 from jdistill.core.files import naming
+from jdistill.core.printable import without_secrets
 from jdistill.core.progress import log
 
 WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what a file system that has none says
@@ -82,7 +83,7 @@ def _open_locked(path: Path, place: Path, what: str, wait: bool) -> int | None:
                 break
         os.close(handle)
     since = time.strftime("%Y-%m-%d %H:%M:%S")
-    command = shlex.join([os.path.basename(sys.argv[0] or "python"), *sys.argv[1:]])[:300]
+    command = without_secrets(shlex.join([os.path.basename(sys.argv[0] or "python"), *sys.argv[1:]]))[:300]
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()} since {since}: {command}\n".encode(), 0)
     return handle

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jdistill.core.files import write_bytes
-from jdistill.core.printable import printable
+from jdistill.core.printable import printable, without_secrets
 from jdistill.encoder.formats.body import body_of, split_modules
 from jdistill.encoder.formats.modules import read_modules
 from jdistill.encoder.formats.st_reader import read_pooler
@@ -133,7 +133,9 @@ def write_card(
         dim=dim,
         method=plain(str(config.get("method", "jdistill"))),
         made="distilled" if config.get("teacher", "teacher") else "trained, without a teacher,",
-        teacher=code_span(str(config.get("teacher", "its teacher") or config.get("start", "its start"))),
+        teacher=code_span(
+            without_secrets(str(config.get("teacher", "its teacher") or config.get("start", "its start")))
+        ),
         teacher_params=_count(results, "teacher"),
         pooling=described(pooling, sizes.num_layers),
         trust=", trust_remote_code=True" if code else "",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from jdistill.core.printable import printable
+from jdistill.core.printable import printable, without_secrets
 from jdistill.report.beside import model_beside
 from jdistill.report.tables import num, retention
 
@@ -104,7 +104,7 @@ def _index(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if owner.get("by") == "teacher":
         yield (
             "Search index",
-            f"The run's own index holds vectors of the teacher, {code_span(str(owner['model']))}; this model reads the questions.\n",
+            f"The run's own index holds vectors of the teacher, {code_span(without_secrets(str(owner['model'])))}; this model reads the questions.\n",
         )
 
 

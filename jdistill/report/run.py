@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.core.printable import without_secrets
 from jdistill.report import run_tables
 from jdistill.report.beside import model_beside
 from jdistill.report.charts import agreement_chart, curve_chart
@@ -95,7 +96,7 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
         speed=run_tables.speed_table(speed, other),
         config=json.dumps(config, indent=2, ensure_ascii=False),
         config_missing=config_missing,
-        command=str(content.get("command", "")).replace(" --", " \\\n    --"),
+        command=without_secrets(str(content.get("command", ""))).replace(" --", " \\\n    --"),
     )
 
 

@@ -1,0 +1,22 @@
+"""Text that others are shown: URLs without what opens them."""
+
+from __future__ import annotations
+
+import pytest
+
+from jdistill.core.printable import without_secrets
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:word@host/a/b.jsonl", "https://host/a/b.jsonl"),
+        ("https://b.s3.x/t.gz?X-Amz-Signature=abc&x=1", "https://b.s3.x/t.gz?…"),
+        ("--config.text=s3://k:v@b/t?sig=1,s3://b/u@query --seed=1", "--config.text=s3://b/t?… --seed=1"),
+        ("--config.text='https://h/a?sig=1' 'what is it?'", "--config.text='https://h/a?…' 'what is it?'"),
+        ("path/to@home/why?.txt st:owner/name@0123", "path/to@home/why?.txt st:owner/name@0123"),
+        ("s3://bucket/a.txt@query*2", "s3://bucket/a.txt@query*2"),
+    ],
+)
+def test_urls_keep_no_secrets(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
