@@ -112,8 +112,11 @@ def ask(
     # Shared out by position, on which all processes agree: what each finds missing may differ, as others fill the same cache meanwhile.
     chunks = [asked[block] for block in slices_of(len(asked), chunk)]
     own = chunks if alone else chunks[sharding.process_index() :: sharding.process_count()]
-    found_all = not cache.fill_by_piece(own, answer_pieces, what) and len(own) == len(chunks)
+    found_all = not cache.fill_by_piece(own, answer_pieces, what)
     if not alone:
+        found_all = not sharding.any_process(
+            not found_all
+        )  # each has looked through its share, and all shares are all keys
         sharding.barrier(what)
         cache.reload()
     if not found_all and (lacking := cache.lacks(keys)) and (alone or awaited(lambda: _whole(cache, keys)) is None):

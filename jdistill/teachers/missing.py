@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from jdistill.core.mapped import map_rows
+from jdistill.core.progress import progress
 from jdistill.core.scratch import scratch_folder
 from jdistill.core.sorted_keys import BUCKET_ROWS, KEY, keys_of_texts, sort_keys
 
 LOOKED_UP = 1 << 17  # keys that are looked up at once, about
+TOLD_ABOVE = 1 << 22  # texts, which are looked up in some ten seconds
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,12 @@ def find_missing(
       rows: of the cache.
       folder: where the keys of many missing texts are sorted.
     """
-    wanted, masks = np.zeros(rows, bool), []
-    with _GrowingKeys(folder) as missing:
+    wanted, masks, total = np.zeros(rows, bool), [], sum(map(len, chunks))
+    telling = progress(f"looking for answers in {folder}", total, "texts") if total > TOLD_ABOVE else nullcontext()
+    with _GrowingKeys(folder) as missing, telling as meter:
         for keys, sizes in _key_groups(chunks):
+            if meter:
+                meter.advance(len(keys))
             cache_rows = find(keys)
             lacking = cache_rows < 0
             wanted[cache_rows[~lacking]] = True
