@@ -104,6 +104,8 @@ def run_block(block: Block, folder: Path) -> None:
             if words[2] == "jdistill.main":
                 config = Path(words[words.index("--config") + 1]).stem.partition(".")[0]
                 keys = SHORT | SMALLER.get(config, {}) | {"cache_dir": folder / "cache"}
+                if "output_dim" not in line:  # made smaller where the page asks for it
+                    keys.pop("output_dim", None)
                 keys |= next((more for workdir, more in WITH_INDEX.items() if workdir in words), {})
                 done = run_inside([sys.executable, *words[1:], *(f"--config.{k}={v}" for k, v in keys.items())], folder)
                 assert done.returncode == 0, f"{where}: {done.stderr[-3000:]}"

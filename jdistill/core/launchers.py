@@ -40,7 +40,8 @@ def connect(coordinator: str, num_processes: int, process_id: int) -> None:
         _check(coordinator, num_processes, process_id)
         jax.distributed.initialize(coordinator, num_processes, process_id, heartbeat_timeout_seconds=LOST_AFTER)
     # JAX has SIGTERM noted for a question that nobody here asks, so that it would end nothing before the training loop catches it.
-    signal.signal(signal.SIGTERM, ends)
+    if ends is not None:  # None: a handler of another language's, from before
+        signal.signal(signal.SIGTERM, ends)
     # JAX takes a process that Slurm or Open MPI started for one of as many as the node has GPUs.
     if _alone_on_node() and not os.environ.get("JAX_LOCAL_DEVICE_IDS"):
         jax.config.update("jax_cuda_visible_devices", "all")

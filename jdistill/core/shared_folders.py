@@ -14,9 +14,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.files import TEMPORARY
 
 Content = TypeVar("Content")
-SEEN_WITHIN = (
-    60.0  # seconds after which a network's file system shows what another machine wrote: NFS looks again after 3 to 60
-)
+SEEN_WITHIN = 60.0  # seconds: a network's file system shows late what another machine wrote, NFS after 3 to 60
 LOOK_EVERY = 0.5  # seconds
 
 
@@ -42,10 +40,12 @@ def check_shared(folder: Path, key: str) -> None:
     mark = np.frombuffer(np.random.default_rng().bytes(8), np.uint32)
     mark = np.asarray(sharding.broadcast(mark.copy()))
     path = folder / f"{TEMPORARY}seen-{''.join(f'{part:08x}' for part in mark)}"
-    if sharding.is_first_process():
+
+    def write() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         path.touch()
-    sharding.barrier("shared folder")
+
+    sharding.by_first_process(write, f"the writing to {folder}")
     lacks = sharding.any_process(awaited(lambda: path.exists() or None) is None)
     if sharding.is_first_process():
         path.unlink(missing_ok=True)

@@ -14,9 +14,7 @@ from jdistill.train.loop import total_steps
 
 # Of an epoch: where the next answers are of more batches than this share, all texts are asked, which spares finding out which.
 MOST_OF_AN_EPOCH = 0.5
-SORTED_SHARE = (
-    64  # texts of which one is asked for, or fewer: sorting those few is less than a look at the marks of all
-)
+SORTED_SHARE = 64  # texts of which one is asked for, or fewer: sorting those is less work than marking all
 
 
 def _window_steps(cfg: ConfigDict, batches: BatchOrder) -> int:

@@ -15,13 +15,13 @@ from jdistill.core.shared_folders import awaited, check_shared
 
 @pytest.fixture
 def of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """This is the second process of two; the list: what the first answers when all are asked."""
+    """This is the second process of two; the list: what others answer when all are asked, one question after another."""
     first: list[bool] = []
     monkeypatch.setattr(sharding, "process_count", lambda: 2)
     monkeypatch.setattr(sharding, "is_first_process", lambda: False)
     monkeypatch.setattr(sharding, "broadcast", lambda tree: np.array([1, 2], np.uint32))
     monkeypatch.setattr(sharding, "barrier", lambda what: None)
-    monkeypatch.setattr(sharding, "any_process", lambda flag: flag or any(first))
+    monkeypatch.setattr(sharding, "any_process", lambda flag: flag or bool(first and first.pop(0)))
     monkeypatch.setattr(shared_folders, "SEEN_WITHIN", 0.3)
     monkeypatch.setattr(shared_folders, "LOOK_EVERY", 0.01)
     yield first
@@ -32,7 +32,7 @@ def test_a_folder_that_another_machine_does_not_see_is_refused(of_two: list[bool
         check_shared(tmp_path, "--workdir=runs/x")
     (tmp_path / ".jdistill-seen-0000000100000002").touch()  # which the first has written
     check_shared(tmp_path, "--workdir=runs/x")
-    of_two.append(True)  # a third sees nothing
+    of_two += [False, True]  # the first has written, and a third sees nothing
     with pytest.raises(UserError, match="not all machines"):
         check_shared(tmp_path, "--workdir=runs/x")
 

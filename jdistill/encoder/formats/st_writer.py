@@ -24,7 +24,7 @@ from jdistill.models.registry import architecture_of
 MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
 TORCH_ACTIVATIONS = {"Identity": "torch.nn.modules.linear.Identity", "Tanh": "torch.nn.modules.activation.Tanh"}
 # What transformers takes from the truncation and padding in a start's tokenizer.json; others cut at a max_length before model_max_length.
-# What a start was used with, and the class of its own that it names, which was not run and which an export is not to have run.
+# auto_map names a class of the start's own, which was not run here, and which an export is not to have run elsewhere.
 OF_ITS_START = ("max_length", "stride", "truncation_strategy", "pad_to_multiple_of", "auto_map")
 CUSTOM = Path(__file__).parent / "st_modules"  # modules of ours that sentence-transformers runs from the folder
 

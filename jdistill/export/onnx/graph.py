@@ -27,10 +27,8 @@ OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the file version of 
 ONNX_POOLINGS = ("mean", "cls", "max", "lasttoken")
 BODIES = (["Transformer"], ["BidirectionalTransformer"], ["WordEmbeddings", "LSTM"])
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-OF_TOKENS, OF_TEXTS = (
-    ("token_embeddings", "last_hidden_state"),
-    "sentence_embedding",
-)  # outputs; of tokens one tensor by two names
+OF_TOKENS = ("token_embeddings", "last_hidden_state")  # one tensor by two names
+OF_TEXTS = "sentence_embedding"
 ONNX_DENSE_ACTIVATIONS = ("Identity", "Tanh")
 
 
