@@ -162,7 +162,7 @@ def train_command(_: list[str]) -> int:
         raise UserError("--workdir is missing: the folder for this run's checkpoints and results")
     connect(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
     # XLA shares out the tuning of a GPU's program over the processes that compile it, and JAX lets the first alone keep programs: where
-    # that one finds its own, the others would wait for its share for hours.
+    # that one finds its own, the others may wait for its share for hours.
     if sharding.process_count() == 1 or sharding.platform() != "gpu":
         keep_compiled_programs()
     try:

@@ -37,8 +37,7 @@ def check_shared(folder: Path, key: str) -> None:
 
     Raises: UserError in every process.
     """
-    mark = np.frombuffer(np.random.default_rng().bytes(8), np.uint32)
-    mark = np.asarray(sharding.broadcast(mark.copy()))
+    mark = np.asarray(sharding.broadcast(np.random.default_rng().integers(2**32, size=2, dtype=np.uint32)))
     path = folder / f"{TEMPORARY}seen-{''.join(f'{part:08x}' for part in mark)}"
 
     def write() -> None:

@@ -114,10 +114,8 @@ def ask(
     own = chunks if alone else chunks[sharding.process_index() :: sharding.process_count()]
     found_all = not cache.fill_by_piece(own, answer_pieces, what)
     if not alone:
-        found_all = not sharding.any_process(
-            not found_all
-        )  # each has looked through its share, and all shares are all keys
-        sharding.barrier(what)
+        # All have asked for their shares when all have come here, and those are all keys.
+        found_all = not sharding.any_process(not found_all)
         cache.reload()
     if not found_all and (lacking := cache.lacks(keys)) and (alone or awaited(lambda: _whole(cache, keys)) is None):
         raise UserError(f"{cache.folder} lacks {lacking} answers after filling ({what}); run the command again")

@@ -26,7 +26,7 @@ from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.losses.embedding import HIGHEST
 from jdistill.models.registry import ModelConfig, architecture_of, hidden_states
 from jdistill.models.segments import Segments
-from jdistill.teachers.judge_prompt import PASSAGE, QUERY, asked, first_of_answer, tokenised_with_text
+from jdistill.teachers.judge_prompt import PASSAGE, QUERY, asked, first_of_answer, own_ids, tokenised_with_text
 from jdistill.teachers.prefix_packing import pack, padded
 
 JUDGE_BATCH = 16  # pairs of a batch, about
@@ -90,11 +90,11 @@ class Judge:
     def pieces(self) -> tuple[list[int], list[int], list[int]]:
         """Tokens before the query, between the texts, and from the passage's end to the answer's place, which are some."""
         (before, _), (between, _), after = self._asked
-        first = self._ids(before)
+        first, *rest = (own_ids(self.model.tokenizer, text) for text in (before, between, after))
         bos = self.model.tokenizer.bos_token_id
         if not self.model.tokenizer.chat_template and bos is not None and first[:1] != [bos]:
             first = [bos, *first]
-        return first, self._ids(between), self._ids(after)
+        return first, rest[0], rest[1]
 
     @cached_property
     def answer_tokens(self) -> tuple[int, int]:
@@ -112,9 +112,6 @@ class Judge:
         """The output layer's rows of yes and no, float32 [2, D]."""
         table = architecture_of(self.model.config).token_table(self.model.params) if self.head is None else self.head.T
         return np.asarray(table)[list(self.answer_tokens)]
-
-    def _ids(self, text: str) -> list[int]:
-        return list(self.model.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
     def prompts(self, queries: Sequence[str], passages: Sequence[str]) -> list[list[int]]:
         """Token ids of each pair's prompt: N lists of N queries and N passages."""

@@ -44,7 +44,7 @@ def tokenised_with_text(tokenizer: Any, before: str) -> tuple[str, str]:
     bare = before.rstrip(" ")
     for piece, lead in ((bare, before[len(bare) :]), (bare, ""), (before, "")):
         if all(
-            _ids(tokenizer, piece) + _ids(tokenizer, lead + word) == _ids(tokenizer, before + word)
+            own_ids(tokenizer, piece) + own_ids(tokenizer, lead + word) == own_ids(tokenizer, before + word)
             for word in FIRST_WORDS
         ):
             return piece, lead
@@ -56,10 +56,10 @@ def first_of_answer(tokenizer: Any, template: str, answer: str) -> list[int]:
     of none for an answer that has no token."""
     after = asked(tokenizer, template)[2]
     goes_on = _goes_on(tokenizer, template, answer, after)
-    ids, whole = (_ids(tokenizer, text) for text in (after, after + goes_on))
+    ids, whole = (own_ids(tokenizer, text) for text in (after, after + goes_on))
     if whole[: len(ids)] == ids:
         return whole[len(ids) : len(ids) + 1]
-    return _ids(tokenizer, answer)[:1]  # the prompt's last token would take some of it
+    return own_ids(tokenizer, answer)[:1]  # the prompt's last token would take some of it
 
 
 def _goes_on(tokenizer: Any, template: str, answer: str, after: str) -> str:
@@ -73,7 +73,8 @@ def _goes_on(tokenizer: Any, template: str, answer: str, after: str) -> str:
     return space + answer if prompt and word and not space.strip() else answer
 
 
-def _ids(tokenizer: Any, text: str) -> list[int]:
+def own_ids(tokenizer: Any, text: str) -> list[int]:
+    """The tokens of a text by itself, without the special ones that a tokenizer puts around it."""
     return list(tokenizer.encode(text, add_special_tokens=False)) if text else []
 
 

@@ -151,7 +151,7 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
 def test_what_forms_are_held_against_is_float32_where_products_are_else_rounded(
     backend: str, asked: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A GPU's own float32 products are TF32's, which are off by more than the checks allow."""
+    """A GPU's own float32 products are TF32's, which may be off by more than the checks allow."""
     seen: list[object] = []
     encode = Encoder.encode
 
