@@ -24,7 +24,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from record import command_line, joined, keep_rows, shown
-from runs import finished_run
+from runs import computed_in, finished_run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -84,8 +84,11 @@ def sizes_of(distilled: list[str]) -> dict[str, Any]:
     return found[0] if found else {}
 
 
-def figures(workdir: Path, task: str) -> dict:
-    return json.loads((workdir / "results.json").read_text())["task"][task]
+def figures(workdir: Path, task: str) -> dict[str, Any]:
+    """What a run's results say of its task, beside them of its training steps and computed in."""
+    results = json.loads((workdir / "results.json").read_text())
+    of_task: dict[str, Any] = results["task"][task]
+    return of_task | {"steps": results["training"]["steps"], "computed in": computed_in([results])}
 
 
 def best_rate(flags: argparse.Namespace, row: str, distilled: str, fraction: float) -> str:
@@ -126,6 +129,7 @@ def keep(
         {"row": label, "labels": fraction, "rate": rate, "seed": seed}
         | {f"dev {metric}": of["dev"][metric] for metric in ("accuracy", "f1") if metric in of["dev"]}
         | {f"test {metric}": of[metric] for metric in ("accuracy", "f1") if metric in of}
+        | {"steps": of["steps"], "computed in": of["computed in"]}
         for seed, of in of_seeds.items()
     ]
     settings: dict[str, Any] = {

@@ -5,7 +5,7 @@
 Pairs, split as configs/d2llm.py splits them: overlap is the share of one text's words, weighted by their inverse document frequency in the
 training pairs, that the other holds; passage_alone a logistic regression on the passage's words and word pairs, without the query; both
 adds the two overlaps and the words that the query lacks. Which text's share counts, and the regressions' strength, are chosen on dev.
-Questions: BM25 among the distinct passages of the file. No model is read. Writes bench/results/lexical.json.
+Questions: BM25 among the distinct passages of the file. No model is read. Adds to bench/results/lexical.json.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 from ml_collections import ConfigDict
-from record import RESULTS, made_by
+from record import command_line, keep_rows
 from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -122,7 +122,6 @@ def main() -> None:
     parser.add_argument("--test_pairs", type=int, default=1200, help="the first so many; 0: all")
     flags = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    questions: list[dict[str, Any]] = []
     cfg = get_config()
     cfg.update(vars(flags))
     for branch in (branch for branch in BRANCHES if cfg[branch]):
@@ -130,16 +129,18 @@ def main() -> None:
         train, dev, test = judged_set.train, judged_set.dev, judged_set.test
         for name, score in scorers(train, dev).items():
             figures = pair_scores(score(train), train.labels, score(test), test.labels)
-            row = {"file": judged_set.name, "by": name, "dev ap": average_precision(score(dev), dev.labels)}
+            row = {
+                "of": "pairs",
+                "file": judged_set.name,
+                "by": name,
+                "dev ap": average_precision(score(dev), dev.labels),
+            }
             rows.append(row | {of: round(figures[of], 2) for of in ("ap", "prior", "accuracy", "precision", "recall")})
             print(json.dumps(rows[-1]), flush=True)
         if branch == "asymmetric":
-            questions.append({"file": judged_set.name, "by": "BM25"} | of_questions(judged_set))
-            print(json.dumps(questions[-1]), flush=True)
-    names = [f"--{key} {Path(of).name}" for key, of in vars(flags).items() if isinstance(of, str) and of]
-    command = f"python bench/lexical.py {' '.join(names)} --test_pairs {flags.test_pairs}"
-    about = made_by(command, seed=0)
-    (RESULTS / "lexical.json").write_text(json.dumps(about | {"pairs": rows, "questions": questions}, indent=2) + "\n")
+            rows.append({"of": "questions", "file": judged_set.name, "by": "BM25"} | of_questions(judged_set))
+            print(json.dumps(rows[-1]), flush=True)
+    keep_rows("lexical", command_line(), rows, ("of", "file", "by"), test_pairs=flags.test_pairs)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,12 @@ def main() -> None:
     teacher = jdistill.load(flags.teacher)
     searches = Searches(teacher, list(read_collections(flags.collections)))
     best = searches.ndcg(teacher, teacher)
-    about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "steps": flags.steps}
+    about = {
+        "teacher": shown(flags.teacher),
+        "text": shown(flags.text),
+        "pairs": shown(flags.pairs),
+        "steps": flags.steps,
+    }
     for name, keys, seed in recipes:
         folder = flags.workdir.absolute() / name.replace("/", "-") / str(seed)
         results = run_search(folder, settings | keys | {"seed": seed})
@@ -64,7 +69,7 @@ def main() -> None:
         row["agreement"] = round(results["agreement"]["spearman"], 2)
         print(row, flush=True)
         more = {"computed in": computed_in([results]), "teacher's nDCG@10": round(best, 2)}
-        keep_rows("recipes", command_line(), [row], ("row", "seed"), **about, **more)
+        keep_rows("recipes", command_line(), [row], ("row", "keys", "seed"), **about, **more)
 
 
 if __name__ == "__main__":

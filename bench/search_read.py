@@ -17,7 +17,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from record import command_line, keep_rows, shown
+from record import command_line, keep_rows, shown, shown_run
 from runs import computed_in
 from search_runs import Searches, run_search
 from search_table import QNLI, write_questions
@@ -80,7 +80,7 @@ def rows_of(source: str, teacher: Encoder, flags: argparse.Namespace) -> tuple[l
             after, results = read(collection, str(number), student, flags)
             of_runs += results
             for has_read, model in ({"no": jdistill.load(student)} | after).items():
-                key = {"collection": collection.name, "student": shown(student), "has read it": has_read}
+                key = {"collection": collection.name, "student": shown_run(student), "has read it": has_read}
                 rows.append({**key, **about, **searches.kept(model, best)})
                 print(rows[-1], flush=True)
     return rows, of_runs

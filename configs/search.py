@@ -33,7 +33,7 @@ def get_config(variant: str = "") -> ConfigDict:
         c.optimizer = "muon"  # nearer to the teacher than AdamW after as many steps (one seed; docs/results/search.md)
         c.batch_size = 128
         c.learning_rate = 1e-3
-        c.epochs = 3.0  # with other text, 1.7 and 0.7 points above one pass on astronomy; what either gave was not told apart (docs/results/search.md)
+        c.epochs = 3.0  # above one pass of another text on astronomy, 1.7 and 0.7 points; not told apart (docs/results/search.md)
     c.index_by = "teacher"  # passages are encoded once, at leisure; the small model saves its time on the questions
     c.index_texts = 1_000_000  # all passages, up to what an exact index holds in memory (1.5 GB at 384 dimensions)
     return c

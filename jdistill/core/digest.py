@@ -1,4 +1,4 @@
-"""The digest of texts, arrays and settings: one way for all, in which every part counts with its length."""
+"""The digest of texts, arrays and settings, in which every part counts with its length; files and weights have fingerprints of their own."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from jdistill.core import sharding
+from jdistill.core.cache_mirror import bring_files, share_files
 from jdistill.core.errors import UserError
 from jdistill.core.files import TEMPORARY
 
@@ -27,6 +28,26 @@ def awaited(read: Callable[[], Content | None]) -> Content | None:
     while (content := read()) is None and time.monotonic() < until:
         time.sleep(LOOK_EVERY)
     return content
+
+
+def made_once(path: Path, read: Callable[[], Content | None], make: Callable[[], None], what: str) -> Content | None:
+    """What a file of a cache holds, which the first process makes where neither this machine nor the cache's store has it; all call it.
+
+    Args:
+      read: gives None where there is no such file, or none that is whole.
+      make: writes it; its folder is there.
+      what: it is, for the other processes' messages.
+
+    Returns: None where another process's file did not come within SEEN_WITHIN.
+    """
+    if not path.exists():
+        bring_files(path.parent, path.name, path.name)
+    if sharding.is_first_process() and read() is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make()
+        share_files(path.parent, path.name, path.name)
+    sharding.barrier(what)
+    return awaited(read)
 
 
 def check_shared(folder: Path, key: str) -> None:

@@ -21,11 +21,12 @@ from jdistill.encoder.formats.pma import read_pma
 from jdistill.encoder.formats.tokenizer import checked_limit, checked_tokenizer, load_tokenizer, lower_case
 from jdistill.models.pooling import POOLERS
 from jdistill.models.precision import COMPUTE_TYPES
-from jdistill.models.registry import architecture_of
+from jdistill.models.registry import OWN_MODULES, architecture_of
 
 # The files that are wanted of a hub repository, whose other formats of the same weights can be as large again.
 WANTED = [
-    "*.json", "*.jinja", "*.safetensors", "*.txt", "*.model", "*Pooling/*", "*_Dense/*", "*_WordEmbeddings/*", "*_LSTM/*", "*_Interaction/*",
+    "*.json", "*.jinja", "*.safetensors", "*.txt", "*.model", "*Pooling/*", "*_Dense/*", "*_Interaction/*",
+    *(f"*_{kind}/*" for kinds in OWN_MODULES for kind in kinds),
 ]  # fmt: skip
 WANTED_BINS = ["*pytorch_model*.bin"]  # besides, where the model itself has no safetensors
 

@@ -17,7 +17,7 @@ from jdistill.core.json_files import read_settings
 from jdistill.core.remote import is_url
 from jdistill.data.text.locations import resolve
 from jdistill.encoder.folder_code import code_files, module_classes, permitted_folder
-from jdistill.encoder.formats.modules import read_modules, refuse_router
+from jdistill.encoder.formats.modules import ADAPTER_FILE, read_modules, refuse_router
 from jdistill.encoder.text_encoder import prompt_named
 from jdistill.encoder.text_lists import text_list
 
@@ -165,7 +165,7 @@ def add_files(digest: hashlib.blake2b, folder: Path, around: tuple[Path, ...] = 
         with open(path, "rb") as file:
             while block := file.read(1 << 22):
                 digest.update(block)
-    for path in sorted(folder.rglob("adapter_config.json")):
+    for path in sorted(folder.rglob(ADAPTER_FILE)):
         base = read_settings(path).text("base_model_name_or_path", "")
         if is_url(base):
             raise UserError(f"{path}: the base of an adapter is a folder or a hub id, not {base}")

@@ -21,7 +21,7 @@ from jdistill.export.targets import TARGETS, check_form, in_float32
 from jdistill.models.precision import exact_products
 
 EXPORT_SEAL = "export"  # of the seal
-CHECKED_FORMS = ("onnx", "sentence-transformers")  # by which every export is checked
+CHECKED_FORMS = ("onnx", "sentence-transformers")  # which every export has, and by which it is checked
 
 
 def export(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
+from jdistill.core.files import look_into
 from jdistill.core.progress import log
 from jdistill.data.sets.candidates import (
     Candidates,
@@ -121,7 +121,7 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
         passages = passages_of(queries, wrong)
         # Fixed, as the scores that the paper stores (Appendix B), for every seed of a run the same: the judge is asked of them once.
         mined_candidates = candidates(queries, mined_negatives(cfg, queries, passages), passages, counts, seed=0)
-        mined_candidates = with_wrong_alone(cfg, mined_candidates, wrong)
+        mined_candidates = with_wrong_alone(cfg, mined_candidates, wrong, imitates(cfg))
         if cfg.max_queries:
             mined_candidates = replace(
                 mined_candidates,
@@ -132,7 +132,7 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
             raise UserError(
                 f"--{key}={source}: {len(mined_candidates.queries)} training queries do not fill one batch of batch_size={cfg.batch_size}"
             )
-        apart = [*train.queries, *dev.queries, *test.queries, *evaluation]
+        apart = [*train.queries, *dev.queries, *dev.passages, *test.queries, *test.passages, *evaluation]
         mined_candidates = with_unlabelled(cfg, branch, mined_candidates, apart)
         name = Path(source).stem
         name = f"{name}-{branch}" if name in [judged_set.name for judged_set in sets] else name
@@ -177,10 +177,10 @@ def split_pairs(cfg: ConfigDict, branch: str, evaluation: set[str]) -> tuple[Pai
 
 def changed_judge_keys(cfg: ConfigDict) -> list[str]:
     """Keys of cfg.judge in which the run that tuned cfg.judge.adapter, RUN/tune/adapter, asked otherwise; none where no such run is there."""
-    theirs = Path(cfg.judge.adapter).resolve().parent.parent / "config.json" if cfg.judge.adapter else None
-    if theirs is None or not theirs.is_file():
+    theirs = look_into(Path(cfg.judge.adapter).resolve().parent.parent / "config.json") if cfg.judge.adapter else None
+    judge = theirs.get("judge") if isinstance(theirs, dict) else None
+    if not isinstance(judge, dict):
         return []
-    judge = json.loads(theirs.read_text()).get("judge", {})
     keys = ("yes", "no", *(branch for branch in BRANCHES if cfg[branch]))
     return [name for name in keys if judge.get(name, cfg.judge[name]) != cfg.judge[name]]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from jdistill.core import sharding
-from jdistill.core.cache_mirror import bring_files, share_files
 from jdistill.core.digest import digest
-from jdistill.core.shared_folders import awaited
+from jdistill.core.shared_folders import made_once
 from jdistill.data.sets.candidates import Queries, in_turn
 from jdistill.encoder import loading
 from jdistill.feeds.tokens import cache_folder
@@ -29,25 +28,25 @@ def mined_negatives(cfg: ConfigDict, queries: Queries, passages: list[str]) -> l
     rules = Rules(max(cfg.hard_negatives, 1), cfg.mining.first, cfg.mining.last, relative_margin=relative)
     window = min(len(passages), rules.last + max(map(len, positives)))
     rankings_of: list[list[list[str]]] = []
-    by_vectors = None
     of_encoder = encoder.fingerprint_in_roles() if encoder else ""
     by_words = f"bm25, cleared by {of_encoder}" if encoder and relative else "bm25"
+    by_vectors = cache(partial(dense_search, encoder, queries.texts, passages, window)) if encoder else None
+
+    def make(by: str, out: Path) -> None:
+        out.unlink(missing_ok=True)
+        if by_vectors is None or by == "bm25":
+            search, score_of = bm25_search(queries.texts, passages, window)
+        else:
+            search, score_of = by_vectors()
+            if by == by_words:
+                search = scored_by(bm25_search(queries.texts, passages, window)[0], score_of)
+        mine(queries.texts, positives, passages, search, score_of, rules, by, out)
+
     for by in (by_words, of_encoder) if encoder else (by_words,):
         name = digest(FORMAT_OF_MINING, repr((by, rules, positives)), queries.texts, passages)
         out = cache_folder(cfg) / "mined" / f"{name}.jsonl"
-        if not out.exists():
-            bring_files(out.parent, out.name, out.name)
-        if sharding.is_first_process() and read_mined(out, queries.texts, passages) is None:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.unlink(missing_ok=True)
-            if encoder and by != "bm25" and by_vectors is None:
-                by_vectors = dense_search(encoder, queries.texts, passages, window)
-            search, score_of = by_vectors or bm25_search(queries.texts, passages, window)
-            if by_vectors and by == by_words:
-                search = scored_by(bm25_search(queries.texts, passages, window)[0], score_of)
-            mine(queries.texts, positives, passages, search, score_of, rules, by, out)
-            share_files(out.parent, out.name, out.name)
-        sharding.barrier("mined negatives")
-        mined = awaited(partial(read_mined, out, queries.texts, passages))
+        mined = made_once(
+            out, partial(read_mined, out, queries.texts, passages), partial(make, by, out), "mined negatives"
+        )
         rankings_of.append([record["negatives"] for record in mined or []])
     return [list(in_turn(*rankings)) for rankings in zip(*rankings_of, strict=True)]

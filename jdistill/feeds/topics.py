@@ -6,13 +6,11 @@ import faiss
 import numpy as np
 from ml_collections import ConfigDict
 
-from jdistill.core import sharding
-from jdistill.core.cache_mirror import bring_files, share_files
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.files import look_into, write_json
 from jdistill.core.progress import log
-from jdistill.core.shared_folders import awaited
+from jdistill.core.shared_folders import made_once
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.batching.order import LARGE
 from jdistill.encoder.encoder import Encoder
@@ -48,14 +46,11 @@ def topics_of(cfg: ConfigDict, student: Encoder, tokens: TokenTable) -> np.ndarr
     table = np.asarray(architecture_of(student.config).token_table(student.params), np.float32)
     name = digest(repr((cfg.topics, K_MEANS_ROUNDS, RARE, "of means")), table, tokens.ids, tokens.offsets)
     path = cache_folder(cfg) / "topics" / f"{name}.json"
-    if not path.exists():
-        bring_files(path.parent, path.name, path.name)
-    if sharding.is_first_process() and look_into(path) is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def make() -> None:
         write_json(path, clusters(text_vectors(table, tokens), cfg.topics).tolist())
-        share_files(path.parent, path.name, path.name)
-    sharding.barrier("topics")
-    topics = np.array(awaited(lambda: look_into(path)), np.int64)
+
+    topics = np.array(made_once(path, lambda: look_into(path), make, "topics"), np.int64)
     full = np.bincount(topics, minlength=cfg.topics) // cfg.batch_size * cfg.batch_size
     left = len(tokens) - int(full.sum())
     log.info("%d topics of %d texts, of which %d an epoch fill no batch", cfg.topics, len(tokens), left)

@@ -40,19 +40,19 @@ def reads_without_positive(cfg: ConfigDict) -> bool:
     return any(cfg.loss[name] for name in ("alpha", "beta", "gamma", "listed", "delta"))
 
 
-def with_wrong_alone(cfg: ConfigDict, labelled: Candidates, wrong: Queries) -> Candidates:
+def with_wrong_alone(cfg: ConfigDict, labelled: Candidates, wrong: Queries, judged: bool) -> Candidates:
     """The candidates of a file with those of its queries without a positive behind them: what is labelled wrong, then BM25's best passages,
     in the place of the hard negatives (right ones may be among those, as the judge will say) and easy ones.
 
     Args:
       labelled: of the queries with a positive; its passages hold those of `wrong` too.
       wrong: data.sets.candidates.without_positive; of none nothing is added.
+      judged: whether a judge says which of BM25's are right; else what is labelled wrong stands alone.
     """
-    return (
-        _behind(labelled, wrong, _best_passages(cfg, wrong.texts, labelled.passages), seed=2)
-        if wrong.texts
-        else labelled
-    )
+    if not wrong.texts:
+        return labelled
+    best = _best_passages(cfg, wrong.texts, labelled.passages) if judged else dict.fromkeys(wrong.texts, [])
+    return _behind(labelled, wrong, best, seed=2)
 
 
 def _behind(labelled: Candidates, queries: Queries, best: dict[str, list[str]], seed: int) -> Candidates:
@@ -68,7 +68,7 @@ def with_unlabelled(cfg: ConfigDict, branch: str, labelled: Candidates, apart: S
 
     Args:
       labelled: of the file's own queries.
-      apart: texts that are no such queries: all that the file labels, and those of evaluation sets.
+      apart: texts that are no such queries: those that the file labels, passages of its dev and test pairs, and those of evaluation sets.
 
     Raises: UserError for a source that cannot be read, or of which nothing is left.
     """
@@ -83,7 +83,7 @@ def with_unlabelled(cfg: ConfigDict, branch: str, labelled: Candidates, apart: S
     queries = queries[: cfg.unlabelled_queries or None]
     best = {query: passages for query, passages in _best_passages(cfg, queries, labelled.passages).items() if passages}
     log.info(
-        "%s: %d queries without labels; left out %d that have some or are evaluated, and %d without a word of any passage",
+        "%s: %d queries without labels; left out %d that have some or are in what is evaluated, and %d without a word of any passage",
         source, len(best), left_out, len(queries) - len(best),
     )  # fmt: skip
     if not best:

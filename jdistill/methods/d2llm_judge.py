@@ -10,11 +10,11 @@ from ml_collections import ConfigDict
 from jdistill.core.types import Array, Tree
 from jdistill.feeds.judge_tuning import TuningFeed
 from jdistill.feeds.stage import Start
-from jdistill.losses.embedding import HIGHEST
 from jdistill.models import lora
 from jdistill.models.pooling import last_token_pool
 from jdistill.models.precision import settled_dtype
 from jdistill.models.registry import hidden_states
+from jdistill.teachers.judge import judge_logits
 from jdistill.train.method import Method
 
 
@@ -36,12 +36,6 @@ def build_judge(cfg: ConfigDict, context: Start[TuningFeed]) -> Method:
         return {"model": lora.merge(model.params, params["adapters"], cfg.lora.alpha)}
 
     return Method({"adapters": adapters}, model, frozen, represent, judge_objective, merged)
-
-
-def judge_logits(y_nxD: Array, answers_2xD: Array) -> Array:
-    """Eq. 1 to 3: z = logit(yes) - logit(no), [n], of the last token's state y; answers: the output rows of yes and no."""
-    both_nx2 = jnp.dot(y_nxD, answers_2xD.T, precision=HIGHEST)
-    return both_nx2[:, 0] - both_nx2[:, 1]
 
 
 def judge_objective(

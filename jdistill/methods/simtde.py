@@ -8,6 +8,7 @@ embeddings and the sentence embedding. The rows of the paper's Table 2 are switc
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -31,7 +32,13 @@ from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student
 from jdistill.train.method import Method, scalars
 
-SENTENCE_LOSSES = ("mse", "kl", "pair_mse", "pair_mae")
+# L_SE (eq. 4) in the four forms that the paper tries.
+SENTENCE_LOSSES: dict[str, Callable[[Array, Array], Array]] = {
+    "mse": embedding.mse,
+    "kl": embedding.kl_divergence,
+    "pair_mse": lambda student_BxD, teacher_BxD: jnp.square(_pair_differences(student_BxD, teacher_BxD)).mean(),
+    "pair_mae": lambda student_BxD, teacher_BxD: jnp.abs(_pair_differences(student_BxD, teacher_BxD)).mean(),
+}
 TOKEN_LOSSES = ("block", "table", "none")
 
 
@@ -151,7 +158,7 @@ def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) 
 def _check_switches(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) -> None:
     loss, pooled = cfg.loss, start.pooled_width
     if loss.sentence not in SENTENCE_LOSSES:
-        raise UserError(f"--config.loss.sentence={loss.sentence!r} is not one of {SENTENCE_LOSSES}")
+        raise UserError(f"--config.loss.sentence={loss.sentence!r} is not one of {tuple(SENTENCE_LOSSES)}")
     if loss.token not in TOKEN_LOSSES:
         raise UserError(f"--config.loss.token={loss.token!r} is not one of {TOKEN_LOSSES}")
     if not 0.0 <= loss.alpha <= 1.0:
@@ -222,14 +229,14 @@ def teacher_block(teacher: Tree, texts: TokenBatch, config: ModelConfig) -> Arra
 
 
 def sentence_loss(student_BxD: Array, teacher_BxD: Array, loss: ConfigDict) -> Array:
-    """L_SE (eq. 4) in the four forms the paper tries; loss.normalize puts both sides on the unit sphere first."""
+    """L_SE (eq. 4) in the form that loss.sentence names; loss.normalize puts both sides on the unit sphere first."""
     if loss.normalize:
         # Of length sqrt(D), so that an element is of order one and alpha weighs terms of like size.
         length = student_BxD.shape[-1] ** 0.5
         student_BxD, teacher_BxD = length * embedding.unit(student_BxD), length * embedding.unit(teacher_BxD)
-    if loss.sentence == "mse":
-        return embedding.mse(student_BxD, teacher_BxD)
-    if loss.sentence == "kl":
-        return embedding.kl_divergence(student_BxD, teacher_BxD)
-    difference_BxB = embedding.pair_cosines(student_BxD) - embedding.pair_cosines(teacher_BxD)
-    return jnp.square(difference_BxB).mean() if loss.sentence == "pair_mse" else jnp.abs(difference_BxB).mean()
+    return SENTENCE_LOSSES[loss.sentence](student_BxD, teacher_BxD)
+
+
+def _pair_differences(student_BxD: Array, teacher_BxD: Array) -> Array:
+    """How far the cosines of all pairs of texts lie apart, [B, B]."""
+    return embedding.pair_cosines(student_BxD) - embedding.pair_cosines(teacher_BxD)

@@ -12,15 +12,16 @@ import numpy as np
 from jdistill.core.types import Array, Tree
 
 EPS = 1e-5
+MOST_HEADS = 32
 
 
-def heads_for(width: int, wanted: int = 32) -> int:
-    """The largest number of heads up to `wanted` that divides the width."""
-    return next(count for count in range(min(wanted, width), 0, -1) if width % count == 0)
+def heads_for(width: int) -> int:
+    """The largest number of heads, up to MOST_HEADS, that divides the width."""
+    return next(count for count in range(min(MOST_HEADS, width), 0, -1) if width % count == 0)
 
 
 def random_pma(width: int, rng: np.random.Generator) -> Tree:
-    """Parameters: query [D]; key, value, out and feed, each {"kernel" [D, D], "bias" [D]}; two norms. float32."""
+    """Parameters: query [D]; to_query, key, value, out and feed, each {"kernel" [D, D], "bias" [D]}; two norms. float32."""
 
     def random_dense() -> dict[str, np.ndarray]:
         return {

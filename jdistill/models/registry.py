@@ -34,6 +34,7 @@ ARCHITECTURES: tuple[Architecture[Any], ...] = (
 )
 _BY_TYPE = {model_type: architecture for architecture in ARCHITECTURES for model_type in architecture.model_types}
 
+OWN_MODULES = tuple(architecture.own_modules for architecture in ARCHITECTURES if architecture.own_modules)
 GGUF_KINDS = {kind.name: kind for architecture in ARCHITECTURES for kind in architecture.gguf_kinds}
 
 

@@ -21,7 +21,8 @@ def write_comparison_page(figures: dict[str, dict[str, Any]], out: Path) -> Path
     """Writes OUT/compare.html and OUT/report/*.png; returns the page's path.
 
     Args:
-      found: a model's name -> its figures, as jdistill.compare.score_model gives them.
+      figures: a model's name -> its figures, as jdistill.compare.score_model gives them.
+      out: a folder.
     """
     scatter, covariance = alignment_chart(figures), covariance_chart(figures)
     return write_page(

@@ -21,7 +21,7 @@ def read_json_object(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def objects(content: Any) -> dict[str, dict[str, Any]]:
-    """The entries of a JSON object that are objects themselves; none where `found` is no object."""
+    """The entries of a JSON object that are objects themselves; none where `content` is no object."""
     entries = content.items() if isinstance(content, dict) else ()
     return {name: entry for name, entry in entries if isinstance(entry, dict)}
 

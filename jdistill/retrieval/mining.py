@@ -5,7 +5,6 @@ numpy only: vectors and an index come from the caller. Memory is bounded by the 
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import math
@@ -22,6 +21,7 @@ from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.files import naming
 from jdistill.core.left_over import clear_beside
+from jdistill.core.locks import try_lock
 from jdistill.core.progress import log, progress
 from jdistill.data.text.holdout import comparable
 
@@ -210,14 +210,9 @@ def _only_writer(path: Path) -> Iterator[TextIO | None]:
     """The file, open for appending by one process at a time; None where the process that was waited for has ended the job and moved it.
     On a file system without locks there is no waiting."""
     with open(path, "a", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if try_lock(file.fileno()) is False:
             log.info("another process is mining the same in %s; waiting for it", path.parent)
             fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
-                raise
         yield file if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()) else None
 
 

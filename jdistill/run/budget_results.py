@@ -11,6 +11,7 @@ from jdistill.config.budget_keys import budget_form
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.encoder.encoder import Encoder
+from jdistill.export.folder import CHECKED_FORMS
 from jdistill.export.form_size import weight_bytes
 from jdistill.export.form_speed import opened_form
 from jdistill.export.onnx_forms import INT8_GRAPH
@@ -27,13 +28,12 @@ PLACES = {  # of the forms in an export
     "sentence-transformers": ".",
     "torch-int8": "torch_int8",
 }
-WRITTEN_ANYWAY = ("onnx", "sentence-transformers")  # which an export has by itself
 
 
 def write_budget_form(cfg: ConfigDict, student: Encoder, folder: Path) -> None:
     """Adds the form that cfg.budget is about to an export, where it has not got it. One that strays from Flax is told and left out: the
     student is trained by now, and its other forms are right."""
-    if "budget" not in cfg or (form := budget_form(cfg)) in WRITTEN_ANYWAY:
+    if "budget" not in cfg or (form := budget_form(cfg)) in CHECKED_FORMS:
         return
     try:
         add_form(student, folder, form)

@@ -27,11 +27,6 @@ class Roofline:
         """Seconds at least, if all that is done at once hides behind what takes longest."""
         return self.seconds[self.bound]
 
-    @property
-    def apart(self) -> float:
-        """Seconds if nothing hides behind anything."""
-        return sum(self.seconds.values())
-
     def in_words(self, rows: int) -> str:
         """The time, its bound, and rows a second at best."""
         parts = ", ".join(f"{name} {1e3 * seconds:,.3g} ms" for name, seconds in self.seconds.items() if seconds)

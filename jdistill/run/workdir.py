@@ -34,7 +34,7 @@ OF_RESULTS = (
     "onnx", "index", "index_effort", "index_texts", "index_by", "latency_texts", "evaluate_teacher", "rescore", "test_pairs", "threshold_pairs",
 )  # fmt: skip
 MAY_CHANGE = {"cache_dir", "log_every", "keep_last", "prefetch", "answers_ahead", *OF_RESULTS}
-# Keys that were not always there, and what runs did before: a folder that lacks one goes on as it began.
+# Dotted keys that were not always there, and what runs did before: a folder that lacks one goes on as it began.
 BEFORE = {
     "packed": False,
     "prefetch": 2,
@@ -44,13 +44,14 @@ BEFORE = {
     "average": 0.0,
     "optimizer": "adamw",
     "dev_retrieval": "",
-    "align": 0.0,
-    "scores": "",
-    "scores_weight": 1.0,
-    "scores_temperature": 1.0,
-    "in_batch": 1.0,
-    "vocabulary": "",
-    "intermediate_size": 0,
+    "loss.align": 0.0,
+    "loss.scores": "",
+    "loss.scores_weight": 1.0,
+    "loss.scores_temperature": 1.0,
+    "loss.in_batch": 1.0,
+    "student.vocabulary": "",
+    "student.intermediate_size": 0,
+    "student.attention": "causal",
     "attention": "plain",
     "trust_remote_code": "",
     "text_role": "",
@@ -58,7 +59,7 @@ BEFORE = {
     "index_by": "student",
     "text_pairs": "",
     "checkpoint": "best",
-    "prompts": "drawn",
+    "tune.prompts": "drawn",
     "topics": 0,
     "iem_cosine": 0.0,
     "queries_without_positive": False,
@@ -66,9 +67,10 @@ BEFORE = {
     "unlabelled_asymmetric": "",
     "unlabelled_queries": 0,
     "loss_scaling": True,
-    "vectors": 0.0,
-    "listed": 0.0,
+    "loss.vectors": 0.0,
+    "loss.listed": 0.0,
     "patience": 0,
+    "tune.patience": 0,
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 
@@ -167,7 +169,7 @@ def _settle_open_keys(cfg: ConfigDict, began: dict[str, Any]) -> dict[str, Any]:
     Returns: the dotted keys of that run, with those of BEFORE; empty where there is none.
     """
     lacking = flat(cfg.to_dict()).keys() - began.keys() if began else set()
-    older = {key: BEFORE[name] for key in lacking if (name := key.rpartition(".")[2]) in BEFORE}
+    older = {key: BEFORE[key] for key in lacking & BEFORE.keys()}
     cfg.update_from_flattened_dict(older)
     settle_dtypes(cfg, began)
     if cfg.checkpoint == AUTO:

@@ -52,7 +52,7 @@ def beside_cosine(head: Tree, scale: float) -> Tree:
 
 
 def usable_deviation(vectors_NxD: np.ndarray) -> np.ndarray:
-    """Each dimension's standard deviation, float32 [D], or LEAST_SPREAD of the usual one where it is less: what hardly moves in the sample
+    """Each dimension's standard deviation, float32 [D], or LEAST_DEVIATION of the usual one where it is less: what hardly moves in the sample
     is not to become the loudest. Ones where nothing moves."""
     deviation_D = vectors_NxD.std(0, dtype=np.float64).astype(np.float32)
     deviation_D[deviation_D < ROUNDING * np.abs(vectors_NxD).max(0)] = 0.0

@@ -217,8 +217,19 @@ def _judge(
     segments = Segments(segments_BxL, positions_BxL)
     state_BxLxD = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype), segments=segments)[-1]
     y_BxSxD = jnp.take_along_axis(state_BxLxD, ends_BxS[:, :, None], axis=1).astype(jnp.float32)
-    both_BxSx2 = jnp.dot(y_BxSxD, answers_2xD.T, precision=HIGHEST)
-    return both_BxSx2[..., 0] - both_BxSx2[..., 1], y_BxSxD
+    return judge_logits(y_BxSxD, answers_2xD), y_BxSxD
+
+
+def judge_logits(y_D: jax.Array, answers_2xD: jax.Array) -> jax.Array:
+    """z = logit(yes) - logit(no), one fewer dimension, of states y [..., D] of last tokens.
+
+    Args:
+      answers_2xD: the output layer's rows of yes and no.
+
+    Source: D2LLM eq. 1 to 3.
+    """
+    both_2 = jnp.dot(y_D, answers_2xD.T, precision=HIGHEST)
+    return both_2[..., 0] - both_2[..., 1]
 
 
 def load_judge(source: str, key: str = "teacher", **settings: Any) -> Judge:

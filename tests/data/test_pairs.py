@@ -69,6 +69,13 @@ def test_the_same_question_in_another_spelling_shares_its_positives() -> None:
     assert not without_positive(pairs).texts  # the third spelling is the same question
 
 
+def test_labels_of_paraphrases_are_read_as_those_of_entailment(tmp_path: Path) -> None:
+    rows = [("Duplicate", 1), ("not_duplicate", 0), ("equivalent", 1), ("not_equivalent", 0), ("paraphrase", 1)]
+    lines = [json.dumps({"question": "a", "sentence": f"b {i}", "label": label}) for i, (label, _) in enumerate(rows)]
+    (tmp_path / "p.jsonl").write_text("\n".join(lines) + "\n")
+    assert read_pairs(str(tmp_path / "p.jsonl"), "config.symmetric").positive == [bool(right) for _, right in rows]
+
+
 def test_a_row_with_more_cells_than_columns_is_skipped_not_misread(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("label,sentence1,sentence2\n1,a, of two words,b\n0,c,d\n")
     pairs = read_pairs(str(tmp_path / "p.csv"), "config.symmetric")

@@ -24,6 +24,7 @@ def test_queries_without_labels_have_passages_that_the_judge_alone_scores(tmp_pa
     (answers,) = (one for one in judged.sets if one.branch == "asymmetric")
     new, wordless = ["where do river and ocean meet a market", "window of violin music, silver lemon"], "qqq zzz"
     known = [answers.candidates.queries[0].upper(), answers.test.queries[0], answers.dev.queries[0]]
+    known += [answers.test.passages[0], answers.dev.passages[0]]
     (tmp_path / "questions.txt").write_text("\n".join([*known, wordless, *new]) + "\n")
     changed = cfg.copy_and_resolve_references()
     changed.unlabelled_asymmetric = str(tmp_path / "questions.txt")
@@ -78,6 +79,11 @@ def test_queries_with_wrong_passages_alone_take_part_behind_the_others(tmp_path:
         words = [len(set(query.split()) & set(text.split())) for text in passages[1:]]
         assert min(words[: K - 1]) >= max(1, *words[K - 1 :]), "the mined ones share more words than the drawn"
     no_terms = {f"loss.{name}": 0.0 for name in ("alpha", "beta", "gamma")}
+    by_labels = candidates(**no_terms, **{"loss.delta": 1.0, "loss.imitate": False})
+    assert by_labels.queries == found.queries
+    for query, row in zip(by_labels.queries[count:], by_labels.columns[count:], strict=True):
+        near = [by_labels.passages[j] for j in row[P : P + K] if j >= 0]
+        assert near == [wrong[query]], "no judge says whether what is mined is wrong"
     assert candidates(**no_terms).queries == candidates(max_queries=count).queries == without.queries
     assert len(answers.candidates.queries) > 8
 

@@ -20,11 +20,11 @@ from jdistill.losses import imitation
 from jdistill.losses.listed import listwise_kl
 from jdistill.methods import METHODS
 from jdistill.methods.d2llm import POOLINGS
-from jdistill.methods.d2llm_judge import judge_logits
 from jdistill.models import lora
 from jdistill.models.interaction import iem, interaction_of
 from jdistill.models.pma import pma, random_pma
 from jdistill.models.pooling import pool, pool_each
+from jdistill.teachers.judge import judge_logits
 
 P, K, I = COUNTS
 pair_of = jax.jit(iem, static_argnames="branch")

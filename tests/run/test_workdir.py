@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from simtde_setting import config
 
+from configs import d2llm, distilface, ibkd
 from jdistill.core.errors import UserError
-from jdistill.run.workdir import settle_config
+from jdistill.core.files import flat
+from jdistill.run.workdir import BEFORE, settle_config
 
 
 def test_a_run_that_began_before_texts_were_packed_goes_on_padded(tmp_path: Path) -> None:
@@ -23,6 +25,21 @@ def test_a_run_that_began_before_texts_were_packed_goes_on_padded(tmp_path: Path
     assert not cfg.packed and "packed" not in json.loads((tmp_path / "config.json").read_text())
     with pytest.raises(UserError, match="batch_size: 64 there, 8 now"):
         settle_config(config(batch_size=8), tmp_path)
+
+
+def test_a_key_that_came_later_is_known_by_all_of_its_name(tmp_path: Path) -> None:
+    """student.attention is no attention: a decoder's tokens saw what stood before them when there was neither."""
+    before = json.loads(distilface.get_config().to_json())
+    del before["attention"], before["student"]["attention"], before["loss"]["align"]
+    (tmp_path / "config.json").write_text(json.dumps(before))
+    (tmp_path / "distil").mkdir()
+    settle_config(cfg := distilface.get_config(), tmp_path)
+    assert (cfg.attention, cfg.student.attention, cfg.loss.align) == ("plain", "causal", 0.0)
+
+
+def test_each_key_that_came_later_is_a_config_s() -> None:
+    configs = (distilface, ibkd, d2llm)
+    assert not BEFORE.keys() - {key for module in configs for key in flat(module.get_config().to_dict())}
 
 
 def test_a_run_that_packs_does_not_go_on_padded(tmp_path: Path) -> None:

@@ -20,8 +20,10 @@ QUERY_COLUMNS, PASSAGE_COLUMNS = (
     ("sentence2", "sentence", "passage", "sent2"),
 )
 PAIR_LABEL_COLUMNS = ("label", "labels")
-POSITIVE_LABELS = ("entailment", "yes", "true", "1")
-NEGATIVE_LABELS = ("contradiction", "neutral", "not_entailment", "no", "false", "0")
+POSITIVE_LABELS = ("entailment", "equivalent", "duplicate", "is_duplicate", "paraphrase", "yes", "true", "1")
+NEGATIVE_LABELS = (
+    "contradiction", "neutral", "not_entailment", "not_equivalent", "not_duplicate", "not_paraphrase", "no", "false", "0",
+)  # fmt: skip
 UNLABELLED = ("-", "-1", "")
 TRAIN = "train"  # the split that a reader takes to be trained on
 

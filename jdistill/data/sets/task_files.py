@@ -10,6 +10,8 @@ from typing import Any
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import parse_json
 from jdistill.core.progress import log
+from jdistill.data.sets.pairs import POSITIVE_LABELS
+from jdistill.data.text.hub import dataset_splits
 from jdistill.data.text.readers import reading
 from jdistill.data.text.usable import has_surrogate
 
@@ -26,7 +28,7 @@ TASK_COLUMNS = (
 )  # fmt: skip
 TASK_LABEL_COLUMNS = ("label", "gold_label")
 # Of two labels the one that f1 is of: the last, whatever the alphabet says.
-F1_LABELS = ("1", "true", "yes", "equivalent", "duplicate", "is_duplicate", "paraphrase", "entailment", "acceptable")
+F1_LABELS = (*POSITIVE_LABELS, "acceptable")
 UNKNOWN_LABELS = ("-", "-1")  # a label that annotators did not agree on, or that a benchmark keeps to itself
 MANY_UNLABELLED = 0.05  # share of a split's rows above which they may be a class (SNLI: 0.0014)
 CONFIGS = {"snli": "plain_text"}  # of datasets whose config is not called as the task
@@ -54,15 +56,7 @@ def read_dataset(
 
     key: the flag of the source, for messages.
     """
-    from datasets import load_dataset
-
-    try:
-        splits = load_dataset(source, CONFIGS.get(name, name))
-    except Exception as error:  # the library raises a dozen kinds, some of them its dependencies' own
-        raise UserError(
-            f"--{key}={source}: no such folder, and the dataset {source} ({name}) cannot be loaded "
-            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). Name a local folder"
-        ) from None
+    splits = dataset_splits(f"{source}:{CONFIGS.get(name, name)}", key)
     theirs = {"train": "train", "dev": "validation"}
     if "validation_matched" in splits:
         theirs |= {"dev": "validation_matched", OTHER_DEV: "validation_mismatched"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.core.files import write_json
 from jdistill.core.json_files import read_settings
 from jdistill.core.types import Array
 from jdistill.encoder.encoder import Encoder
+from jdistill.encoder.formats.modules import ADAPTER_FILE
 from jdistill.encoder.formats.tensors import float_tensor, load_tensors, write_tensors
 from jdistill.models.lora import Adapters, merge
 from jdistill.models.registry import ModelConfig, architecture_of, names_of
@@ -56,7 +57,7 @@ def save_adapters(
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": None,
     }
-    (folder / "adapter_config.json").write_text(json.dumps(about, indent=2) + "\n")
+    write_json(folder / ADAPTER_FILE, about)
 
 
 def load_adapters(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, float]:
@@ -67,7 +68,7 @@ def load_adapters(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, flo
 
     Raises: UserError for files that are missing or damaged, adapters of another model, and scales of another kind than alpha / rank.
     """
-    path, about = folder / "adapter_model.safetensors", folder / "adapter_config.json"
+    path, about = folder / "adapter_model.safetensors", folder / ADAPTER_FILE
     if not path.is_file() or not about.is_file():
         raise UserError(f"{folder} holds no adapter_model.safetensors and adapter_config.json")
     settings, tensors = read_settings(about), load_tensors(path)
@@ -100,7 +101,7 @@ def load_adapters(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, flo
 
 
 def with_adapter(model: Encoder, folder: str) -> Encoder:
-    """The model with a LoRA folder of PEFT's merged in; "": as it is. Raises UserError for an adapter of another base."""
+    """The model with a LoRA folder of PEFT's merged in; with "" as it is, and so is one that is no decoder. Raises UserError for another base's."""
     if not folder or not architecture_of(model.config).decoder:
         return model
     adapters, alpha = load_adapters(Path(folder), torch_names(model.config))

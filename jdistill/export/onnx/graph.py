@@ -16,16 +16,17 @@ from onnx import TensorProto, helper
 
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import read_json
+from jdistill.encoder.formats.body import TRANSFORMERS
 from jdistill.encoder.formats.modules import POOLER_MODULES
 from jdistill.encoder.formats.tensors import read_tensors
 from jdistill.export.onnx import pma as onnx_pma
 from jdistill.export.onnx import storage
 from jdistill.models.onnx_nodes import Graph, Weights
-from jdistill.models.registry import transformer_named, with_modules
+from jdistill.models.registry import OWN_MODULES, transformer_named, with_modules
 
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the file version of its time: an older runtime refuses newer
 ONNX_POOLINGS = ("mean", "cls", "max", "lasttoken")
-BODIES = (["Transformer"], ["BidirectionalTransformer"], ["WordEmbeddings", "LSTM"])
+BODIES = (*((kind,) for kind in TRANSFORMERS), *OWN_MODULES)
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OF_TOKENS = ("token_embeddings", "last_hidden_state")  # one tensor by two names
 OF_TEXTS = "sentence_embedding"
@@ -142,12 +143,12 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     if modules[-1][0] == "Interaction":  # of pairs; vectors pass through it
         modules = modules[:-1]
     kinds = [kind for kind, _ in modules]
-    body = next((body for body in BODIES if kinds[: len(body)] == body), None)
+    body = next((body for body in BODIES if tuple(kinds[: len(body)]) == body), None)
     rest = kinds[len(body) :] if body else []
     matching = [pooler for pooler in POOLER_MODULES if rest[: len(pooler)] == pooler]
     if not matching or set(rest[len(matching[0]) :]) - {"Dense", "Normalize"}:
         raise UserError(
-            f"{path} lists {kinds}; supported is Transformer, or WordEmbeddings and LSTM, then Pooling and any of Dense and Normalize"
+            f"{path} lists {kinds}; supported is {' or '.join(' and '.join(body) for body in BODIES)}, then Pooling and any of Dense and Normalize"
         )
     return modules
 
