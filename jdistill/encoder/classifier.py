@@ -25,7 +25,7 @@ from jdistill.data.text.locations import resolve
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.tensors import float_tensor, load_tensors, write_tensors
-from jdistill.encoder.text_lists import text_list
+from jdistill.encoder.text_lists import distinct_texts, text_list
 from jdistill.models import classifier_head
 
 
@@ -69,8 +69,8 @@ class Classifier:
 
     def _vectors(self, texts: Sequence[str], batch_size: int) -> np.ndarray:
         """float32 [N, D]; each distinct text is encoded once, as a query is that stands in many pairs."""
-        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        return self.encoder.encode(list(row_of), batch_size=batch_size)[[row_of[text] for text in texts]]
+        distinct, rows = distinct_texts(texts)
+        return self.encoder.encode(distinct, batch_size=batch_size)[rows]
 
     def predict(self, texts: Iterable[str], others: Iterable[str] | None = None) -> list[str]:
         """The likeliest label of each text or pair, by its name; arguments and errors as of logits."""

@@ -20,7 +20,7 @@ from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.interaction import read_interaction
 from jdistill.encoder.text_encoder import TextEncoder
-from jdistill.encoder.text_lists import text_list
+from jdistill.encoder.text_lists import distinct_texts, text_list
 from jdistill.models.interaction import INTERACTIONS, one_branch, score_matrix, score_pairs
 
 LOGIT_ROWS = 16  # of a matrix of logits, whose hidden units are [queries, passages, F]
@@ -114,9 +114,8 @@ def pair_vectors(
     """
 
     def vectors_of(texts: Sequence[str], prompt: str | None) -> np.ndarray:
-        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        vectors = encoder.encode(list(row_of), prompt=prompt, show_progress=show_progress)
-        return vectors[[row_of[text] for text in texts]]
+        distinct, rows = distinct_texts(texts)
+        return encoder.encode(distinct, prompt=prompt, show_progress=show_progress)[rows]
 
     if alike:
         both = vectors_of([*queries, *passages], None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from jdistill.core.errors import UserError
 
@@ -18,6 +20,12 @@ def text_list(texts: Iterable[str], name: str = "texts") -> list[str]:
     if isinstance(texts, str):
         raise UserError(f"{name} is one string, {texts[:60]!r}: give a list of them, [text]")
     return list(texts)
+
+
+def distinct_texts(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """The texts without their repetitions, in the order given, and of each of the N the row of it there, int64 [N]."""
+    row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    return list(row_of), np.array([row_of[text] for text in texts], np.int64)
 
 
 def checked_texts(texts: Iterable[str]) -> list[str]:

@@ -21,6 +21,7 @@ from jdistill.encoder.cross_encoder import load_cross_encoder
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.interaction import read_interaction
 from jdistill.encoder.formats.peft import with_adapter
+from jdistill.encoder.text_lists import distinct_texts
 from jdistill.models.interaction import INTERACTIONS
 from jdistill.teachers.cache import AnswerCache, in_one_piece
 from jdistill.teachers.fill import ask
@@ -132,11 +133,10 @@ def _cosine(source: str, key: str) -> PairTeacher:
 
 def _vectors(source: str, encoder: Encoder, texts: Sequence[str], folder: Path) -> Callable[[slice], np.ndarray]:
     """What gives the vectors of some of the texts, float32 [n, dim]. They are kept by text, and a text that comes again is asked once."""
-    row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-    rows = np.array([row_of[text] for text in texts], np.int64)
+    distinct, rows = distinct_texts(texts)
     place = folder / "teacher" / encoder.fingerprint()
     cache = AnswerCache(place, encoder.dim, about={"teacher": source}, writer=sharding.process_index())
-    answered = ask(cache, list(row_of), in_one_piece(encoder.encode), "vectors of pairs", alone=True)
+    answered = ask(cache, distinct, in_one_piece(encoder.encode), "vectors of pairs", alone=True)
     return lambda block: answered.read(rows[block])
 
 
