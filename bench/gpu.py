@@ -165,7 +165,7 @@ def main() -> int:
         import_once()
     about = made_by(f"bash bench/gpu.sh{' --cpu' if flags.cpu else ''}", seed=0, rehearsal=flags.cpu)
     earlier_results(out, device)  # before anything is measured
-    about |= {"commit": about["commit"] or os.environ.get("JDISTILL_COMMIT", ""), "on": device}
+    about |= {"on": device}
     ends: list[Row] = []
     rows: dict[str, list[Row]] = {}
     with tempfile.TemporaryDirectory() as folder:

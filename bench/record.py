@@ -26,9 +26,10 @@ Row = dict[str, Any]
 
 
 def commit() -> str:
-    """The checkout's commit, shortened, and whether its code was changed since; empty where there is no git or no checkout."""
+    """The checkout's commit, shortened, and whether its code was changed since; without git or a checkout JDISTILL_COMMIT, where that is set."""
+    told = os.environ.get("JDISTILL_COMMIT", "")
     if shutil.which("git") is None:
-        return ""
+        return told
 
     def answer(*asked: str) -> str:
         done = subprocess.run(["git", *asked], cwd=Path(__file__).parents[1], capture_output=True, text=True)
@@ -37,7 +38,7 @@ def commit() -> str:
     changed = answer(
         "status", "--porcelain", "--untracked-files=no", "--", "jdistill", "configs", "bench", ":!bench/results"
     )
-    return answer("rev-parse", "--short", "HEAD") + (", changed" if changed else "")
+    return (answer("rev-parse", "--short", "HEAD") or told) + (", changed" if changed else "")
 
 
 COMMIT = (

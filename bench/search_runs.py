@@ -22,15 +22,16 @@ from jdistill.retrieval.index import EXACT, Index, build_index
 UNMEASURED = {"evaluate_teacher": False, "index_texts": 0, "latency_texts": 0}
 
 
-def run_search(workdir: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+def run_search(workdir: Path, settings: Mapping[str, Any], extra: Sequence[str] = ()) -> dict[str, Any]:
     """The results of a run by configs/search.py, which is run or resumed; one that is complete is not run again.
 
     Args:
       settings: values of config keys, without "config.".
+      extra: further arguments of jdistill.main.
 
     Raises: SystemExit where a signal has stopped the run, which then lies where the same command goes on.
     """
-    return finished_run("configs/search.py", workdir, {**UNMEASURED, **settings})
+    return finished_run("configs/search.py", workdir, {**UNMEASURED, **settings}, extra)
 
 
 class Searches:

@@ -1,7 +1,8 @@
 """What a student of configs/search.py keeps of its teacher's search on several collections, over several seeds.
 
     python bench/search_table.py --text 'passages.txt.gz,questions.txt.gz@query' --pairs pairs.jsonl.gz --dev DEV --test TEST \\
-        --questions qnli_dev.jsonl --senteval SENTEVAL --dev_pairs sts-dev-clean.csv [--seeds 0 1 2] [--workdir runs/search-table]
+        --questions qnli_dev.jsonl --senteval SENTEVAL --dev_pairs sts-dev-clean.csv [--seeds 0 1 2] [--workdir runs/search-table] \\
+        [-- --config.epochs=10 …]
 
 Each seed is a run in WORKDIR/SEED by the config as it stands, which resumes; what is complete is not run again. Then each student searches
 DEV and TEST, folders in BEIR layout, and the questions' file as a collection (its answered questions against all of its sentences): in an
@@ -16,7 +17,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from record import command_line, keep_rows, shown
+from record import command_line, joined, keep_rows, shown
 from retrieval_table import write_answered
 from runs import computed_in
 from search_runs import Searches, run_search
@@ -32,7 +33,7 @@ QNLI = "qnli-questions"
 def train(seed: int, flags: argparse.Namespace) -> dict[str, Any]:
     """The results of a seed's run, which is run or resumed."""
     settings = {name: getattr(flags, name) for name in ("teacher", "text", "pairs", "senteval", "dev_pairs")}
-    return run_search(flags.workdir / str(seed), settings | {"seed": seed})
+    return run_search(flags.workdir / str(seed), settings | {"seed": seed}, flags.extra)
 
 
 def write_questions(path: Path, folder: Path) -> None:
@@ -70,6 +71,7 @@ def main() -> None:
     parser.add_argument("--questions", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--workdir", type=Path, default=Path("runs/search-table"))
+    parser.add_argument("extra", nargs="*", help="of jdistill.main, after --; without them the config as it stands")
     flags = parser.parse_args()
     flags.workdir = flags.workdir.absolute()
     results = {seed: train(seed, flags) for seed in flags.seeds}
@@ -84,6 +86,7 @@ def main() -> None:
     rows += [{"figure": "STS average", "seed": seed, "student's": round(sts, 2)} for seed, sts in of_sts.items() if sts]
     student = results[flags.seeds[0]]
     about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "parameters": student["student"]["num_params"]}
+    about |= {"keys": joined(flags.extra)} if flags.extra else {}
     about["computed in"] = computed_in(results.values())
     keep_rows("search", command_line(), rows, ("figure", "seed"), **about, steps=student["training"]["steps"])
 

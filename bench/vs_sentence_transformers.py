@@ -2,14 +2,15 @@
 
     python bench/vs_sentence_transformers.py --text sentences.txt.gz --senteval SENTEVAL --dev_pairs sts-dev-clean.csv
         [--learning_rate 5e-4 …] [--st_learning_rate 1e-4 2e-4 5e-4 1e-3] [--st_dropout 0] [--seeds 0 1 2] [--no-whole_way]
+        [--own_table]
 
-Its student: the teacher with three of its layers, those that ours starts as (17.2 million parameters, no projection). Ours: SimTDE-128-L3(384),
-9.3 million. Both one pass and the same batch size, without dropout unless --st_dropout gives theirs some. Each side is trained at each of its
-rates with the first seed, and the rate that is best on --dev_pairs counts: its students alone, of all seeds, are scored on --senteval. Both learn
-the same vectors, which the teacher gave in float32. Sentences/s are of the steps alone, ours without compiling and the fit of its start; those
-count in the whole way, which is bench/whole_way.py's: ours by the config with one pass, theirs at the chosen rate; text to saved student, with
-empty caches. What is trained in --workdir is not trained again. Adds to bench/results/vs_sentence_transformers.json. Needs the bench and torch
-extras.
+Its student: the teacher with three of its layers, those that ours starts as (17.2 million parameters, no projection). Ours:
+SimTDE-128-L3(384), 9.3 million; with --own_table the very shape of theirs, by the vectors alone. Both one pass and the same batch size,
+without dropout unless --st_dropout gives theirs some. Each side is trained at each of its rates with the first seed, and the rate that is
+best on --dev_pairs counts: its students alone, of all seeds, are scored on --senteval. Both learn the same vectors, which the teacher gave
+in float32. Sentences/s are of the steps alone, ours without compiling and the fit of its start; those count in the whole way, which is
+bench/whole_way.py's: ours by the config with one pass, theirs at the chosen rate; text to saved student, with empty caches. What is trained
+in --workdir is not trained again. Adds to bench/results/vs_sentence_transformers.json. Needs the bench and torch extras.
 """
 
 from __future__ import annotations
@@ -62,13 +63,14 @@ def theirs_or_trained(flags: argparse.Namespace, rate: float, seed: int, answers
 
 def train_ours(flags: argparse.Namespace, rate: float, seed: int, answers: Answers) -> tuple[Path, float]:
     """Our student's folder, and the sentences/s of its training."""
-    workdir = flags.workdir / f"{SIDES[0]}-{seed}-{rate:g}"
+    workdir = flags.workdir / f"{SIDES[0]}-{seed}-{rate:g}{'-own-table' if flags.own_table else ''}"
     keys = {
         "teacher": flags.teacher, "text": answers.path, "text_column": "", "seed": seed, "batch_size": flags.batch_size,
         "learning_rate": rate, "epochs": 1.0, "checkpoint_every": 1_000_000, "index_texts": 0, "latency_texts": 0, "evaluate_teacher": False,
         "held_out": 0,  # no scoring on held-out text while training: the other side does none
         "teacher_dtype": "float32",  # as in the cache that answers_of has filled, for both sides
     }  # fmt: skip
+    keys |= {"student.embedding_size": 0, "loss.token": "none"} if flags.own_table else {}
     training = finished_run("configs/simtde.py", workdir, keys)["training"]
     return workdir / "export", training["sentences"] / training["seconds"]
 
@@ -82,7 +84,8 @@ def student_and_row(
     """A side's student, trained or from an earlier call, and its row, which is kept."""
     folder, sentences_per_s = TRAIN[side](flags, rate, seed, answers)
     model = jdistill.load(str(folder))
-    row = {"side": side, "learning_rate": rate, "seed": seed, "parameters": model.num_params}
+    of_shape = ", the teacher's table" if flags.own_table and side == SIDES[0] else ""
+    row = {"side": side + of_shape, "learning_rate": rate, "seed": seed, "parameters": model.num_params}
     row["sentences_per_s"] = round(sentences_per_s, 1)
     row |= {"dev pairs": evaluate_pairs(model, Path(flags.dev_pairs))} if flags.dev_pairs else {}
     keep(flags, row, unfinished=True)
@@ -122,6 +125,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--st_bf16", action="store_true", help="its products in bfloat16 (torch's autocast), as on a GPU"
     )
+    parser.add_argument("--own_table", action="store_true", help="ours with the teacher's token table, as theirs")
     parser.add_argument("--whole_way", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--workdir", type=Path, default=Path("runs/vs-sentence-transformers"))
     return parser
@@ -160,7 +164,7 @@ def main() -> None:
                 row |= evaluate(jdistill.load(str(folder)), senteval=flags.senteval)["sts"]
                 keep(flags, row, unfinished=True)
             first.setdefault(side, row)
-    if flags.whole_way:
+    if flags.whole_way and not flags.own_table:  # whose whole way has no row of its own
         chosen = {"text": answers.path, "st_learning_rate": first[SIDES[1]]["learning_rate"], "rounds": 1}
         passed = vars(flags) | chosen | {"seed": flags.seeds[0], "workdir": flags.workdir / "whole-way"}
         for whole in whole_way_rows(argparse.Namespace(**passed)):
