@@ -69,6 +69,7 @@ def train_theirs(
         seed=flags.seed,
         disable_tqdm=True,
         bf16=flags.st_bf16,
+        use_cpu=not torch.cuda.is_available(),  # else the trainer refuses bfloat16 on a processor
     )
     trainer = SentenceTransformerTrainer(
         model=model,

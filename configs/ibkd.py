@@ -35,7 +35,7 @@ VARIANTS: dict[str, dict[str, object]] = {
 
 def get_config(variant: str = "") -> ConfigDict:
     c = base.get_config()
-    c.method = "ibkd"  # ibkd, ckd, mse, crd, hpd or supervised
+    c.method = "ibkd"  # ibkd, ckd, mse, crd, hpd or supervised; by the variant, which sets the keys that go with it
     c.teacher = "princeton-nlp/sup-simcse-roberta-large"
     c.start = "nreimers/MiniLM-L6-H384-uncased"
     c.text = "sentence-transformers/all-nli:triplet"

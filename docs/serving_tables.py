@@ -17,6 +17,10 @@ NOT_RUN = {
     "vLLM": "its CPU build is compiled from source. Its sources list BERT, RoBERTa, XLM-RoBERTa, ModernBERT, NomicBERT, Gemma 3, Llama, "
     "Mistral and Qwen2, and no ELECTRA: likewise",
     "Ollama": "it runs llama.cpp, whose rows stand above",
+    "Vespa": "by its pages its `hugging-face-embedder` takes `onnx/model.onnx` and `tokenizer.json`, pools the graph's `last_hidden_state` "
+    "by mean or cls itself, and is told `max-tokens`, `normalize` and `prepend`: a student with a Dense does not fit",
+    "Elasticsearch": "by its pages eland takes BERT, RoBERTa, MPNet and ELECTRA; else it stores vectors that were made elsewhere",
+    "Qdrant": "it stores vectors that were made elsewhere; its fastembed stands above",
 }
 NOTES = [
     "OpenVINO computes in bfloat16 where the processor has it, unless it is told otherwise: "

@@ -165,7 +165,7 @@ def _loads(recurrent: bool, both_ways: bool, served: ServedModel) -> str:
     """What other than SentenceTransformer's encode loads the folder, or would be thought to. both_ways: by code in the folder."""
     if recurrent:
         return RECURRENT
-    roles = OF_A_SEARCH if served.prompts_by_role else ""
+    roles = OF_A_SEARCH if served.prompts else ""
     if both_ways:
         return roles + BOTH_WAYS
     return roles + (LOADS if served.by_auto_model else "")
@@ -208,7 +208,7 @@ def _served_model(folder: Path, repository: str, place: str) -> ServedModel:
         max_length=_max_length(own[0].folder / architecture.length_file, sizes.usable_positions),
         hidden_size=sizes.hidden_size,
         prompt=(prompts := read_prompts(folder))[1] or "",
-        prompts_by_role=any(prompts[0].values()),
+        prompts={name: text for name, text in prompts[0].items() if text},
     )
 
 

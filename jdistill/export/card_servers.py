@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 PYTHON, SHELL, NODE = "python", "bash", "js"
@@ -27,7 +27,7 @@ class ServedModel:
       max_length: tokens of a text that it reads.
       hidden_size: of its layers.
       prompt: what stands before a text where the caller asks for nothing.
-      prompts_by_role: whether a search puts prompts before its questions or passages.
+      prompts: by name, those that are not empty, such as what a search puts before its questions and passages.
     """
 
     place: str
@@ -42,7 +42,7 @@ class ServedModel:
     max_length: int
     hidden_size: int
     prompt: str
-    prompts_by_role: bool
+    prompts: Mapping[str, str]
 
     @property
     def quoted(self) -> str:
@@ -68,7 +68,14 @@ def server_sections(model: ServedModel) -> str:
         return ""
     parts = [f"{title}:\n\n```{language}\n{code.strip()}\n```\n" for title, language, code in snippets]
     prompt = "The prompt is put before a text by sentence-transformers, and by LangChain, which calls it so; others are given it with the text.\n"
-    return "\n".join(["\n## Servers\n", *([prompt] if model.prompt else []), *parts])
+    return "\n".join(["\n## Servers\n", *([prompt] if model.prompt else []), *_by_role(model), *parts])
+
+
+def _by_role(model: ServedModel) -> Iterator[str]:
+    """What tools that know no roles are told of a model's prompts; nothing of one that has none but its default."""
+    shown = [f"`{name}`: `{json.dumps(text, ensure_ascii=False)}`" for name, text in sorted(model.prompts.items())]
+    if set(model.prompts.values()) - {model.prompt}:
+        yield f"Its prompts are {', '.join(shown)}; tools that know no roles are given them with the text.\n"
 
 
 def _snippets(model: ServedModel) -> Iterator[tuple[str, str, str]]:

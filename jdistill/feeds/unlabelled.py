@@ -40,18 +40,18 @@ def reads_without_positive(cfg: ConfigDict) -> bool:
     return any(cfg.loss[name] for name in ("alpha", "beta", "gamma", "listed", "delta"))
 
 
-def with_wrong_alone(cfg: ConfigDict, labelled: Candidates, wrong: Queries, judged: bool) -> Candidates:
+def with_wrong_alone(cfg: ConfigDict, labelled: Candidates, wrong: Queries, mined: bool) -> Candidates:
     """The candidates of a file with those of its queries without a positive behind them: what is labelled wrong, then BM25's best passages,
     in the place of the hard negatives (right ones may be among those, as the judge will say) and easy ones.
 
     Args:
       labelled: of the queries with a positive; its passages hold those of `wrong` too.
       wrong: data.sets.candidates.without_positive; of none nothing is added.
-      judged: whether a judge says which of BM25's are right; else what is labelled wrong stands alone.
+      mined: whether BM25's take part, as a judge says which of them are right; else what is labelled wrong stands alone.
     """
     if not wrong.texts:
         return labelled
-    best = _best_passages(cfg, wrong.texts, labelled.passages) if judged else dict.fromkeys(wrong.texts, [])
+    best = _best_passages(cfg, wrong.texts, labelled.passages) if mined else dict.fromkeys(wrong.texts, [])
     return _behind(labelled, wrong, best, seed=2)
 
 

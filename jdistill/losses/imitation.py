@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jdistill.core.types import Array
-from jdistill.losses.embedding import unit
+from jdistill.losses.embedding import HIGHEST, unit
 
 FORMS = ("joint", "paper", "code")
 WEIGHTS = ("ndcg", "difference")
@@ -195,3 +195,15 @@ def _at_least_one(mask_nxC: Array) -> Array:
 def _mean_over_queries(each_n: Array, counts_n: Array) -> Array:
     weight = counts_n.astype(jnp.float32)
     return (each_n * weight).sum() / jnp.maximum(weight.sum(), 1.0)
+
+
+def judge_logits(y_D: Array, answers_2xD: Array) -> Array:
+    """z = logit(yes) - logit(no), one fewer dimension, of states y [..., D] of last tokens.
+
+    Args:
+      answers_2xD: the output layer's rows of yes and no.
+
+    Source: D2LLM eq. 1 to 3.
+    """
+    both_2 = jnp.dot(y_D, answers_2xD.T, precision=HIGHEST)
+    return both_2[..., 0] - both_2[..., 1]

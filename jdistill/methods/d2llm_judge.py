@@ -10,11 +10,11 @@ from ml_collections import ConfigDict
 from jdistill.core.types import Array, Tree
 from jdistill.feeds.judge_tuning import TuningFeed
 from jdistill.feeds.stage import Start
+from jdistill.losses.imitation import judge_logits
 from jdistill.models import lora
 from jdistill.models.pooling import last_token_pool
 from jdistill.models.precision import settled_dtype
 from jdistill.models.registry import hidden_states
-from jdistill.teachers.judge import judge_logits
 from jdistill.train.method import Method
 
 

@@ -27,6 +27,11 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     scalars(cfg.loss, "temperature")
     check_aligned(cfg)
     information.check_hsic(cfg, cfg.batch_size)
+    if cfg.method == "ckd" and cfg.loss.beta:
+        raise UserError(
+            f"--config.method=ckd is IBKD without HSIC, and --config.loss.beta={cfg.loss.beta} weighs it: take --config configs/ibkd.py:ckd, "
+            "which sets the betas of both stages to 0"
+        )
     if cfg.loss.similarity not in SIMILARITIES:
         raise UserError(f"--config.loss.similarity={cfg.loss.similarity!r} is not one of {', '.join(SIMILARITIES)}")
     return (

@@ -107,11 +107,11 @@ def _padded(x: Array, padding: int) -> Array:
 
 
 def fits_cudnn(query_BxHxLxK: Array, bias: Array | BiasByQuery) -> bool:
-    """Whether cuDNN's attention takes this: float16 or bfloat16 on a GPU, heads that are not wide, and a bias that is the same for all heads: one
-    for each head is learnt, and its gradient is ours."""
-    K = query_BxHxLxK.shape[-1]
+    """Whether cuDNN's attention takes this: float16 or bfloat16 on a GPU, an even number of places, heads that are not wide, and a bias that is
+    the same for all heads: one for each head is learnt, and its gradient is ours."""
+    L, K = query_BxHxLxK.shape[-2:]
     shared = isinstance(bias, BiasByQuery) or (bias.ndim == 4 and bias.shape[1] == 1)
-    narrow = K <= WIDEST_CUDNN_HEAD and K % HEAD_MULTIPLE == 0
+    narrow = K <= WIDEST_CUDNN_HEAD and K % HEAD_MULTIPLE == 0 and L % 2 == 0
     return sharding.platform() == "gpu" and query_BxHxLxK.dtype.itemsize == 2 and narrow and shared
 
 

@@ -23,7 +23,7 @@ from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.gguf import read_gguf
 from jdistill.encoder.formats.tensors import read_tensors
-from jdistill.losses.embedding import HIGHEST
+from jdistill.losses.imitation import judge_logits
 from jdistill.models.registry import ModelConfig, architecture_of, hidden_states
 from jdistill.models.segments import Segments
 from jdistill.teachers.judge_prompt import PASSAGE, QUERY, asked, first_of_answer, own_ids, tokenised_with_text
@@ -218,18 +218,6 @@ def _judge(
     state_BxLxD = hidden_states(config, params, ids_BxL, mask_BxL, jnp.dtype(dtype), segments=segments)[-1]
     y_BxSxD = jnp.take_along_axis(state_BxLxD, ends_BxS[:, :, None], axis=1).astype(jnp.float32)
     return judge_logits(y_BxSxD, answers_2xD), y_BxSxD
-
-
-def judge_logits(y_D: jax.Array, answers_2xD: jax.Array) -> jax.Array:
-    """z = logit(yes) - logit(no), one fewer dimension, of states y [..., D] of last tokens.
-
-    Args:
-      answers_2xD: the output layer's rows of yes and no.
-
-    Source: D2LLM eq. 1 to 3.
-    """
-    both_2 = jnp.dot(y_D, answers_2xD.T, precision=HIGHEST)
-    return both_2[..., 0] - both_2[..., 1]
 
 
 def load_judge(source: str, key: str = "teacher", **settings: Any) -> Judge:

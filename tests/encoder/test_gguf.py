@@ -183,8 +183,9 @@ def test_a_quantisation_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_scaled_rope_is_refused_and_not_passed_over(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="RoPE scaled by the tensor rope_freqs.weight"):
         read_gguf(write(tmp_path / "a.gguf", **{"rope_freqs.weight": np.ones(2, np.float32)}))
-    with pytest.raises(UserError, match="RoPE scaled as 'yarn'"):
-        read_gguf(write(tmp_path / "b.gguf", scaling="yarn"))
+    for kind in ("llama", "nomic-bert", "modern-bert"):
+        with pytest.raises(UserError, match="RoPE scaled as 'yarn'"):
+            read_gguf(write(tmp_path / f"{kind}.gguf", kind, scaling="yarn"))
 
 
 def test_qwens_text_is_composed_first(tmp_path: Path) -> None:

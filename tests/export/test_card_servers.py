@@ -119,11 +119,14 @@ def test_a_student_has_the_snippets_of_servers_that_load_it(tmp_path: Path, case
     make, onnx, titles = CASES[case]
     model = make()
     if case == "last token":
-        model = replace(model, pooling="lasttoken", prompts={"query": "ask: "}, default_prompt="query")
+        model = replace(
+            model, pooling="lasttoken", prompts={"query": "ask: ", "document": "title: "}, default_prompt="query"
+        )
     export(model, tmp_path / "export", onnx=onnx)
     found = snippets(tmp_path / "export")
     assert set(found) == titles
     card = (tmp_path / "export" / "README.md").read_text()
     has_prompt = case == "last token"
     assert ("The prompt is put before a text by sentence-transformers, and by LangChain" in card) == has_prompt
+    assert ('Its prompts are `document`: `"title: "`, `query`: `"ask: "`; tools that know' in card) == has_prompt
     assert ("`model.encode_query` encodes the questions" in card) == has_prompt

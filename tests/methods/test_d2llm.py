@@ -17,6 +17,7 @@ from steps import gradient_of, hidden_states, loss_of
 from jdistill.core.errors import UserError
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.losses import imitation
+from jdistill.losses.imitation import judge_logits
 from jdistill.losses.listed import listwise_kl
 from jdistill.methods import METHODS
 from jdistill.methods.d2llm import POOLINGS
@@ -24,7 +25,6 @@ from jdistill.models import lora
 from jdistill.models.interaction import iem, interaction_of
 from jdistill.models.pma import pma, random_pma
 from jdistill.models.pooling import pool, pool_each
-from jdistill.teachers.judge import judge_logits
 
 P, K, I = COUNTS
 pair_of = jax.jit(iem, static_argnames="branch")

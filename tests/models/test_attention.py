@@ -157,6 +157,7 @@ def test_models_say_the_same_of_long_rows(name: str, packed: bool, monkeypatch: 
 
 
 def test_what_cudnn_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    L = 22
     shared, of_each_head = jnp.zeros((B, 1, 1, L)), jnp.zeros((1, H, L, L))
     query = jnp.zeros((B, H, L, 32), jnp.bfloat16)
     assert not fits_cudnn(query, shared)  # on a CPU
@@ -166,6 +167,7 @@ def test_what_cudnn_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not fits_cudnn(query.astype(jnp.float32), shared)
     assert not fits_cudnn(jnp.zeros((B, H, L, 256), jnp.bfloat16), shared)
     assert not fits_cudnn(jnp.zeros((B, H, L, 36), jnp.bfloat16), shared)
+    assert not fits_cudnn(jnp.zeros((B, H, L - 1, 32), jnp.bfloat16), shared[..., :-1])  # JAX's call with a mask
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,25 @@ def test_llama_3s_scaling_is_written_for_readers_of_the_old_keys_too(tmp_path: P
         kept = {key: value for key, value in written.items() if key not in left_out}
         (tmp_path / "config.json").write_text(json.dumps(kept))
         assert body.read_model_config(tmp_path) == config, left_out
+
+
+def test_the_length_that_llama_3s_scaling_starts_from_may_stand_beside_its_keys(tmp_path: Path) -> None:
+    """transformers asks the whole config first."""
+    config = tiny_decoder_config(rope_scaling=(8.0, 1.0, 4.0, 16))
+    written = write_config(config)
+    inside = {"original_max_position_embeddings": 16}
+    moved = {name: dict(written[name].items() - inside.items()) for name in ("rope_parameters", "rope_scaling")}
+    (tmp_path / "config.json").write_text(json.dumps(written | moved | inside))
+    assert body.read_model_config(tmp_path) == config
+    (tmp_path / "config.json").write_text(json.dumps(written | {"original_max_position_embeddings": 32}))
+    with pytest.raises(UserError, match="is 32 beside the rotation's keys and 16 among them"):
+        body.read_model_config(tmp_path)
+
+
+def test_sizes_that_a_file_lacks_are_transformers_own(tmp_path: Path) -> None:
+    for config, head_size, kv_heads in ((QWEN, 128, 32), (GEMMA, 256, 4)):
+        keys = write_config(replace(config, num_heads=32, num_kv_heads=kv_heads, head_size=head_size))
+        del keys["head_dim"], keys["num_key_value_heads"]
+        (tmp_path / "config.json").write_text(json.dumps(keys))
+        read = body.read_model_config(tmp_path)
+        assert (read.head_size, read.num_kv_heads) == (head_size, kv_heads)

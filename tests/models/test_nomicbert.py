@@ -176,6 +176,7 @@ BAD: tuple[tuple[dict[str, Any], str], ...] = (
     ({"head_dim": 16}, "makes heads of width 8; they are even, for RoPE, and head_dim wide"),
     ({"rotary_emb_base": None}, "rope_theta is missing, and so is rotary_emb_base"),
     ({"rotary_emb_base": 0.5}, "rotary_emb_base is 0.5"),
+    ({"rope_theta": 5000.0}, "rotary_emb_base is 1000.0, but rope_theta is 5000.0; they are names of one thing"),
     ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'; supported is default"),
     ({"rotary_emb_fraction": 0.5}, "rotary_emb_fraction is 0.5; computed is 1.0 or null alone"),
     ({"rotary_emb_fraction": True}, "rotary_emb_fraction is True"),

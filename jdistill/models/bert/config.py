@@ -21,6 +21,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
     "silu": nn.silu,
 }
+ELECTRA_EMBEDDING = 128  # where a file lacks the key, as transformers has it
 ROBERTAS = (
     "roberta",
     "xlm-roberta",
@@ -139,7 +140,7 @@ def numbers_of(hf: Settings, kind: str) -> BertConfig:
     return BertConfig(
         model_type=kind,
         vocab_size=vocabulary,
-        embedding_size=hf.integer("embedding_size", 1, default=hidden) if kind == "electra" else hidden,
+        embedding_size=hf.integer("embedding_size", 1, default=ELECTRA_EMBEDDING) if kind == "electra" else hidden,
         hidden_size=hidden,
         num_layers=hf.integer("n_layers" if distil else "num_hidden_layers", 1, MOST_LAYERS),
         num_heads=heads,

@@ -92,7 +92,10 @@ TYPES = {
     "qwen3": "Qwen3Model",
     GEMMA: "Gemma3TextModel",
 }
-GEMMA_HEAD, GEMMA_QUERY_SCALAR = 256, 256  # where a file lacks the keys, as transformers has it
+# Where a file lacks the keys, as transformers has it.
+HEADS = {GEMMA: 256, "qwen3": 128}
+KV_HEADS = {GEMMA: 4, "qwen2": 32, "qwen3": 32, "mistral": 8}
+GEMMA_QUERY_SCALAR = 256
 
 
 def tensor_names(config: DecoderConfig) -> Names:
@@ -127,8 +130,8 @@ def read_config(hf: Settings) -> DecoderConfig:
             hidden_size=hidden,
             num_layers=layers,
             num_heads=heads,
-            num_kv_heads=hf.integer("num_key_value_heads", 1, default=heads),
-            head_size=hf.integer("head_dim", 1, default=GEMMA_HEAD if gemma else hidden // heads),
+            num_kv_heads=hf.integer("num_key_value_heads", 1, default=KV_HEADS.get(kind, heads)),
+            head_size=hf.integer("head_dim", 1, default=HEADS.get(kind, hidden // heads)),
             intermediate_size=hf.integer("intermediate_size", 1),
             max_positions=hf.integer("max_position_embeddings", 1, default=2048),
             rms_norm_eps=hf.number("rms_norm_eps", 0.0, 1.0, default=1e-6),

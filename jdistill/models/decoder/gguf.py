@@ -31,7 +31,6 @@ _NAMES = {
     "layers.{i}.mlp.down_proj": "blk.{i}.ffn_down",
 }
 _KINDS = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}  # model_type -> llama.cpp's name
-_SAFETENSORS = "is not read from GGUF; load the model from its Hugging Face folder, which says how"
 
 
 def to_gguf(config: DecoderConfig, params: Tree, max_length: int) -> GgufModel:
@@ -107,9 +106,6 @@ def read_decoder(
     fields: Settings, tensors: dict[str, np.ndarray], kind: str
 ) -> tuple[DecoderConfig, dict[str, np.ndarray]]:
     """As GgufKind.read, of one of _KINDS."""
-    scaling = fields.text(f"{kind}.rope.scaling.type", "none")
-    if scaling not in ("none", ""):
-        raise UserError(f"{fields.path}: RoPE scaled as {scaling!r} {_SAFETENSORS}")
     rows = len(tensors["embed_tokens.weight"])
     hidden, heads = (fields.integer(f"{kind}.{key}", 1) for key in ("embedding_length", "attention.head_count"))
     eos = fields.integer("tokenizer.ggml.eos_token_id", 0, rows - 1, default=0)

@@ -16,6 +16,7 @@ WINDOWED = ("mistral", "qwen2", "qwen3", GEMMA)  # the model types that may have
 # Where a file lacks the key, as transformers has it.
 MISSING_WINDOW, FIRST_SLIDING, PATTERN = 4096, 28, 6  # Qwen's layers slide from one on; each sixth of Gemma's does not
 THETA, GEMMA_THETA, GEMMA_LOCAL_THETA = 1e4, 1e6, 1e4
+ORIGINAL = "original_max_position_embeddings"  # of Llama 3's scaling, among its keys or beside them
 Scaling = tuple[float, float, float, int]
 
 
@@ -97,7 +98,12 @@ def read_rope(hf: Settings, kind: str) -> tuple[float, Scaling | None, float]:
     new, scaling = hf.part("rope_parameters"), hf.part("rope_scaling").values
     if kind != GEMMA:
         old = {"rope_theta": hf.raw("rope_theta", THETA)}
-        return *_rotation(Settings(old | (scaling or new.values), hf.path)), 0.0  # transformers asks in this order too
+        asked = scaling or new.values  # transformers asks in this order too
+        if (whole := hf.raw(ORIGINAL, None)) is not None:
+            if asked.get(ORIGINAL, whole) != whole:
+                raise hf.fault(ORIGINAL, f"is {whole} beside the rotation's keys and {asked[ORIGINAL]} among them")
+            old[ORIGINAL] = whole
+        return *_rotation(Settings(old | asked, hf.path)), 0.0
     if new.values and not {FULL, SLIDING} & new.values.keys():
         raise hf.fault("rope_parameters", f"has neither {FULL} nor {SLIDING}; a {kind} has rotations by type of layer")
     full = {"rope_theta": hf.raw("rope_theta", GEMMA_THETA)} | new.part(FULL).values | scaling
@@ -121,7 +127,7 @@ def _rotation(rope: Settings) -> tuple[float, Scaling | None]:
     factor, low, high = (rope.number(f"{key}factor", 1e-6, 1e6) for key in ("", "low_freq_", "high_freq_"))
     if high <= low:
         raise rope.fault("high_freq_factor", f"is {high:g}, not above low_freq_factor, {low:g}")
-    return theta, (factor, low, high, rope.integer("original_max_position_embeddings", 1))
+    return theta, (factor, low, high, rope.integer(ORIGINAL, 1))
 
 
 def rope_keys(config: DecoderConfig) -> dict[str, Any]:
@@ -131,7 +137,7 @@ def rope_keys(config: DecoderConfig) -> dict[str, Any]:
     if c.rope_scaling:
         factor, low, high, original = c.rope_scaling
         rope |= {"rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high}
-        rope["original_max_position_embeddings"] = original
+        rope[ORIGINAL] = original
     if c.model_type != GEMMA:
         scaling = {name: value for name, value in rope.items() if name != "rope_theta"}
         return {"rope_parameters": rope, "rope_theta": c.rope_theta} | (

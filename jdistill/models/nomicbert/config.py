@@ -144,7 +144,7 @@ def _theta(hf: Settings) -> float:
     """RoPE's base."""
     rope = hf.part("rope_parameters")
     rope.text("rope_type", rope.text("type", "default", among=("default",)), among=("default",))
-    settings = {"rope_theta": rope, "rotary_emb_base": hf}
+    settings = {"rope_theta": rope if "rope_theta" in rope.values else hf, "rotary_emb_base": hf}
     return either(
         hf, "rope_theta", "rotary_emb_base", lambda name: settings[name].number(name, 1.0, 1e12, default=None)
     )

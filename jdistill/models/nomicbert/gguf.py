@@ -13,6 +13,7 @@ from jdistill.models.bert.gguf import fields_of, numbers_of_gguf
 from jdistill.models.conversion import to_tensors
 from jdistill.models.gguf_layout import GgufKind, GgufModel, renamed
 from jdistill.models.nomicbert.config import NomicBertConfig, tensor_names
+from jdistill.models.rotary import WIDEST_HEAD
 
 _KIND, _ACTIVATION = "nomic-bert", "silu"
 _NAMES = {
@@ -40,6 +41,12 @@ def to_gguf(config: NomicBertConfig, params: Tree) -> GgufModel:
 def read_nomic(fields: Settings, tensors: dict[str, np.ndarray]) -> tuple[NomicBertConfig, dict[str, np.ndarray]]:
     """As GgufKind.read."""
     sizes = numbers_of_gguf(fields, _KIND, tensors, (_ACTIVATION,))
+    head = sizes.hidden_size // sizes.num_heads
+    if head % 2 or head > WIDEST_HEAD:
+        raise fields.fault(
+            f"{_KIND}.attention.head_count",
+            f"is {sizes.num_heads}, which makes heads of width {head}; they are even, for RoPE",
+        )
     theta = fields.number(f"{_KIND}.rope.freq_base", 1.0, 1e12, default=10000.0)
     shared = {field.name: getattr(sizes, field.name) for field in fields_of_class(sizes)}
     return NomicBertConfig(**shared | {"model_type": "nomic_bert", "rope_theta": theta}), tensors
