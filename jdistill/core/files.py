@@ -187,10 +187,10 @@ def _checksum(content: dict[str, Any]) -> str:
 
 def as_new(file: Path) -> None:
     """Gives a file the rights of any new one: temporary files, and those of safetensors, are their owner's alone."""
-    os.chmod(file, 0o666 & ~_umask())
+    os.chmod(file, 0o666 & ~umask())
 
 
-def _umask() -> int:
+def umask() -> int:
     """The process's mask for new files, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)

@@ -163,7 +163,7 @@ def replacing(
         beside = Path(tempfile.mkdtemp(dir=out.parent, prefix=f"{files.TEMPORARY}new-{out.name}-"))
         try:
             of_group = beside.stat().st_mode & stat.S_ISGID  # of a folder whose files are its group's
-            beside.chmod(0o777 & ~files._umask() | of_group)
+            beside.chmod(0o777 & ~files.umask() | of_group)
             with files.naming(out):
                 yield beside
                 files.seal(beside, kind, **about)

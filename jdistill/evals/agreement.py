@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jdistill.core.progress import log
-from jdistill.evals.sts import spearman
+from jdistill.evals.sts import pearson, spearman
 from jdistill.retrieval.index import unit_rows
 
 NEIGHBOURS = 10
@@ -42,9 +42,8 @@ def agreement(student: np.ndarray, teacher: np.ndarray) -> dict[str, Any]:
     left, right = _pairs(near)
     mine, theirs = _cosines(u_NxS[left], u_NxS[right]), _cosines(v_NxT[left], v_NxT[right])
     listed = np.random.default_rng(SEED).permutation(len(left))[:SCATTER]
-    varies = np.ptp(mine) > 0 and np.ptp(theirs) > 0
     figures["spearman"] = spearman(mine, theirs)
-    figures["pearson"] = 100 * float(np.corrcoef(mine, theirs, dtype=np.float64)[0, 1]) if varies else 0.0
+    figures["pearson"] = pearson(mine, theirs)
     if texts >= FEWEST_FOR_OVERLAP:
         shared = (nearest(u_NxS, NEIGHBOURS)[:, :, None] == near[:, None, :]).any(axis=2)
         figures["top10_overlap"] = 100 * float(shared.mean())

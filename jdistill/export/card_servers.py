@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from jdistill.export.card_text import code_span
+
 PYTHON, SHELL, NODE = "python", "bash", "js"
 
 
@@ -73,7 +75,8 @@ def server_sections(model: ServedModel) -> str:
 
 def _by_role(model: ServedModel) -> Iterator[str]:
     """What tools that know no roles are told of a model's prompts; nothing of one that has none but its default."""
-    shown = [f"`{name}`: `{json.dumps(text, ensure_ascii=False)}`" for name, text in sorted(model.prompts.items())]
+    prompts = sorted(model.prompts.items())
+    shown = [f"{code_span(name)}: {code_span(json.dumps(text, ensure_ascii=False))}" for name, text in prompts]
     if set(model.prompts.values()) - {model.prompt}:
         yield f"Its prompts are {', '.join(shown)}; tools that know no roles are given them with the text.\n"
 

@@ -27,10 +27,13 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     scalars(cfg.loss, "temperature")
     check_aligned(cfg)
     information.check_hsic(cfg, cfg.batch_size)
-    if cfg.method == "ckd" and cfg.loss.beta:
+    betas = {
+        "loss.beta": cfg.loss.beta,
+        "finetune.loss.beta": cfg.finetune.get("loss", {}).get("beta", 0.0) if cfg.triplets else 0.0,
+    }
+    if cfg.method == "ckd" and (weighed := [f"--config.{key}={beta}" for key, beta in betas.items() if beta]):
         raise UserError(
-            f"--config.method=ckd is IBKD without HSIC, and --config.loss.beta={cfg.loss.beta} weighs it: take --config configs/ibkd.py:ckd, "
-            "which sets the betas of both stages to 0"
+            f"--config.method=ckd is IBKD without HSIC, which {' and '.join(weighed)} would weigh; --config configs/ibkd.py:ckd sets both to 0"
         )
     if cfg.loss.similarity not in SIMILARITIES:
         raise UserError(f"--config.loss.similarity={cfg.loss.similarity!r} is not one of {', '.join(SIMILARITIES)}")

@@ -12,7 +12,7 @@ import faiss
 import numpy as np
 
 from jdistill.core import files
-from jdistill.core.errors import UserError
+from jdistill.core.errors import UserError, first_line
 from jdistill.core.files import write_json
 from jdistill.core.folders import replacing
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL
@@ -192,8 +192,7 @@ def load_index(folder: Path) -> SavedIndex:
     except FileNotFoundError as error:
         raise UserError(f"{error.filename} is missing; {_remake(folder)}") from None
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, MemoryError) as error:  # faiss raises RuntimeError
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UserError(f"the index in {folder} cannot be read ({first}); {_remake(folder)}") from None
+        raise UserError(f"the index in {folder} cannot be read ({first_line(error)}); {_remake(folder)}") from None
     if (loaded.rows, loaded.dim) != expected or len(texts) != loaded.rows:
         raise UserError(
             f"the index in {folder} is damaged: {ABOUT} tells of {expected[0]} rows, width {expected[1]}; "

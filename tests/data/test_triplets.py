@@ -97,7 +97,7 @@ def test_a_row_with_more_cells_than_columns_is_skipped_not_misread(tmp_path: Pat
         ("t.csv", 'anchor,positive\n"a,b\nc,d\n', "t.csv line 3: not valid CSV .*a quote may stand open"),
         ("t.jsonl", "", "holds no usable row; skipped: nothing, it is empty"),
         ("t.jsonl", '{"anchor": " ", "positive": "b"}\n', "holds no usable row; skipped: {'anchor blank': 1}"),
-        ("t.txt", "a\tb\n", "is not one of .jsonl .csv .tsv .parquet"),
+        ("t.txt", "a\tb\n", "is not one of .csv .tsv .jsonl .parquet"),
         ("t.jsonl", b'{"anchor": "a", "positive": "\xff"}\n', "t.jsonl line 1: not valid UTF-8"),
         ("t.parquet", "not parquet", "t.parquet cannot be read"),
     ],

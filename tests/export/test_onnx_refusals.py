@@ -54,7 +54,11 @@ def test_unsupported_and_damaged_folders_say_what_to_do(tmp_path: Path) -> None:
             "ReLU.*Identity, Tanh",
         ),
         ("Dense", '{"out_features": 8, "use_residual": true}', "residual"),
-        ("WordWeights", "{}", "WordWeights.*supported is Transformer, or WordEmbeddings and LSTM"),
+        (
+            "WordWeights",
+            "{}",
+            "WordWeights.*supported is Transformer or BidirectionalTransformer or WordEmbeddings and LSTM",
+        ),
     ],
 )
 def test_unsupported_modules_are_named(tmp_path: Path, module: str, text: str, words: str) -> None:

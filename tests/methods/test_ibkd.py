@@ -166,6 +166,16 @@ def test_chunks_of_a_batch_have_the_gradient_of_the_whole(name: str) -> None:
         ("ibkd", {"hsic.estimator": "naive"}, "hsic.estimator='naive' is not one of"),
         ("ibkd", {"batch_size": 1}, "batch_size=1: HSIC by the biased estimator needs at least 2"),
         ("ibkd_linear", {"batch_size": 3}, "unbiased estimator needs at least 4"),
+        (
+            "ibkd",
+            {"method": "ckd", "loss.beta": 0.0},
+            "finetune.loss.beta=0.5 would weigh; --config configs/ibkd.py:ckd",
+        ),
+        (
+            "ibkd",
+            {"method": "ckd", "triplets": ""},
+            "ckd is IBKD without HSIC, which --config.loss.beta=1.0 would weigh",
+        ),
         ("ibkd", {"loss.similarity": "dot"}, "loss.similarity='dot' is not one of cosine, bilinear"),
         ("finetune", {"output_dim": 33}, "output_dim=33 must lie in 1..32"),
         ("finetune", {"projection_start": "zeros"}, "projection_start='zeros' is not one of"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from simtde_setting import config
 
-from configs import d2llm, distilface, ibkd
+from configs import d2llm, distilface, ibkd, simtde
 from jdistill.core.errors import UserError
 from jdistill.core.files import flat
 from jdistill.run.workdir import BEFORE, settle_config
@@ -38,7 +38,7 @@ def test_a_key_that_came_later_is_known_by_all_of_its_name(tmp_path: Path) -> No
 
 
 def test_each_key_that_came_later_is_a_config_s() -> None:
-    configs = (distilface, ibkd, d2llm)
+    configs = (distilface, ibkd, d2llm, simtde)
     assert not BEFORE.keys() - {key for module in configs for key in flat(module.get_config().to_dict())}
 
 

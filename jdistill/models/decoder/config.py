@@ -130,7 +130,11 @@ def read_config(hf: Settings) -> DecoderConfig:
             hidden_size=hidden,
             num_layers=layers,
             num_heads=heads,
-            num_kv_heads=hf.integer("num_key_value_heads", 1, default=KV_HEADS.get(kind, heads)),
+            num_kv_heads=hf.integer(
+                "num_key_value_heads",
+                1,
+                default=heads if "num_key_value_heads" in hf.values else KV_HEADS.get(kind, heads),
+            ),
             head_size=hf.integer("head_dim", 1, default=HEADS.get(kind, hidden // heads)),
             intermediate_size=hf.integer("intermediate_size", 1),
             max_positions=hf.integer("max_position_embeddings", 1, default=2048),
