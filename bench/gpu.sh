@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python="${PYTHON:-python3}"
-wheels=.gpu-wheels site=.gpu-site most=$((60 * 1000 * 1000))
+wheels=.gpu-wheels most=$((60 * 1000 * 1000))
 # What a machine with JAX, torch, transformers and sentence-transformers lacks, with the versions that are installed here.
 packages=(bm25s datasets dill faiss-cpu ml_collections multiprocess pytrec-eval-terrier tensorboardX)
 
@@ -27,11 +27,5 @@ for name in sys.argv[1:]: print(f"{name}=={version(name)}")' "${packages[@]}")
   exit
 fi
 
-lacks='import sys; from importlib.util import find_spec; sys.exit(all(map(find_spec, sys.argv[1:])))'
-if ls "$wheels"/*.whl > /dev/null 2>&1 && "$python" -c "$lacks" bm25s datasets faiss ml_collections pytrec_eval tensorboardX; then
-  # Into a folder, not a virtual environment: where python3 is one itself, one made from it would not see its packages.
-  [ -d "$site" ] || { "$python" -m pip install -q --no-index --no-deps --no-compile --target "$site.part" "$wheels"/*.whl && mv "$site.part" "$site"; }
-  export PYTHONPATH="$PWD/$site${PYTHONPATH:+:$PYTHONPATH}"
-fi
-if [ -f "$wheels/commit" ]; then JDISTILL_COMMIT=$(cat "$wheels/commit") && export JDISTILL_COMMIT; fi
+source bench/gpu_wheels.sh
 exec "$python" -u bench/gpu.py "$@"

