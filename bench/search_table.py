@@ -19,13 +19,13 @@ from typing import Any
 
 from record import command_line, joined, keep_rows, shown
 from retrieval_table import write_answered
-from runs import computed_in
 from search_runs import Searches, run_search
 
 import jdistill
 from jdistill import Encoder
 from jdistill.data.sets.collections import read_collections
 from jdistill.evals.lexical import evaluate_bm25
+from runs import computed_in
 
 QNLI = "qnli-questions"
 
@@ -82,7 +82,9 @@ def main() -> None:
         write_questions(flags.questions, flags.workdir / "questions" / QNLI)
         sources.append(str(flags.workdir / "questions"))
     rows = [row for source in sources for row in rows_of(source, teacher, students)]
-    of_sts = {seed: of_seed.get("sts", {}).get("Avg") for seed, of_seed in results.items()}  # of all seven tasks, where they were read
+    of_sts = {
+        seed: of_seed.get("sts", {}).get("Avg") for seed, of_seed in results.items()
+    }  # of all seven tasks, where they were read
     rows += [{"figure": "STS average", "seed": seed, "student's": round(sts, 2)} for seed, sts in of_sts.items() if sts]
     student = results[flags.seeds[0]]
     about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "parameters": student["student"]["num_params"]}
