@@ -82,9 +82,8 @@ def main() -> None:
         write_questions(flags.questions, flags.workdir / "questions" / QNLI)
         sources.append(str(flags.workdir / "questions"))
     rows = [row for source in sources for row in rows_of(source, teacher, students)]
-    of_sts = {
-        seed: of_seed.get("sts", {}).get("Avg") for seed, of_seed in results.items()
-    }  # of all seven tasks, where they were read
+    # Of all seven tasks, where they were read.
+    of_sts = {seed: of_seed.get("sts", {}).get("Avg") for seed, of_seed in results.items()}
     rows += [{"figure": "STS average", "seed": seed, "student's": round(sts, 2)} for seed, sts in of_sts.items() if sts]
     student = results[flags.seeds[0]]
     about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "parameters": student["student"]["num_params"]}
