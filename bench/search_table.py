@@ -19,13 +19,13 @@ from typing import Any
 
 from record import command_line, joined, keep_rows, shown
 from retrieval_table import write_answered
+from runs import computed_in
 from search_runs import Searches, run_search
 
 import jdistill
 from jdistill import Encoder
 from jdistill.data.sets.collections import read_collections
 from jdistill.evals.lexical import evaluate_bm25
-from runs import computed_in
 
 QNLI = "qnli-questions"
 
