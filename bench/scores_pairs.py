@@ -16,7 +16,7 @@ from jdistill.data.sets.beir import write_collection
 Row = dict[str, Any]
 # What decides the files of the workdir that are kept; the others may differ from call to call.
 DECIDES = (
-    "pairs", "questions", "held_out", "triplets", "reranker_triplets", "by", "negatives", "student", "teacher", "max_length",
+    "pairs", "questions", "collection", "held_out", "triplets", "reranker_triplets", "by", "negatives", "student", "teacher", "max_length",
     "student_length", "reranker_start", "reranker_rate", "reranker_steps", "reranker_queries", "reranker_seed", "reranker_bf16",
     "steps", "batch_size", "temperature", "in_batch", "extra",
 )  # fmt: skip

@@ -41,5 +41,8 @@ def test_a_stages_last_dev_figures_and_first_and_last_alignment(tmp_path: Path) 
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert ibkd_table.dev_figures(tmp_path) == {"dev pairs": 81.0, "agreement": 69.0, "cka": 0.4, "cka at start": 0.7}
+    dead = [{"step": 0, "cka": 0.0}, *rows]  # at its start it cannot be told
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in dead))
+    assert ibkd_table.dev_figures(tmp_path) == {"dev pairs": 81.0, "agreement": 69.0, "cka": 0.4}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(rows[1]) + "\n")
     assert ibkd_table.dev_figures(tmp_path) == {"dev pairs": 80.0, "agreement": 70.0}

@@ -82,7 +82,7 @@ def test_every_labelled_passage_of_a_query_is_right_and_another_setting_needs_an
 
 def test_rows_are_kept_apart_by_all_that_decides_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "RESULTS", tmp_path)
-    flags = argparse.Namespace(**dict.fromkeys(scores_pairs.DECIDES, 1), collection=tmp_path / "astronomy")
+    flags = argparse.Namespace(**(dict.fromkeys(scores_pairs.DECIDES, 1) | {"collection": tmp_path / "astronomy"}))
     flags.extra, flags.by, flags.student = [], "bm25", "/a/run/export"
     for accuracy in ({}, {"reranker": 60.0}):
         about = scores.settings_of(flags, 5, 2, accuracy)

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from jdistill.core import sharding
 from jdistill.core.digest import digest
+from jdistill.core.errors import UserError
 from jdistill.core.folders import replacing
 from jdistill.core.types import Tree
 from jdistill.data.batching.batches import TokenTable
@@ -111,5 +112,10 @@ def prompt_batches(cfg: ConfigDict, judged_pairs: JudgedPairs) -> tuple[TokenTab
         ids, mask = tokens.padded(rows, width, model.config.pad_token_id)
         return {"ids": ids, "mask": mask, "label": label[rows]}
 
+    if len(label) < cfg.batch_size:  # of the stage: tune.batch_size
+        raise UserError(
+            f"{len(label)} prompts with labels do not fill one batch of tune.batch_size={cfg.batch_size}; lower --config.tune.batch_size, or "
+            "bring more labelled pairs"
+        )
     fingerprint = digest(tokens.ids, tokens.offsets, label)
     return tokens, Data(make_batches(cfg, tokens.lengths), rows_of, fingerprint, "judgements")

@@ -115,13 +115,15 @@ def add_pairs(cfg: ConfigDict, corpus: Corpus, pairs: Sequence[PairSource], apar
     sides = [PairSide(left, "source") for left, _ in training]
     again = repeated_rows([*before, *sides], roles, cache_folder(cfg) / "texts", within=True)[len(before) :]
     texts, asked, rows = [*before], [*before], [*corpus.sources]
-    held_out = [*corpus.held_out]
+    held_out, kept_apart = [*corpus.held_out], set[tuple[str, str]]()
     for of, (left, gone), repeated in zip(pairs, training, again, strict=True):
         new_rows = np.union1d(gone, left.file_rows(repeated))
         new = of.kept.texts.without(new_rows, len(left) - len(repeated), None)
         sources = _side(new, "source", of, new_rows)
-        own = [] if corpus.sources else list(dict.fromkeys(pair.source for pair in of.held_out()))
-        held_out += own
+        own = [] if corpus.sources else list(dict.fromkeys((of.source.role, pair.source) for pair in of.held_out()))
+        own = [text for text in own if text not in kept_apart]  # several files may share their English side
+        kept_apart.update(own)
+        held_out += [text for _, text in own]
         texts += [sources, _side(left, "translation", of, gone)]
         asked += [sources, _side(left, "source", of, gone)]
         rows += [SourceRows(of.source, len(new), len(own)), SourceRows(of.source, len(left), 0, translated=True)]

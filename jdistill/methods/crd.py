@@ -16,7 +16,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
-from jdistill.losses.embedding import HIGHEST, unit
+from jdistill.losses.embedding import HIGHEST, over_row_blocks, unit
 from jdistill.methods import finetune
 from jdistill.students.aligned import check_aligned, distance_of_units, in_teachers_space, with_W
 from jdistill.students.transformer import make_student, representer
@@ -59,13 +59,10 @@ def build(cfg: ConfigDict, context: Start) -> Method:
         s_nxd = unit(reps["sentence"] @ params["critic"]["student"])
         t_nxd = unit(batch["teacher"] @ params["critic"]["teacher"])
         buffer_Nxd = unit(batch["others"].reshape(-1, batch["others"].shape[-1]) @ params["critic"]["teacher"])
-        together_n = (s_nxd * t_nxd).sum(-1) / tau
-        other = batch["row"][:, None] != batch["row"]  # a text that stands twice in a batch is no negative of itself
-        to_buffer_nxN = jnp.dot(s_nxd, buffer_Nxd.T, precision=HIGHEST) / tau
-        to_students_nxn = jnp.dot(t_nxd, s_nxd.T, precision=HIGHEST) / tau
-        of_others_nxN = batch["row"][:, None] != batch["other_rows"].reshape(-1)
-        by_student = _nce(together_n, to_buffer_nxN, of_others_nxN)
-        by_teacher = _nce(together_n, to_students_nxn, other)
+        # A text's own vector, in the buffer or for a text that stands twice in a batch, is no negative of it.
+        texts_n, others_N = batch["row"], batch["other_rows"].reshape(-1)
+        by_student = _nce(tau, {"anchor": s_nxd, "pair": t_nxd, "text": texts_n}, buffer_Nxd, others_N, cfg.block_size)
+        by_teacher = _nce(tau, {"anchor": t_nxd, "pair": s_nxd, "text": texts_n}, s_nxd, texts_n, cfg.block_size)
         loss = by_student + by_teacher
         metrics = {"student_anchors": by_student, "teacher_anchors": by_teacher}
         if cfg.loss.align:  # beyond the paper
@@ -76,17 +73,37 @@ def build(cfg: ConfigDict, context: Start) -> Method:
     return Method(params, student, scalars(cfg.loss, *weights), representer(student, cfg.dtype), objective)
 
 
-def _nce(positive_n: Array, negative_nxN: Array, counts_nxN: Array) -> Array:
+def _nce(tau: Array, rows: dict[str, Array], negatives_Nxd: Array, texts_N: Array, block: int) -> Array:
     """-log h of the pair, minus log (1 - h) of each of its N negatives, mean over pairs; h = P / (P + N / M), eq. 18, 19.
 
     P is e^g over M times its mean over the step's negatives, which takes no gradient (Tian keeps the first step's); so the
     number M of texts cancels.
+
+    Args:
+      tau: temperature, by which g is divided.
+      rows: "anchor" and "pair" [n, d], vectors of one length, and "text" [n], the numbers of their texts.
+      negatives_Nxd: of every anchor, but those of its own text.
+      texts_N: the numbers of their texts.
+      block: rows of the [n, N] logits at a time (over_row_blocks).
+
+    Returns: scalar.
     """
-    N = jnp.maximum(counts_nxN.sum(-1), 1)
-    log_mean = jax.nn.logsumexp(jnp.where(counts_nxN, negative_nxN, -jnp.inf)) - jnp.log(
-        jnp.maximum(counts_nxN.sum(), 1)
-    )
-    shift_n = jax.lax.stop_gradient(log_mean) + jnp.log(N)
-    log_h_n = jax.nn.log_sigmoid(positive_n - shift_n)
-    log_not_nxN = jax.nn.log_sigmoid(shift_n[:, None] - negative_nxN)  # log (1 - h)
-    return -(log_h_n + jnp.where(counts_nxN, log_not_nxN, 0.0).sum(-1)).mean()
+
+    def logits(rows: dict[str, Array]) -> tuple[Array, Array]:
+        counts_bxN = rows["text"][:, None] != texts_N
+        return jnp.dot(rows["anchor"], negatives_Nxd.T, precision=HIGHEST) / tau, counts_bxN
+
+    def log_sum(rows: dict[str, Array]) -> tuple[Array, Array]:
+        g_bxN, counts_bxN = logits(rows)
+        return jax.nn.logsumexp(jnp.where(counts_bxN, g_bxN, -jnp.inf), axis=-1), counts_bxN.sum(-1)
+
+    def losses(rows: dict[str, Array]) -> Array:
+        g_bxN, counts_bxN = logits(rows)
+        log_h_b = jax.nn.log_sigmoid((rows["anchor"] * rows["pair"]).sum(-1) / tau - rows["shift"])
+        log_not_bxN = jax.nn.log_sigmoid(rows["shift"][:, None] - g_bxN)  # log (1 - h)
+        return -(log_h_b + jnp.where(counts_bxN, log_not_bxN, 0.0).sum(-1))
+
+    log_sum_n, count_n = over_row_blocks(log_sum, jax.lax.stop_gradient(rows), block)
+    log_mean = jax.nn.logsumexp(log_sum_n) - jnp.log(jnp.maximum(count_n.sum(), 1))
+    shift_n = jax.lax.stop_gradient(log_mean) + jnp.log(jnp.maximum(count_n, 1))
+    return over_row_blocks(losses, rows | {"shift": shift_n}, block).mean()

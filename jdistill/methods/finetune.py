@@ -46,9 +46,9 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     changed = cfg.copy_and_resolve_references()
     changed.update(cfg.finetune)
     scalars(changed.loss, "temperature")
-    information.check_hsic(changed, 2 * changed.batch_size)
     if changed.batch_size < 2:
         raise UserError("--config.finetune.batch_size=1: InfoNCE needs at least 2 triplets in a batch")
+    information.check_hsic(changed, 2 * changed.batch_size)
     if cfg.projection_start not in PROJECTION_STARTS:
         raise UserError(
             f"--config.projection_start={cfg.projection_start!r} is not one of {', '.join(PROJECTION_STARTS)}"

@@ -196,6 +196,9 @@ class Judge:
         if self.head is not None:
             digest.update(np.ascontiguousarray(self.head).tobytes())
         digest.update(repr((self.pieces, self.answer_tokens, self.query_tokens, self.passage_tokens)).encode())
+        (_, of_query), (_, of_passage), _ = self._asked
+        if (of_query, of_passage) != (" ", " "):  # those of the templates that answers were first kept by
+            digest.update(repr((of_query, of_passage)).encode())
         return digest.hexdigest()
 
 

@@ -111,6 +111,7 @@ def test_a_column_must_be_named_when_two_hold_text(tmp_path: Path, name: str) ->
         ("year.csv", "sentence,label\n2012,pos\nreal,neg\n", "sentence, label"),
         ("late.tsv", "a\tb\n" + 50 * "1\tx\n" + "z\tx\n", "a, b"),
         ("empty.csv", "a,b\n,x\n,y\n", "a, b"),
+        ("index.csv", ",title,text\n0,a,b\n1,c,d\n", "title, text"),
     ],
 )
 def test_a_column_that_its_first_row_hides_must_be_named(tmp_path: Path, name: str, content: str, columns: str) -> None:
@@ -122,6 +123,7 @@ def test_the_one_column_of_text_needs_no_name_whatever_its_first_row_holds(tmp_p
     for name, content in (
         ("a.csv", "score,text\n,2012\n1.5,real\n"),
         ("a.jsonl", '{"score": 1, "text": null}\n{"score": 1, "text": "2012"}\n{"score": 1, "text": "real"}\n'),
+        ("index.csv", ",text\nfirst,2012\nsecond,real\n"),  # as DataFrame.to_csv writes it
     ):
         assert read_texts(write(tmp_path / name, content)).texts == ["2012", "real"]
 
@@ -168,9 +170,8 @@ def test_the_remedy_names_a_flag_that_the_command_has(tmp_path: Path, key: str, 
 
 
 def test_a_jsonl_row_without_the_column_names_its_line(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match="line 2: there is no column 'text', which the rows before have; write null .*: body$"
-    ):
+    told = "line 2: there is no column 'text', which the rows before have; write null .*: body$"
+    with pytest.raises(UserError, match=told):
         read_texts(write(tmp_path / "rows.jsonl", '{"text": "one"}\n{"body": "two"}\n'))
 
 

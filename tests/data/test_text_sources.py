@@ -21,6 +21,7 @@ from jdistill.data.text.holdout import split_hash
 from jdistill.data.text.kept_split import split_together
 from jdistill.data.text.kept_texts import keep_source, keep_texts
 from jdistill.data.text.pair_sources import pair_sources
+from jdistill.data.text.sources import read_texts
 from jdistill.data.text.stored_texts import JoinedTexts, PromptedTexts
 from jdistill.data.text.text_sources import TextSource, text_sources
 
@@ -212,3 +213,9 @@ def test_prompted_texts_are_a_view(tmp_path: Path) -> None:
     assert texts.take(np.array([33, 2])) == [plain[33], plain[2]]
     np.testing.assert_array_equal(texts.text_keys(), sorted_keys.keys_of_texts(plain))
     np.testing.assert_array_equal(texts.text_keys(np.array([5, 31])), sorted_keys.keys_of_texts([plain[5], plain[31]]))
+
+
+def test_a_packed_parquet_is_of_no_kind_that_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet.gz").write_bytes(b"")
+    with pytest.raises(UserError, match=r"a.parquet.gz is not one of .* \(all but .parquet also .gz\)"):
+        read_texts(str(tmp_path / "a.parquet.gz"))

@@ -31,6 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("h.csv", "source,translation\na,b, c\n", "1 with more cells than columns"),
         ("absent.tsv", None, "--config.text_pairs={}: there is no such file"),
         ("i.tsv", "", "i.tsv"),
+        ("j.csv", "english,non_english,source\na,b,tatoeba\n", "and there are source and english; rename or drop"),
     ],
 )  # fmt: skip
 def test_bad_pairs_are_named(folder: Path, name: str, content: str | None, told: str) -> None:

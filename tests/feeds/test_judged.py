@@ -102,12 +102,8 @@ def test_a_plan_counts_all_that_the_judge_is_asked(given: tuple) -> None:
     plain.loss.update({"imitate": False, "alpha": 0.0, "beta": 0.0, "gamma": 0.0})
     assert pairs_to_judge(plain, judged)["asymmetric"][1][-len(answers.test) :] == answers.test.passages
     assert len(pairs_to_judge(plain, judged)["asymmetric"][0]) == 20 + len(answers.test)
-    for term in (
-        "alpha",
-        "beta",
-        "gamma",
-        "listed",
-    ):  # each alone reads what the judge says; SI alone reads labels
+    # Each alone reads what the judge says; SI alone reads labels.
+    for term in ("alpha", "beta", "gamma", "listed"):
         one = plain.copy_and_resolve_references()
         one.loss[term] = 0.5
         assert pairs_to_judge(one, judged) == asked
@@ -147,6 +143,11 @@ def test_prompts_of_all_labelled_pairs(given: tuple) -> None:
         ]
         assert found == expected and 0 < batch["label"].mean() < 1
     assert len(expected) < sum(len(one.train) for one in judged.sets)
+    changed.batch_size = len(expected) + 1  # of the stage: tune.batch_size
+    with pytest.raises(
+        UserError, match=f"{len(expected)} prompts .* tune.batch_size={len(expected) + 1}; lower --config.tune"
+    ):
+        prompt_batches(changed, some)
 
 
 def first_queries(judged_set: JudgedSet, count: int) -> JudgedSet:

@@ -150,6 +150,7 @@ def test_several_languages_and_files_in_their_roles(folder: Path) -> None:
         of_source.setdefault(pair.source, set()).add(pair.language)
     of_both = {text for text, languages in of_source.items() if {"back", "loud"} == languages}
     assert of_source.keys() - of_both <= set(texts[280:]) and of_both
+    assert sorted(corpus.held_out) == sorted(of_source)  # each once, though two files may hold it
     train, asked = list(corpus.train), list(corpus.asked_texts)
     once = [(text, question) for text, question in zip(train, asked, strict=True)]
     assert len(once) == len(set(once))

@@ -10,8 +10,9 @@ from simtde_setting import random_tokens, small_teacher, start
 from jdistill.feeds.texts import other_rows
 
 
-def test_crd_against_loops() -> None:
-    method, batch = setting("crd")
+@pytest.mark.parametrize("block", [0, 3])
+def test_crd_against_loops(block: int) -> None:
+    method, batch = setting("crd", block_size=block)
     total, metrics, reps = evaluate(method, batch)
 
     def unit(x):

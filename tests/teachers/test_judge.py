@@ -174,6 +174,8 @@ def test_scores_are_asked_once_and_kept_by_content(
     assert "keeps scores of 1 other models or instructions, which are not used" in caplog.text
     assert asked == [1, 3]
     assert other.fingerprint() != judge.fingerprint() != replace(judge, query_tokens=15).fingerprint()
+    joined = replace(judge, template=judge.template.replace(" {query}", "{query}"))
+    assert joined.template != judge.template and joined.fingerprint() != judge.fingerprint()
     encodes_otherwise = replace(judge.model, max_length=9, pooling="mean", normalize=False, prompts={"query": "q: "})
     assert replace(judge, model=encodes_otherwise).fingerprint() == judge.fingerprint()
 

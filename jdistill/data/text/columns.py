@@ -19,7 +19,7 @@ COLUMN_FLAGS = {
 
 def pick_column(column: str, strings: list[str], present: list[str], where: str, key: str) -> str:
     """The column to read: the one named, or the only one of strings. Raises UserError naming the columns there are."""
-    if column in present or (not column and len(strings) == 1):
+    if (column and column in present) or (not column and len(strings) == 1):
         return column or strings[0]
     fault = f"there is no column {column!r}" if column else f"{len(strings)} columns hold text"
     remedy = "each row needs it, and this one has" if key.endswith(".pairs") else choose_column(key)

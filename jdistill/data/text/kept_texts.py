@@ -27,7 +27,7 @@ from jdistill.data.text.usable import Skipped
 
 KIND, ABOUT_FILE = "texts", "about.json"  # of the seal; what was read, and what skipped
 FORMAT = "texts 1"  # of what is kept
-FORMAT_OF_SOURCE = "source 2"  # another name for another reading of the same source
+FORMAT_OF_SOURCE = "source 3"  # another name for another reading of the same source
 
 
 @dataclass(frozen=True)

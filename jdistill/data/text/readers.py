@@ -31,8 +31,9 @@ NumberedText = tuple[int, str | bytes | FlawedRow | None]  # number from 1; byte
 
 
 def kind(path: Path) -> str:
-    """The suffix that says how to read a file, without .gz: one of TEXT_SUFFIXES where it can be read."""
-    return Path(path.name.lower().removesuffix(".gz")).suffix
+    """The suffix that says how to read a file, without .gz: one of TEXT_SUFFIXES where it can be read. Of a packed .parquet, which cannot, .gz."""
+    unpacked = Path(path.name.lower().removesuffix(".gz")).suffix
+    return path.suffix.lower() if unpacked == ".parquet" else unpacked
 
 
 def file_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
@@ -152,10 +153,10 @@ def _csv_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
 
 
 def _text_columns(header: list[str], ahead: list[tuple[int, list[str]]]) -> list[str]:
-    """The columns that may hold text: those whose cells are not all numbers, or all empty."""
+    """The columns that may hold text: those with a name (a table's index has none) whose cells are not all numbers, or all empty."""
     rows = [row for _, row in ahead if len(row) <= len(header)]
     cells_of = [[row[i] for row in rows if i < len(row) and row[i].strip()] for i in range(len(header))]
-    return [name for name, of in zip(header, cells_of, strict=True) if not of or not all(map(is_number, of))]
+    return [name for name, of in zip(header, cells_of, strict=True) if name and not (of and all(map(is_number, of)))]
 
 
 def is_number(cell: str) -> bool:

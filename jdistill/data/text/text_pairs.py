@@ -71,6 +71,11 @@ def _rows(source: str, key: str) -> Iterator[tuple[int, str | FlawedRow]]:
                 f"{place}: --{key} needs the columns source and translation (or {PREFIX}de, {PREFIX}fr …); there are "
                 f"{', '.join(sorted(map(str, record)))}"
             )
+        if number == 1 and all(name in record for name in SOURCE_COLUMNS):
+            raise UserError(
+                f"{place}: --{key} reads the source from one column, and there are {' and '.join(SOURCE_COLUMNS)}; rename or drop the one "
+                "that is none"
+            )
         if has_surplus(record):
             yield number, SURPLUS_CELLS
             continue
