@@ -11,8 +11,8 @@ from jdistill.core.printable import printable, without_secrets
 from jdistill.encoder.formats.body import body_of, split_modules
 from jdistill.encoder.formats.modules import read_modules
 from jdistill.encoder.formats.st_reader import read_pooler
-from jdistill.encoder.formats.st_settings import read_prompts
 from jdistill.encoder.formats.st_writer import BIDIRECTIONAL_FILE, is_built_in
+from jdistill.export.card_folder import max_length, served_model
 from jdistill.export.card_metadata import UNRELEASED, Release, metadata
 from jdistill.export.card_servers import ServedModel, server_sections
 from jdistill.export.card_text import code_span, figure_sections, plain
@@ -46,6 +46,9 @@ RECURRENT = (
     "the same prompt before the texts. "
 )
 BOTH_WAYS = (
+    "`transformers.AutoModel` alone reads it both ways from transformers 5 on; older ones may read it left to right. "
+)
+BOTH_WAYS_BY_CODE = (
     "`transformers.AutoModel` alone would read it left to right: that it reads both ways is in the folder's own code. "
 )
 TRUST = """
@@ -66,8 +69,8 @@ INT8 = """
 ONNX_INT8_ROW = "- `{file}`, for ONNX Runtime; tokens in, finished vectors out."
 BY_BACKEND = """ sentence-transformers takes it by
   `backend="onnx", model_kwargs={{"file_name": "{file}"}}`."""
-TORCH_INT8_ROW = """- `{file}`, for torch on CPU: `SentenceTransformer({path}, trust_remote_code=True)`; the folder carries
-  `int8_transformer.py`."""
+TORCH_INT8_ROW = """- `{file}`, for torch on CPU: `SentenceTransformer({path}, trust_remote_code=True)`, from sentence-transformers 5.4 on; the
+  folder carries `int8_transformer.py`."""
 ONNX_DATA = """
 ## ONNX
 
@@ -100,6 +103,7 @@ def write_card(
     measured: str = "",
     results: dict[str, Any] | None = None,
     release: Release = UNRELEASED,
+    num_params: int = 0,
 ) -> None:
     """Writes README.md into an exported folder.
 
@@ -109,6 +113,7 @@ def write_card(
       measured: what the run's figures are of, where they are not of this folder; the card then has none.
       results: of the run; None: its results.json, once there is one.
       release: what no run knows, such as the licence.
+      num_params: of the folder's model, where the run's results are not of it; 0: they say it.
     """
     config = _read(workdir / "config.json")
     results = _read(workdir / "results.json") if results is None else results
@@ -123,28 +128,28 @@ def write_card(
     )
     code = sorted(path.name for path in folder.glob("*.py"))
     place = release.repository or f"path/to/{printable(workdir.resolve().name)}"
-    served = _served_model(folder, release.repository, place)
+    served = served_model(folder, release.repository, place)
     own_results = {name: results[name] for name in ("base_model",) if name in results} if measured else results
     name = workdir.resolve().name
     text = metadata(name, config, own_results, release) + HEAD.format(
         name=plain(name),
         quoted=json.dumps(place, ensure_ascii=False),
-        params=_count(results, "student"),
+        params=_millions(num_params or results.get("student", {}).get("num_params")),
         dim=dim,
         method=plain(str(config.get("method", "jdistill"))),
         made="distilled" if config.get("teacher", "teacher") else "trained, without a teacher,",
         teacher=code_span(
             without_secrets(str(config.get("teacher", "its teacher") or config.get("start", "its start")))
         ),
-        teacher_params=_count(results, "teacher"),
+        teacher_params=_millions(results.get("teacher", {}).get("num_params")),
         pooling=described(pooling, sizes.num_layers),
         trust=", trust_remote_code=True" if code else "",
         after=", " + ", then ".join(steps) if steps else "",
-        max_length=_max_length(own[0].folder / architecture.length_file, sizes.usable_positions),
+        max_length=max_length(own[0].folder / architecture.length_file, sizes.usable_positions),
         vocabulary=VOCABULARY.format(**cut, which=_kept_pieces(config))
         if (cut := results.get("student", {}).get("vocabulary"))
         else "",
-        loads=_loads(architecture.recurrent, BIDIRECTIONAL_FILE in code, served),
+        loads=_loads(architecture.recurrent, _both_ways(folder) if BIDIRECTIONAL_FILE in code else "", served),
     )
     # A transformer of our own is none that another pooler would spare.
     spared = code and not is_built_in(pooling) and BIDIRECTIONAL_FILE not in code
@@ -161,13 +166,18 @@ def _kept_pieces(config: dict[str, Any]) -> str:
     return "those that its training text used most" if asked.isdecimal() else "those that its training text used"
 
 
-def _loads(recurrent: bool, both_ways: bool, served: ServedModel) -> str:
-    """What other than SentenceTransformer's encode loads the folder, or would be thought to. both_ways: by code in the folder."""
+def _both_ways(folder: Path) -> str:
+    """What AutoModel makes of a decoder that reads both ways by code in the folder: by its config too, unless it has windows."""
+    return BOTH_WAYS if _read(folder / "config.json").get("is_causal") is False else BOTH_WAYS_BY_CODE
+
+
+def _loads(recurrent: bool, both_ways: str, served: ServedModel) -> str:
+    """What other than SentenceTransformer's encode loads the folder, or would be thought to. both_ways: _both_ways, "": it has no such code."""
     if recurrent:
         return RECURRENT
     roles = OF_A_SEARCH if served.prompts else ""
     if both_ways:
-        return roles + BOTH_WAYS
+        return roles + both_ways
     return roles + (LOADS if served.by_auto_model else "")
 
 
@@ -188,42 +198,6 @@ def _further_files(folder: Path, served: ServedModel) -> str:
     return "".join(section.format(rows="\n".join(rows)) for section, rows in sections if rows)
 
 
-def _served_model(folder: Path, repository: str, place: str) -> ServedModel:
-    """What of a folder decides which servers load it. repository: of the hub that it is sent to, or empty. place: what a snippet names."""
-    architecture, own, after = split_modules(folder, read_modules(folder))
-    sizes = architecture.read_config(body_of(own))
-    pooling, rest = read_pooler(folder, after, sizes, own)
-    projected = any(module.kind == "Dense" for module in rest)
-    lowered = _read(own[0].folder / architecture.length_file).get("do_lower_case")  # which AutoTokenizer may leave out
-    return ServedModel(
-        place=place,
-        on_hub=bool(repository),
-        has_graph=(folder / "onnx" / "model.onnx").is_file(),
-        has_code=any(folder.glob("*.py")),
-        pooling=pooling if pooling in ("mean", "cls") and not projected else "",
-        by_auto_model=not architecture.recurrent and _is_what_auto_model_makes(own[0].folder) and not lowered,
-        last_layer=POOLERS[pooling].states(sizes.num_layers) == (sizes.num_layers,),
-        normalize=any(module.kind == "Normalize" for module in rest),
-        tokenizer_file=(own[0].folder / "tokenizer.json").relative_to(folder).as_posix(),
-        max_length=_max_length(own[0].folder / architecture.length_file, sizes.usable_positions),
-        hidden_size=sizes.hidden_size,
-        prompt=(prompts := read_prompts(folder))[1] or "",
-        prompts={name: text for name, text in prompts[0].items() if text},
-    )
-
-
-def _max_length(path: Path, usable_positions: int) -> int:
-    """Tokens of a text that are read. path: the file that says so."""
-    return _read(path).get("max_seq_length", usable_positions)
-
-
-def _is_what_auto_model_makes(folder: Path) -> bool:
-    """Whether transformers' AutoModel, which goes by model_type, makes the class that config.json names: of T5 it makes more."""
-    return not any(
-        str(name).endswith("EncoderModel") for name in _read(folder / "config.json").get("architectures", [])
-    )
-
-
 def described(pooling: str, num_layers: int) -> str:
     """A pooler in words."""
     pooler = POOLERS[pooling]
@@ -234,8 +208,7 @@ def described(pooling: str, num_layers: int) -> str:
     return f"{tokens} of {JOINED[pooler.over_layers]} hidden states {', '.join(map(str, layers))} (0: the embedding layer's output)"
 
 
-def _count(results: dict[str, Any], who: str) -> str:
-    count = results.get(who, {}).get("num_params")
+def _millions(count: int | None) -> str:
     return f"{count / 1e6:.1f} million" if count else "an unknown number of"
 
 

@@ -22,6 +22,7 @@ class ServedModel:
       has_graph: whether onnx/model.onnx lies in it.
       has_code: whether it carries Python files.
       pooling: "mean" or "cls" over the last layer and nothing after it but Normalize, as tools that pool by themselves can; "": any other.
+      by_older_transformers: whether transformers 4 reads it too, with which Infinity comes.
       by_auto_model: whether transformers' AutoModel makes of the folder what computes its token states.
       last_layer: whether its pooler reads the last layer alone, as sentence-transformers' other backends give it.
       normalize: whether its vectors have length one.
@@ -37,6 +38,7 @@ class ServedModel:
     has_graph: bool
     has_code: bool
     pooling: str
+    by_older_transformers: bool
     by_auto_model: bool
     last_layer: bool
     normalize: bool
@@ -97,6 +99,7 @@ def _snippets(model: ServedModel) -> Iterator[tuple[str, str, str]]:
     if not model.has_code:
         yield "LangChain (`langchain-huggingface`)", PYTHON, _langchain(model)
         yield "LlamaIndex (`llama-index-embeddings-huggingface`)", PYTHON, _llama_index(model)
+    if not model.has_code and model.by_older_transformers:
         yield "Infinity (`infinity-emb[server,torch]`)", SHELL, _infinity(model)
 
 

@@ -109,7 +109,8 @@ def main(argv: list[str] | None = None) -> int:
         add_modules(plain, params, flags.workdir, folder)
         for form in forms:
             add_form(plain, folder, form, texts)
-        write_card(flags.workdir, folder, measured, release=release)
+        of_folder = plain.num_params if measured else 0
+        write_card(flags.workdir, folder, measured, release=release, num_params=of_folder)
 
     with_graph = flags.format == "onnx" or (in_run and config.get("onnx", False))
     export(plain, flags.out, with_graph, [add], flags.overwrite, in_run)

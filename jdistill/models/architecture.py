@@ -89,6 +89,7 @@ class Architecture(Protocol[C]):
       recurrent: no transformer; it has no layers that a student could take, and a vocabulary of its own.
       table_path: where the token embeddings stand in its parameters.
       gguf_kinds: llama.cpp's architectures that are read as it.
+      special_ids: the tokens whose ids stand in config.json, since text-embeddings-inference loads no model without them.
     """
 
     model_types: tuple[str, ...]
@@ -102,6 +103,7 @@ class Architecture(Protocol[C]):
     recurrent: bool = False
     table_path: tuple[str, ...] = ("embeddings", "word", "embedding")
     gguf_kinds: tuple[GgufKind, ...] = ()
+    special_ids: tuple[str, ...] = ()
 
     def module(self, config: C, dtype: jnp.dtype, remat: bool) -> nn.Module:
         """The Flax module: (ids int32 [B, L], mask [B, L], deterministic) -> num_layers + 1 states [B, L, D].

@@ -12,6 +12,15 @@ SHAPE_KEYS = ("layers", "embedding_size", "intermediate_size")  # of cfg.student
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What a shape's quality was measured on: the layers and the width of the start, and cfg.student.vocabulary."""
+
+    layers: int
+    width: int
+    vocabulary: str
+
+
+@dataclass(frozen=True)
 class Shape:
     """A student beside its start, of whatever width that is.
 
@@ -20,14 +29,14 @@ class Shape:
       embedding: width of the token embeddings, of the layers' width; 1: no compact table.
       inner: inner neurons of a layer's feed-forward, times the layers' width; 0: the start's own.
       retention: percent of its teacher's nDCG@10, as measured on one collection; None: not measured, nothing is promised.
-      of_layers: layers of the start that retention was measured on; another start is promised nothing. None: any.
+      of: what it was measured on; another start or vocabulary is promised nothing. None: any.
     """
 
     layers: int
     embedding: float
     inner: int = 0
     retention: float | None = None
-    of_layers: int | None = None
+    of: Measured | None = None
 
     def student_keys(self, whole: ModelConfig) -> dict[str, int]:
         """SHAPE_KEYS of this shape. A start whose own token embeddings are narrower than its layers keeps their width.
@@ -40,13 +49,14 @@ class Shape:
         own = whole.embedding_size != width
         return dict(zip(SHAPE_KEYS, (self.layers, -1 if own else compact, self.inner * width), strict=True))
 
-    def promise(self, whole: ModelConfig) -> float | None:
-        """Retention, where it was measured on a start like `whole`."""
-        return self.retention if self.of_layers in (None, whole.num_layers) else None
+    def promise(self, whole: ModelConfig, vocabulary: str) -> float | None:
+        """Retention, where it was measured on a start like `whole` and with that cfg.student.vocabulary."""
+        return self.retention if self.of in (None, Measured(whole.num_layers, whole.hidden_size, vocabulary)) else None
 
 
 # With MiniLM's width of 384 compact tables of 256, 160, 128 and 64, and 1,536 (all), 768 and 384 inner neurons.
 # Retention: of MiniLM's, after 300 steps of configs/search.py with each shape (bench/menu.py, docs/results/search.md).
+MINILM = Measured(layers=6, width=384, vocabulary="24000")
 MENU = (
     Shape(12, 1 / 3),
     Shape(8, 1 / 3),
@@ -55,17 +65,17 @@ MENU = (
     Shape(6, 2 / 3, 1),
     Shape(6, 1 / 3),
     Shape(6, 1 / 3, 2),
-    Shape(6, 5 / 12, 1, 92.7, 6),  # of a teacher with six layers configs/search.py's own
+    Shape(6, 5 / 12, 1, 92.7, MINILM),  # of a teacher with six layers configs/search.py's own
     Shape(6, 1 / 3, 1),  # configs/simtde.py:thin
     Shape(4, 2 / 3),
     Shape(4, 1 / 3),
-    Shape(4, 1 / 3, 2, 90.0, 6),
-    Shape(3, 1 / 3, 0, 87.2, 6),  # configs/simtde.py's own
+    Shape(4, 1 / 3, 2, 90.0, MINILM),
+    Shape(3, 1 / 3, 0, 87.2, MINILM),  # configs/simtde.py's own
     Shape(3, 1 / 3, 2),
     Shape(2, 1 / 3),
-    Shape(2, 1 / 3, 2, 84.5, 6),
+    Shape(2, 1 / 3, 2, 84.5, MINILM),
     Shape(2, 1 / 6, 2),
-    Shape(2, 1 / 6, 1, 76.2, 6),
+    Shape(2, 1 / 6, 1, 76.2, MINILM),
 )
 
 

@@ -95,6 +95,8 @@ def test_the_text_of_a_card_shows_the_same_figures(folder: Path, tmp_path: Path)
         "365,012 sentences of 9,000 distinct texts in 2,852 steps on 2 x cpu; 3 texts of evaluation sets were removed first.",
     ):
         assert line in text.splitlines(), line
+    write_card(tmp_path / "run", folder, measured="another stage", results=RESULTS, num_params=4_000_000)
+    assert "encoder of 4.0 million parameters" in (folder / "README.md").read_text()
     assert "33.3 % of them are positives" in text and "## Agreement with the teacher on held-out text" in text
 
 

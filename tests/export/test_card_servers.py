@@ -21,6 +21,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.export.card import write_card
 from jdistill.export.card_metadata import Release
 from jdistill.export.folder import export
+from jdistill.models.modernbert.config import GLOBAL, LOCAL
 
 TEXTS = ["a sentence", "another one"]
 ONNX_BACKEND, OPENVINO = "sentence-transformers by ONNX Runtime", "sentence-transformers by OpenVINO"
@@ -99,6 +100,8 @@ CASES: dict[str, tuple[Callable[[], Encoder], bool, set[str]]] = {
         lambda: make_encoder(num_layers=1), False, {OPENVINO, "transformers alone"} | WRAPPERS,
     ),
     "modernbert": (make_modernbert, True, ALL),
+    # Layers whose kinds the old key of config.json cannot tell, by which the transformers that Infinity comes with goes.
+    "no turns": (lambda: make_modernbert(layer_types=(LOCAL, LOCAL, GLOBAL, LOCAL)), True, ALL - {"Infinity"}),
     # Which nothing that pools by itself could be told.
     "several layers": (
         lambda: replace(make_encoder(num_layers=2), pooling="avg_last2"), True, ALL - BY_THEMSELVES - {ONNX_BACKEND, OPENVINO},

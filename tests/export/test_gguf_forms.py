@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import make_encoder, save_encoder, sentences
 from gguf_setting import MODELS, TEXTS, bert, byte_pairs_alone, decoder
-from modernbert_setting import modernbert_tokenizer
+from modernbert_setting import make_modernbert, modernbert_tokenizer
 
 import jdistill
 from jdistill.core.errors import UserError
@@ -19,6 +19,7 @@ from jdistill.encoder.formats.gguf_vocabulary import tokenizer_fields
 from jdistill.encoder.formats.gguf_writer import KEPT, write_gguf
 from jdistill.export.command import main
 from jdistill.export.targets import TARGETS, add_form, tolerance_of
+from jdistill.models.modernbert.config import GLOBAL, LOCAL
 from jdistill.models.registry import architecture_of
 from jdistill.retrieval.index import unit_rows
 
@@ -37,6 +38,19 @@ def test_a_file_is_read_back_as_the_model(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(  # the table of tokens, bit for bit
         architecture_of(again.config).token_table(again.params), architecture_of(model.config).token_table(model.params)
     )
+
+
+@pytest.mark.parametrize(("types", "written"), [("glgl", 2), ("glll", 4), ("llgl", [True, True, False, True])])
+def test_a_modernberts_layers_are_told_by_number_where_they_come_by_turns(
+    types: str, written: int | list[bool], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """llama.cpp read the number alone for long, and says nothing of a list that it passes over."""
+    model = make_modernbert(layer_types=tuple(GLOBAL if kind == "g" else LOCAL for kind in types))
+    with caplog.at_level("WARNING", logger="jdistill"):
+        path = write_gguf(model, tmp_path / "m.gguf")
+    assert gguf.GGUFReader(path).get_field("modern-bert.attention.sliding_window_pattern").contents() == written
+    assert ("do not come by turns" in caplog.text) == isinstance(written, list)
+    assert jdistill.load(str(path)).config.layer_types == model.config.layer_types  # type: ignore[union-attr]
 
 
 def tensors_of(path: Path) -> dict[str, tuple[str, np.ndarray]]:

@@ -25,7 +25,7 @@ from jdistill.models.registry import count_parameters
 from jdistill.run import student_candidates
 from jdistill.run.budget import choose_student, chosen_before, settle_student
 from jdistill.run.student_candidates import menu_candidates, single_text_ms, timed_ms, timing_texts
-from jdistill.students.menu import SHAPE_KEYS, Shape
+from jdistill.students.menu import SHAPE_KEYS, Measured, Shape
 from jdistill.sweep.space import check_space
 from jdistill.teachers.embeddings import open_teacher
 
@@ -90,10 +90,12 @@ def test_where_all_qualities_are_measured_the_best_is_taken_and_promised(
     monkeypatch.setattr(student_candidates, "MENU", (*menu, Shape(3, 1 / 3)))  # of which nothing is known
     keys, said = choose_student(config(place))
     assert keys == shape(4, 11, 0) and "promises 90.0 %" in said
-    of_another = (Shape(4, 1 / 3, 0, 90.0, LAYERS + 1), Shape(2, 1 / 3, 0, 93.25, LAYERS))  # measured on a deeper start
-    monkeypatch.setattr(student_candidates, "MENU", of_another)
-    keys, said = choose_student(config(place))
-    assert keys == shape(4, 11, 0) and "nothing is promised" in said
+    like = Measured(LAYERS, WIDTH, "")
+    for other in (replace(like, layers=LAYERS + 1), replace(like, width=2 * WIDTH), replace(like, vocabulary="24000")):
+        of_another = (Shape(4, 1 / 3, 0, 90.0, other), Shape(2, 1 / 3, 0, 93.25, like))
+        monkeypatch.setattr(student_candidates, "MENU", of_another)
+        keys, said = choose_student(config(place))
+        assert keys == shape(4, 11, 0) and "nothing is promised" in said
 
 
 # Times

@@ -165,10 +165,22 @@ def modules_of(model: Encoder) -> list[ModuleContent]:
     return [*modules, ModuleContent(f"{BUILT_IN}Normalize")] if model.normalize else modules
 
 
+def special_ids(model: Encoder) -> dict[str, int]:
+    """config.json's ids of the architecture's special_ids; of one that the tokenizer lacks its like at a text's same end, or padding's."""
+    like = {"bos": "cls", "cls": "bos", "eos": "sep", "sep": "eos"}
+    ids: dict[str, int] = {}
+    for name in architecture_of(model.config).special_ids:
+        either = [getattr(model.tokenizer, f"{each}_token_id", None) for each in (name, like[name])]
+        ids[f"{name}_token_id"] = next((each for each in either if each is not None), max(model.config.pad_token_id, 0))
+    return ids
+
+
 def write_body(model: Encoder, folder: Path) -> None:
     """The files of what computes token states, and its tokenizer, weights excepted."""
     architecture = architecture_of(model.config)
     for name, content in architecture.files(model.config, model.max_length).items():
+        if name == "config.json":
+            content = content | special_ids(model)
         if name == "config.json" and needs_all_layers(model.pooling):
             content = content | {"output_hidden_states": True}
         if "do_lower_case" in content:

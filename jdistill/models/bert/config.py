@@ -195,4 +195,5 @@ def config_keys_of(config: BertConfig, name: str) -> dict[str, Any]:
         "attention_probs_dropout_prob": c.attention_dropout,
         "type_vocab_size": c.type_vocab_size,
         "layer_norm_eps": c.layer_norm_eps,
+        "initializer_range": 0.02,  # text-embeddings-inference loads no model without it
     }

@@ -77,9 +77,16 @@ def sliding_keys(config: DecoderConfig) -> dict[str, Any]:
     both_ways = c.model_type == GEMMA and not c.causal
     size = max(1, 2 * c.sliding_window) if both_ways else c.sliding_window + 1
     if c.model_type == GEMMA:
-        return {"sliding_window": size, "layer_types": types}
+        turns = [
+            n
+            for n in range(1, c.num_layers + 2)
+            if types == [SLIDING if (i + 1) % n else FULL for i in range(c.num_layers)]
+        ]
+        # Text-embeddings-inference reads this number alone, which layers that do not come by turns have not.
+        by_turns = {"_sliding_window_pattern": turns[0]} if turns else {}
+        return {"sliding_window": size, "layer_types": types} | by_turns
     if SLIDING not in types:
-        return {"sliding_window": None}
+        return {"sliding_window": None} | ({} if c.model_type == "mistral" else {"use_sliding_window": False})
     if c.model_type == "mistral":
         return {"sliding_window": size}
     return {

@@ -30,6 +30,7 @@ class ModernBertArchitecture(Transformer[ModernBertConfig]):
 
     model_types = ("modernbert",)
     packs = True
+    special_ids = ("bos", "eos", "cls", "sep")
     gguf_kinds = (gguf.GGUF_MODERN_BERT,)
 
     def module(self, config: ModernBertConfig, dtype: jnp.dtype, remat: bool) -> ModernBert:

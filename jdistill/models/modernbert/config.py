@@ -134,6 +134,12 @@ def by_turns(layers: int, every: int) -> tuple[str, ...]:
     return tuple(LOCAL if i % every else GLOBAL for i in range(layers))
 
 
+def turns_of(layer_types: tuple[str, ...]) -> int:
+    """Every how many layers one is global, the first among them; 0 where they do not come by turns."""
+    count = len(layer_types)
+    return next((every for every in range(1, count + 1) if by_turns(count, every) == layer_types), 0)
+
+
 def _thetas(hf: Settings) -> dict[str, float]:
     """RoPE's base of either kind of layer, by the new key or by the old ones."""
     if hf.raw("rope_scaling", None) is not None:
@@ -183,8 +189,10 @@ def write_config(config: ModernBertConfig) -> dict[str, Any]:
         "embedding_dropout": c.embedding_dropout,
         "attention_dropout": c.attention_dropout,
         "mlp_dropout": c.mlp_dropout,
+        # Text-embeddings-inference loads no model without these, and without special_ids of the architecture.
+        "initializer_range": 0.02,
+        "initializer_cutoff_factor": 2.0,
+        "classifier_activation": "gelu",
     }
-    for every in range(1, c.num_layers + 1):
-        if by_turns(c.num_layers, every) == c.layer_types:
-            return hf | {"global_attn_every_n_layers": every}
-    return hf
+    every = turns_of(c.layer_types)
+    return hf | ({"global_attn_every_n_layers": every} if every else {})

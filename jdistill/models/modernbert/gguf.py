@@ -6,10 +6,11 @@ import numpy as np
 
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import Settings, said
+from jdistill.core.progress import log
 from jdistill.core.types import Tree
 from jdistill.models.conversion import to_tensors
 from jdistill.models.gguf_layout import GgufKind, GgufModel, renamed
-from jdistill.models.modernbert.config import EVERY, GLOBAL, LOCAL, ModernBertConfig, by_turns, tensor_names
+from jdistill.models.modernbert.config import EVERY, GLOBAL, LOCAL, ModernBertConfig, by_turns, tensor_names, turns_of
 from jdistill.models.rotary import WIDEST_HEAD
 
 _KIND, _ACTIVATION = "modern-bert", "gelu"
@@ -33,6 +34,12 @@ def to_gguf(config: ModernBertConfig, params: Tree) -> GgufModel:
         raise UserError("GGUF: the student's layers have biases, which llama.cpp's ModernBERT has not")
     if config.activation != _ACTIVATION:
         raise UserError(f"GGUF: the activation is {config.activation}; written for ModernBERT is {_ACTIVATION} alone")
+    turns = turns_of(config.layer_types)
+    if not turns:
+        log.warning(
+            "WARNING: GGUF: the student's global layers do not come by turns, and are written as a list: llama.cpp reads it from the version "
+            "that knows a list of sliding_window_pattern for modern-bert; older ones compute other vectors without a word"
+        )
     fields = {
         "block_count": config.num_layers,
         "context_length": config.max_positions,
@@ -43,7 +50,7 @@ def to_gguf(config: ModernBertConfig, params: Tree) -> GgufModel:
         "attention.layer_norm_epsilon": config.norm_eps,
         "attention.causal": False,
         "attention.sliding_window": config.local_attention,
-        "attention.sliding_window_pattern": [kind == LOCAL for kind in config.layer_types],
+        "attention.sliding_window_pattern": turns or [kind == LOCAL for kind in config.layer_types],
         "rope.freq_base": config.global_theta,
         "rope.freq_base_swa": config.local_theta,
     }
