@@ -31,7 +31,7 @@ from jdistill.core.errors import (
     keep_crashes_in,
 )
 from jdistill.core.files import naming
-from jdistill.core.launchers import connect, part
+from jdistill.core.launchers import check_devices, connect, part
 from jdistill.core.machines import GRAMMAR, known_gpus
 from jdistill.core.progress import clock, log, setup_logging
 from jdistill.core.remote import is_url
@@ -101,7 +101,7 @@ def run(cfg: ConfigDict, workdir: str | Path, dry_run: bool, machine: str = "") 
             settle_config(cfg, folder, planned=True)
         else:
             settle_dtypes(cfg)
-        for lines in plans_on(prepare(cfg), *planned) if planned else plans(prepare(cfg)):
+        for lines in plans_on(prepare(cfg), *planned) if planned else plans(prepare(cfg), folder):
             print(lines, flush=True)
         return
     stages_of(cfg)  # before the folder belongs to this config
@@ -161,6 +161,7 @@ def train_command(_: list[str]) -> int:
     if not WORKDIR.value and not DRY_RUN.value:
         raise UserError("--workdir is missing: the folder for this run's checkpoints and results")
     connect(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
+    check_devices()
     # XLA shares out the tuning of a GPU's program over the processes that compile it, and JAX lets the first alone keep programs: where
     # that one finds its own, the others may wait for its share for hours.
     if sharding.process_count() == 1 or sharding.platform() != "gpu":

@@ -59,6 +59,7 @@ class UserError(Exception):
     """A mistake the user can mend. The message names the key, file, line or row, what was found and what to do."""
 
 
+CRASH_FILE = "crash.txt"
 _crash_folder: Path | None = None
 
 
@@ -169,7 +170,7 @@ def _crash(error: Exception) -> str:
     text = "".join(traceback.format_exception(error))
     paths = [Path(tempfile.gettempdir()) / f"jdistill-crash-{os.getpid()}.txt"]
     if _crash_folder is not None and _crash_folder.is_dir():
-        paths.insert(0, _crash_folder / "crash.txt")
+        paths.insert(0, _crash_folder / CRASH_FILE)
     for path in paths:
         try:  # the user's alone, and never through a link that lies there
             with open(path, "w", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:

@@ -81,7 +81,8 @@ def _refuse_foreign(out: Path, kind: str, key: str, legacy: Sequence[str] = ()) 
         if sealed
         else f"is not empty and no {kind} of jdistill's (it holds {some})"
     )
-    raise UserError(f"{key}={out} {why}; choose another folder, move them, or give --overwrite to have it replaced")
+    of_run = "move them away" if legacy else "choose another folder, move them, or give --overwrite to have it replaced"
+    raise UserError(f"{key}={out} {why}; {of_run}")
 
 
 def check_out_file(out: Path, key: str, overwrite: bool, made_by: str = "") -> None:

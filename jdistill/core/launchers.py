@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
+from collections.abc import Iterable
 
 import jax
 
@@ -46,6 +48,21 @@ def connect(coordinator: str, num_processes: int, process_id: int) -> None:
     if _alone_on_node() and not os.environ.get("JAX_LOCAL_DEVICE_IDS"):
         jax.config.update("jax_cuda_visible_devices", "all")
         jax.config.update("jax_rocm_visible_devices", "all")
+
+
+def check_devices() -> None:
+    """As check_alike, of the devices of all processes that have joined."""
+    check_alike(device.process_index for device in jax.devices())
+
+
+def check_alike(processes: Iterable[int]) -> None:
+    """Raises UserError where some process of the run has more devices than another. processes: the process of each device."""
+    counts = Counter(processes)
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"process {index} has {count}" for index, count in sorted(counts.items()))
+        raise UserError(
+            f"the processes of a run need as many devices each, and {told}; CUDA_VISIBLE_DEVICES takes some from a process"
+        )
 
 
 def part() -> None:

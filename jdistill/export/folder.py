@@ -48,7 +48,8 @@ def export(
     checks: dict[str, float] = {}
     legacy = WRITTEN if in_run else ()
     about = {"checks": checks, "settings": {"onnx": onnx}}
-    with replacing(out, EXPORT_SEAL, key="--out", overwrite=overwrite, legacy=legacy, **about) as beside:
+    key = "the run's export" if in_run else "--out"
+    with replacing(out, EXPORT_SEAL, key=key, overwrite=overwrite, legacy=legacy, **about) as beside:
         write_files(model, beside)
         write_weights(model, beside)
         checks |= check_folder(model, beside, keep_onnx=onnx)

@@ -24,7 +24,7 @@ def over_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     groups: dict[tuple, list[float | None]] = {}
     for row in rows:
-        params = tuple((key, value) for key, value in row["params"].items() if key != "seed")
+        params = tuple(sorted((key, value) for key, value in row["params"].items() if key != "seed"))
         groups.setdefault(params, []).append(row["score"])
     merged = [
         {

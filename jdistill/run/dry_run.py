@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from jdistill.feeds.feed import Feed
 from jdistill.feeds.stage import Stage
 from jdistill.feeds.tokens import cache_folder
 from jdistill.report.beside import model_beside
-from jdistill.run.preflight import checkpoint_bytes, checkpoints_kept
+from jdistill.run.preflight import checkpoint_bytes, checkpoints_kept, free_bytes
 from jdistill.students.vocabulary import saved_line
 from jdistill.teachers.embeddings import Teacher
 from jdistill.train.dataset import Data
@@ -35,8 +35,8 @@ TIMED_STEPS = 3  # of each of the two commonest widths
 TIMED_TEXTS = 256  # that a teacher answers
 
 
-def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
-    """A stage's plan as lines of text. Compiles and runs a few steps; writes nothing."""
+def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data, workdir: Path | None) -> str:
+    """A stage's plan as lines of text. Compiles and runs a few steps; writes nothing. workdir: of the run; None: not known yet."""
     teacher, corpus, other = feed.shared.teacher, feed.shared.corpus, model_beside(feed.shared.cfg.teacher)
     cfg, batches = stage.cfg, data.batches
     steps = total_steps(cfg, batches.steps_per_epoch)
@@ -47,7 +47,6 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
     missing += min(lacking(held_out=False), data.asked) if data.asked else 0
     checkpoints = checkpoints_kept(cfg, steps) * checkpoint_bytes(cfg, method)
     answer_bytes = missing * (4 * teacher.width + 16)
-    free_bytes = shutil.disk_usage(cache_folder(cfg) if cache_folder(cfg).exists() else ".").free
     of_each = " for each file" if batches.groups is not None else ""
     lines = [
         ("stage", f"{stage.name}, of method {cfg.method}"),
@@ -72,8 +71,9 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data) -> str:
         ("memory", f"{memory / 2**20:,.0f} MiB a device for the step, parameters and optimiser included"),
         (
             "disk",
-            f"{answer_bytes / 2**20:,.0f} MiB of the {other}'s answers, "
-            f"{checkpoints / 2**20:,.0f} MiB of checkpoints; {free_bytes / 2**30:,.0f} GiB free",
+            f"{answer_bytes / 2**20:,.0f} MiB of the {other}'s answers, where {free_bytes(cache_folder(cfg)) / 2**30:,.0f} GiB are free; "
+            f"{checkpoints / 2**20:,.0f} MiB of checkpoints"
+            + (f", where {free_bytes(workdir) / 2**30:,.0f} GiB are free" if workdir else ""),
         ),
         feed.plan(cfg) or _of_teacher(teacher, other, corpus.train, missing),
         (

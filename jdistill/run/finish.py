@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jdistill.core import files, sharding
+from jdistill.core import files
 from jdistill.core.errors import UserError
 from jdistill.core.progress import clock, log
 from jdistill.encoder import loading
@@ -36,6 +36,7 @@ from jdistill.run.completeness import (
 from jdistill.run.search_index import index_owner, owner_line, write_index
 from jdistill.run.stages import Run, Trained
 from jdistill.students.vocabulary import pieces_saved
+from jdistill.train.origins import THEN
 
 
 def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
@@ -92,7 +93,7 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
         "training": {
             **{what: sum(stage[what] for stage in stages) for what in ("seconds", "steps", "sentences")},
             "stages": stages,
-            "devices": sharding.describe_devices(),
+            "devices": THEN.join(dict.fromkeys(stage["devices"] for stage in stages)),
             "computed_in": cfg.dtype,
             **({"texts": len(corpus.train), "removed_evaluation_texts": corpus.removed} if corpus.train else {}),
         },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import jax
@@ -51,7 +51,9 @@ def checkpoints_kept(cfg: ConfigDict, steps: int) -> int:
     return min(cfg.keep_last + 1, math.ceil(steps / cfg.checkpoint_every))
 
 
-def check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int, steps: int) -> None:
+def check_room(
+    cfg: ConfigDict, method: Method, folder: Path, texts: int, steps: int, parts: Collection[str] = ("export", "index")
+) -> None:
     """Refuses a stage whose checkpoints, export and index would not fit on the disk, as the first process sees it, which goes on to write
     there; all call it.
 
@@ -60,28 +62,35 @@ def check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int, steps:
       folder: of the stage.
       texts: of the run's index.
       steps: of the stage.
+      parts: of export and index those that will be written.
 
     Raises: UserError with what is needed and free.
     """
-    sharding.by_first_process(lambda: _check_room(cfg, method, folder, texts, steps), "the check of the disk's room")
+    sharding.by_first_process(
+        lambda: _check_room(cfg, method, folder, texts, steps, parts), "the check of the disk's room"
+    )
 
 
-def _check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int, steps: int) -> None:
+def _check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int, steps: int, parts: Collection[str]) -> None:
     each = checkpoint_bytes(cfg, method)
     standing = checkpoints_kept(cfg, steps) + 1  # one more than is kept, while the next is written
     checkpoints = each * standing
     student = 4 * method.student.num_params
-    export = student * (3 if cfg.onnx else 2)  # the graph of the check is taken away afterwards
-    index = 4 * method.student.dim * min(cfg.index_texts, texts)
+    export = ("export" in parts) * student * (3 if cfg.onnx else 2)  # the graph of the check is taken away afterwards
+    index = ("index" in parts) * 4 * method.student.dim * min(cfg.index_texts, texts)
     there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
     needed = max(checkpoints - there, 0) + export + index + OTHER_BYTES
-    where = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    free = shutil.disk_usage(where).free
+    free = free_bytes(folder)
     if free < needed:
         raise UserError(
             f"{folder} needs about {needed / 2**20:,.0f} MiB (checkpoints of {each / 2**20:,.0f} MiB, of which {standing} stand at "
             f"once; export; index) and {free / 2**20:,.0f} MiB are free; make room, or lower --config.keep_last or --config.index_texts"
         )
+
+
+def free_bytes(folder: Path) -> int:
+    """Of the disk that a folder lies on, or will once it is made."""
+    return shutil.disk_usage(next(place for place in (folder, *folder.absolute().parents) if place.exists())).free
 
 
 def check_attention(cfg: ConfigDict) -> None:

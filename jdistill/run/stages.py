@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from jdistill.models.attention import use_attention
 from jdistill.models.pooling import resolve_pooler
 from jdistill.report.beside import model_beside
 from jdistill.run import dry_run, machine_plan, preflight
+from jdistill.run.completeness import lacking
 from jdistill.run.search_index import check_index_owner
 from jdistill.students.vocabulary import check_cut, saved_line
 from jdistill.teachers.embeddings import Teacher, open_teacher
@@ -145,12 +146,12 @@ def open_start(cfg: ConfigDict, first: Stage, teacher: Teacher) -> tuple[Encoder
     return replace(encoder, prompts=prompts, pooling=pooling, include_prompt=True), is_teacher
 
 
-def plans(run: Run) -> Iterator[str]:
-    """What each stage would take here, for --dry_run; writes nothing. Raises UserError for an index that cannot be made."""
+def plans(run: Run, workdir: Path | None) -> Iterator[str]:
+    """What each stage would take here, for --dry_run; workdir: if it is known. Writes nothing. Raises UserError for an index that cannot be made."""
     for stage, feed, method, data in untrained_stages(run):
         if stage.trains == "student":
             preflight.check_index(run.cfg, method.student.dim, len(run.feeds[-1].index_texts()))
-        yield dry_run.describe_stage(stage, feed, method, data)
+        yield dry_run.describe_stage(stage, feed, method, data, workdir)
 
 
 def planned_machine(name: str) -> tuple[Machine, Mesh]:
@@ -188,21 +189,21 @@ def train_stages(run: Run, workdir: Path, give_up: GiveUp | None = None) -> Trai
     feed: Feed | None = None
     preflight.check_attention(run.cfg)
     check_answers(run)
+    parts = () if give_up else lacking(run.cfg, workdir).keys()  # a trial of a sweep exports nothing
     for stage, next_feed in zip(run.stages, run.feeds, strict=True):
         folder, feed = workdir / stage.name, next_feed.begin(feed)
         method, data = open_stage(stage, feed, student, is_teacher)
         data = replace(data, origins=origins_of(stage, feed, method))
-        begin_folder(run, stage, method, folder, total_steps(stage.cfg, data.batches.steps_per_epoch))
+        begin_folder(run, stage, method, folder, total_steps(stage.cfg, data.batches.steps_per_epoch), parts)
         score = feed.dev_score(stage.cfg, method)
-        last = stage is run.stages[-1]
-        of_stage = train(stage.cfg, method, data, folder, score, give_up if last else None)
+        of_stage = train(stage.cfg, method, data, folder, score, give_up if stage is run.stages[-1] else None)
         params = of_stage.params
         give_back_freed_memory()
         feed = feed.after(stage.cfg, method, params, folder)
         if stage.trains == "student":
             student, is_teacher = method.trained(params), False
         sentences = of_stage.steps * stage.cfg.batch_size * data.texts_per_row
-        figures = {"seconds": of_stage.seconds, "steps": of_stage.steps, "checkpoint": of_stage.checkpoint}
+        figures = {name: value for name, value in of_stage._asdict().items() if name != "params"}
         done.append({"name": stage.name, **figures, "sentences": sentences})
     assert feed is not None  # there is no method without a stage
     return Trained(student, params, feed, done)
@@ -221,12 +222,12 @@ def open_stage(
     return stage.build(stage.cfg, start), data
 
 
-def begin_folder(run: Run, stage: Stage, method: Method, folder: Path, steps: int) -> None:
-    """Checks what a stage of so many steps needs before its first, and writes the files of the student that it trains, weights excepted."""
+def begin_folder(run: Run, stage: Stage, method: Method, folder: Path, steps: int, parts: Collection[str]) -> None:
+    """Checks that a stage of so many steps, and the run's parts behind it, can be had, and writes its student's files, weights excepted."""
     texts = len(run.feeds[-1].index_texts())
     if stage.trains == "student":
         preflight.check_index(run.cfg, method.student.dim, texts)
-    preflight.check_room(stage.cfg, method, folder, texts, steps)
+    preflight.check_room(stage.cfg, method, folder, texts, steps, parts)
     if sharding.is_first_process() and stage.trains == "student":
         place = [each.name for each in run.stages].index(stage.name)  # by which an export tells the last
         with replacing(folder / "student", "student", key="the student's files", legacy=WRITTEN, stage=place) as beside:

@@ -12,7 +12,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jdistill.core import sharding
-from jdistill.core.errors import UserError
+from jdistill.core.errors import CRASH_FILE, UserError
 from jdistill.core.files import (
     TEMPORARY,
     files_in,
@@ -21,10 +21,11 @@ from jdistill.core.files import (
     some_of,
     write_json,
 )
-from jdistill.core.left_over import clear_left_over
+from jdistill.core.left_over import clear_left_over, take_away
 from jdistill.core.locks import only_one
 from jdistill.core.progress import log
 from jdistill.core.run_folder import is_config
+from jdistill.core.stored_checkpoints import UNFINISHED
 from jdistill.models.precision import AUTO, settled_dtype
 from jdistill.train.checkpoint import BEST_CHECKPOINT, LAST_CHECKPOINT
 
@@ -84,7 +85,8 @@ def check_may_be_run(workdir: Path) -> None:
         raise UserError(f"--workdir={workdir}: {parent} is a file; name a folder")
     if not workdir.is_dir() or (workdir / "config.json").is_file():
         return
-    if there := sorted(files_in(workdir)) or sorted(path.name for path in workdir.iterdir() if not _temporary(path)):
+    folders = {path.name for path in workdir.iterdir() if not _temporary(path)}
+    if there := sorted(set(files_in(workdir)) - {CRASH_FILE}) or sorted(folders - {CRASH_FILE}):
         raise UserError(
             f"--workdir={workdir} is not empty and holds no run (it holds {some_of(there)}); choose a new or an empty folder"
         )
@@ -111,6 +113,8 @@ def clear_temporary(workdir: Path) -> None:
     """Takes away what killed processes were writing, in a folder that this one holds."""
     if sharding.is_first_process():
         clear_left_over(workdir)
+        for unfinished in list(workdir.rglob(f"checkpoints/*{UNFINISHED}*")):  # Orbax takes that of the same step alone
+            take_away(unfinished)
     sharding.barrier("clearing")
 
 
@@ -170,6 +174,9 @@ def _settle_open_keys(cfg: ConfigDict, began: dict[str, Any]) -> dict[str, Any]:
     """
     lacking = flat(cfg.to_dict()).keys() - began.keys() if began else set()
     older = {key: BEFORE[key] for key in lacking & BEFORE.keys()}
+    asked = flat(cfg.to_dict())
+    for key in sorted(key for key, value in older.items() if asked[key] not in (value, AUTO)):
+        log.info("%s: %r, as what began here before there was this key; %r is not taken", key, older[key], asked[key])
     cfg.update_from_flattened_dict(older)
     settle_dtypes(cfg, began)
     if cfg.checkpoint == AUTO:

@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial
 from jdistill.config.flags import CONFIG, WORKDIR
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, keep_crashes_in
-from jdistill.core.files import TEMPORARY, naming, write_json
+from jdistill.core.files import TEMPORARY, flat, naming, write_json
 from jdistill.core.left_over import take_away
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.stored_checkpoints import ENDED
@@ -28,7 +28,15 @@ from jdistill.report.sweep import over_seeds, seeds_in_words, write_sweep_page
 from jdistill.report.sweep_charts import setting
 from jdistill.run.remote_workdir import mirrored_run
 from jdistill.run.stages import prepare, train_stages
-from jdistill.run.workdir import DTYPE_KEYS, clear_temporary, exported_checkpoint, has_begun, only_run, settle_config
+from jdistill.run.workdir import (
+    BEFORE,
+    DTYPE_KEYS,
+    clear_temporary,
+    exported_checkpoint,
+    has_begun,
+    only_run,
+    settle_config,
+)
 from jdistill.sweep.space import Space, check_space, parse_space
 from jdistill.sweep.trials import (
     DIVERGED,
@@ -121,9 +129,11 @@ def _sweep(
     keep_crashes_in(workdir)
     identity = _identity(cfg, space, sampler)
     _settle(identity, workdir)
-    settled = [*DTYPE_KEYS, *([] if {"dev_retrieval", "patience"} & space.keys() else ["checkpoint"])]
-    cfg = cfg.copy_and_resolve_references()
-    cfg.update_from_flattened_dict({key: identity[key] for key in settled})  # one for all trials, wherever they go on
+    cfg, settled = cfg.copy_and_resolve_references(), flat(identity.to_dict())
+    # One type and export for all trials, wherever they go on, and of a sweep that is older than a key what was done then.
+    shared = {*DTYPE_KEYS, *BEFORE, "checkpoint"} - space.keys()
+    shared -= {"checkpoint"} if {"dev_retrieval", "patience"} & space.keys() else set()
+    cfg.update_from_flattened_dict({key: settled[key] for key in flat(cfg.to_dict()).keys() & shared})
     clear_temporary(workdir)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = open_study(workdir / "study.log", prune)

@@ -50,7 +50,9 @@ def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
         )
     if not space:
         raise UserError("--grid is missing: KEY=A,B,C, once for each key that varies")
-    return space
+    return dict(
+        sorted(space.items(), key=lambda item: list(keys).index(item[0]))
+    )  # the same trials in whatever order the flags came
 
 
 def check_space(cfg: ConfigDict, space: Space) -> None:

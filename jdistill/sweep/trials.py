@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,12 @@ def open_study(path: Path, prune: bool) -> optuna.Study:
       path: Optuna's journal.
       prune: whether trials below the median of the others are to end early.
 
-    The folder is held for this process. Raises: UserError for a file that is damaged.
+    The folder is held for this process. A last line that a full disk cut short is taken away: what is appended would join it.
+
+    Raises: UserError for a file that is damaged.
     """
+    if path.is_file() and (content := path.read_bytes()) and not content.endswith(b"\n"):
+        os.truncate(path, content.rfind(b"\n") + 1)
     for lock in path.parent.glob(f"{glob.escape(path.name)}.lock*"):  # Optuna's, of a process that was killed
         take_away(lock)
     try:

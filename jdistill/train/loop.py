@@ -28,7 +28,7 @@ from jdistill.train.early_end import GiveUp, Patience
 from jdistill.train.method import Method, TrainedStage
 from jdistill.train.metrics import Recorder
 from jdistill.train.optimizer import make_optimizer
-from jdistill.train.origins import ORIGINS_KEY, check_same_run
+from jdistill.train.origins import ORIGINS_KEY, check_same_run, devices_over
 from jdistill.train.signals import Agreement, Interrupted, catch_signals, stopping_at
 from jdistill.train.step import TrainState, configured_step, host_params, init_state, place_frozen
 from jdistill.train.watch import Watch
@@ -79,7 +79,7 @@ def train(
         if sharding.any_process(bool(caught)):  # in the last step or its scoring: what comes next must not begin
             raise Interrupted(caught, training.done)
     params, checkpoint = training.chosen_params()
-    return TrainedStage(params, training.about["seconds"], training.done, checkpoint)
+    return TrainedStage(params, training.about["seconds"], training.done, checkpoint, training.about["devices"])
 
 
 class _Training:
@@ -106,7 +106,7 @@ class _Training:
         self.checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last, cfg.checkpoint_every)
         # What a checkpoint says of the run that it belongs to.
         self.about: dict[str, Any] = {"texts": len(data), "data": data.fingerprint, "steps": self.steps, "seconds": 0.0}
-        self.about[ORIGINS_KEY] = dict(data.origins)
+        self.about |= {ORIGINS_KEY: dict(data.origins), "devices": sharding.describe_devices()}
         self.patience = Patience(cfg, self.checkpoints, self.about, folder.name)
         if self.checkpoints.steps():
             self._resume()
@@ -135,7 +135,7 @@ class _Training:
         del self.state  # the device need not hold it beside the one that is read
         self.done, arrays, saved = self.checkpoints.restore(layout)
         check_same_run(saved, self.about, self.folder)
-        self.about["seconds"] = saved["seconds"]
+        self.about |= {"seconds": saved["seconds"], "devices": devices_over(saved, self.done < self.steps)}
         self.state = TrainState(**arrays)
         self.checkpoints.drop_after(self.done)
         self.patience.resume(saved)

@@ -66,9 +66,11 @@ class TrainedStage(NamedTuple):
       seconds: that its training took, those before a resumed checkpoint included.
       steps: that it took.
       checkpoint: the step that params are of.
+      devices: that it was trained on, in words.
     """
 
     params: Tree
     seconds: float
     steps: int
     checkpoint: int
+    devices: str

@@ -25,18 +25,34 @@ class MetricsWriter:
 
         self.lines = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 - open as long as the stage runs
         self.events = SummaryWriter(str(folder / "events"))
+        self.folder, self.events_ended = folder, False
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Writes a line: the step, and values by name."""
         self.lines.write(json.dumps({"step": step} | values) + "\n")
         self.lines.flush()
         for name, value in values.items():
-            self.events.add_scalar(name, value, step)
+            if self.writes_events():
+                self.events.add_scalar(name, value, step)
+
+    def writes_events(self) -> bool:
+        """Whether the thread that writes events lives: one write that fails ends it, and who went on to hand it values would wait for ever.
+
+        Its end is told once; metrics.jsonl has the same figures.
+        """
+        if not self.events_ended and not self.events.file_writer.event_writer._worker.is_alive():
+            self.events_ended = True
+            log.warning(
+                "WARNING: TensorBoard events of %s are written no more: a write failed; metrics.jsonl goes on",
+                self.folder,
+            )
+        return not self.events_ended
 
     def close(self) -> None:
         """Closes both files."""
         self.lines.close()
-        self.events.close()
+        if self.writes_events():
+            self.events.close()
 
 
 class Recorder:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from jdistill.core.errors import UserError
+from jdistill.core.sharding import describe_devices
 
 ORIGINS_KEY = "origins"  # of a checkpoint's description; those of older versions have none
 STUDENT_VOCABULARY, BASE = "the student's vocabulary", "the base model"
 OF_DEV_SETS = "what the dev sets hold"
+THEN = ", then "  # between the devices of one sitting and those of the next
 
 
 def check_same_run(saved: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
@@ -61,3 +63,16 @@ def check_same_origins(saved: Mapping[str, Any], origins: Mapping[str, str], fol
             f"{' and '.join(changed)} changed since {folder} began: other weights, tokenizer, prompts, length or type. Bring the old "
             "files back, or choose a new --workdir"
         )
+
+
+def devices_over(saved: Mapping[str, Any], goes_on: bool) -> str:
+    """The devices of a stage that is resumed, in words: those that began it, and this process's where they are others.
+
+    Args:
+      saved: the checkpoint's description; one of before it named devices counts as this process's.
+      goes_on: whether any step is left.
+    """
+    before, now = saved.get("devices", ""), describe_devices()
+    if before and (not goes_on or before.split(THEN)[-1] == now):
+        return str(before)
+    return f"{before}{THEN}{now}" if before else now

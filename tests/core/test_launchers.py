@@ -11,7 +11,7 @@ import pytest
 from jax._src import distributed
 
 from jdistill.core.errors import UserError
-from jdistill.core.launchers import connect
+from jdistill.core.launchers import check_alike, connect
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "node[0-1]", "SLURM_PROCID": "1"}
 ONE_TASK_A_NODE = SLURM | {
@@ -111,3 +111,11 @@ def test_a_coordinator_that_is_none_is_named(
 def test_a_single_process_joins_nobody(addresses: list[str]) -> None:
     connect("", 1, 0)
     assert not addresses
+
+
+def test_processes_with_unlike_numbers_of_devices_are_refused() -> None:
+    check_alike([0, 0, 1, 1])
+    with pytest.raises(
+        UserError, match="as many devices each, and process 0 has 2, process 1 has 1; CUDA_VISIBLE_DEVICES"
+    ):
+        check_alike([0, 0, 1])

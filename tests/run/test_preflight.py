@@ -29,6 +29,13 @@ def test_a_large_keep_last_needs_no_room_for_checkpoints_that_are_never_written(
     check_room(cfg, METHOD, tmp_path, texts=0, steps=25)
     with pytest.raises(UserError, match=r"checkpoints of 3 MiB, of which 5 stand at once"):
         check_room(cfg, METHOD, tmp_path, texts=0, steps=40)
+    large: Any = SimpleNamespace(params=METHOD.params, student=SimpleNamespace(num_params=10**9, dim=10**3))
+    check_room(
+        cfg, large, tmp_path, texts=10**6, steps=25, parts=()
+    )  # a trial, or a run whose export and index are whole
+    for part in ("export", "index"):
+        with pytest.raises(UserError, match="checkpoints of 3 MiB"):
+            check_room(cfg, large, tmp_path, texts=10**6, steps=25, parts=(part,))
 
 
 def test_an_average_of_the_parameters_stands_in_each_checkpoint() -> None:

@@ -11,17 +11,21 @@ from simtde_setting import config
 from configs import d2llm, distilface, ibkd, simtde
 from jdistill.core.errors import UserError
 from jdistill.core.files import flat
-from jdistill.run.workdir import BEFORE, settle_config
+from jdistill.run.workdir import BEFORE, check_may_be_run, clear_temporary, settle_config
 
 
-def test_a_run_that_began_before_texts_were_packed_goes_on_padded(tmp_path: Path) -> None:
+def test_a_run_that_began_before_texts_were_packed_goes_on_padded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     before = json.loads(config(packed=False).to_json())
     del before["packed"]
     (tmp_path / "config.json").write_text(json.dumps(before))
     (tmp_path / "distil").mkdir()
     cfg = config()
     assert cfg.packed
-    settle_config(cfg, tmp_path)
+    with caplog.at_level("INFO", logger="jdistill"):
+        settle_config(cfg, tmp_path)
+    assert "packed: False, as what began here before there was this key; True is not taken" in caplog.text
     assert not cfg.packed and "packed" not in json.loads((tmp_path / "config.json").read_text())
     with pytest.raises(UserError, match="batch_size: 64 there, 8 now"):
         settle_config(config(batch_size=8), tmp_path)
@@ -47,6 +51,20 @@ def test_a_run_that_packs_does_not_go_on_padded(tmp_path: Path) -> None:
     (tmp_path / "distil").mkdir()
     with pytest.raises(UserError, match="packed: True there, False now"):
         settle_config(config(packed=False), tmp_path)
+
+
+def test_what_a_defect_or_a_kill_left_is_in_no_ones_way(tmp_path: Path) -> None:
+    """The trace of a defect in a folder that held nothing yet, and a checkpoint that was being written."""
+    (tmp_path / "crash.txt").write_text("Traceback")
+    check_may_be_run(tmp_path)
+    (tmp_path / "notes.md").write_text("mine")
+    with pytest.raises(UserError, match="is not empty and holds no run .it holds notes.md.;"):
+        check_may_be_run(tmp_path)
+    for folder in ("distil", "trials/a/distil"):
+        for name in ("537.orbax-checkpoint-tmp", "540"):
+            (tmp_path / folder / "checkpoints" / name / "state").mkdir(parents=True)
+    clear_temporary(tmp_path)
+    assert [path.name for path in sorted(tmp_path.rglob("checkpoints/*"))] == ["540", "540"]
 
 
 def test_a_folder_in_which_nothing_has_begun_takes_the_mended_config(tmp_path: Path) -> None:

@@ -42,6 +42,21 @@ def test_a_kill_after_any_line_of_the_journal_changes_nothing(
         assert {row["score"]: row["curve"] for row in again} == {row["score"]: row["curve"] for row in rows}, kept
 
 
+@pytest.mark.parametrize("kept", [1, 9])
+def test_a_line_that_a_full_disk_cut_short_costs_itself_alone(
+    tmp_path: Path, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "write_sweep_page", lambda *_: None)
+    rows = run(tmp_path, "grid")
+    lines = (tmp_path / "study.log").read_text().splitlines(keepends=True)
+    (tmp_path / "study.log").write_text("".join(lines[:kept]) + lines[kept][: len(lines[kept]) // 2])
+    for _ in range(2):  # the second reads what the first appended
+        again = run(tmp_path, "grid")
+        assert sorted((str(row["params"]), row["score"]) for row in again) == sorted(
+            (str(row["params"]), row["score"]) for row in rows
+        )
+
+
 def test_a_trials_checkpoints_go_all_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half-deleted ones would be taken for damaged by the trial that goes on."""
 

@@ -44,8 +44,10 @@ def test_without_optuna_the_command_says_what_to_install() -> None:
 
 
 def test_keys_by_their_end_and_ranges() -> None:
-    found = parse_space(["temperature=0.1,1", "batch_size=8..64", "learning_rate=1e-5..1e-3"], config(), "tpe")
-    assert list(found) == ["loss.temperature", "batch_size", "learning_rate"]
+    specs = ["temperature=0.1,1", "batch_size=8..64", "learning_rate=1e-5..1e-3"]
+    found = parse_space(specs, config(), "tpe")
+    assert set(found) == {"loss.temperature", "batch_size", "learning_rate"}
+    assert list(parse_space(specs[::-1], config(), "tpe")) == list(found)  # whose trials have the same names then
     assert found["learning_rate"].log and not found["batch_size"].log  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="from a lower number"):
         parse_space(["learning_rate=1e-3..1e-5"], config(), "tpe")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from jdistill.core.errors import UserError
-from jdistill.train.origins import BASE, OF_DEV_SETS, STUDENT_VOCABULARY, check_same_run
+from jdistill.train import origins
+from jdistill.train.origins import BASE, OF_DEV_SETS, STUDENT_VOCABULARY, check_same_run, devices_over
 
 BEGAN: dict[str, Any] = {
     "texts": 3,
@@ -49,3 +50,21 @@ def test_what_changed_is_named(changes: dict[str, Any], message: str) -> None:
         return
     with pytest.raises(UserError, match=message):
         check_same_run(BEGAN, BEGAN | changes, Path("stage"))
+
+
+@pytest.mark.parametrize(
+    ("before", "goes_on", "told"),
+    [
+        ("", True, "8 x cpu"),
+        ("8 x cpu", True, "8 x cpu"),
+        ("8 x H200", False, "8 x H200"),  # trained whole there, and finished here
+        ("8 x H200", True, "8 x H200, then 8 x cpu"),
+        ("8 x H200, then 8 x cpu", True, "8 x H200, then 8 x cpu"),
+        ("18 x cpu", True, "18 x cpu, then 8 x cpu"),
+    ],
+)
+def test_a_stage_names_the_devices_that_trained_it(
+    before: str, goes_on: bool, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origins, "describe_devices", lambda: "8 x cpu")
+    assert devices_over({"devices": before} if before else {}, goes_on) == told
