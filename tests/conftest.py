@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +44,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays to the end: the collector need not look at it again and again."""
+    """What was imported stays to the end: the collector need not look at it again and again. What tests write and import is compiled anew each
+    time: two files of one name, size and second would have one bytecode."""
+    sys.dont_write_bytecode = True
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

@@ -12,12 +12,12 @@ from ml_collections import ConfigDict
 from jdistill.core.errors import UserError
 from jdistill.data.sets.task_augment import WordsByTag, task_variants, variant
 from jdistill.data.text.augment import (
-    find_wordnet,
-    read_wordnet,
     substituted,
     text_variants,
     variants_identity,
 )
+from jdistill.data.text.sources import read_texts
+from jdistill.data.text.wordnet import find_wordnet, read_wordnet
 from jdistill.feeds.variants import with_variants
 
 LICENCE = "  1 This software and database is being provided to you under a license.  \n"
@@ -59,13 +59,30 @@ def test_synonyms_are_of_the_part_of_speech_that_is_attested_most(wordnet: Path)
     }
 
 
+def test_its_meanings_are_a_source_of_text(wordnet: Path, tmp_path: Path) -> None:
+    texts = read_texts(f"wordnet:{wordnet}", "text").texts  # the column is that of tables beside it
+    assert texts[:3] == [
+        "quick, live flesh: a gloss",
+        "woods, forest, timber, Woods: a gloss",
+        "table, tabular array: a gloss",
+    ]
+    assert texts[4:] == ["quick, fast, speedy: a gloss", "alone: a gloss"]
+    with pytest.raises(UserError, match="--config.text: there is no WordNet .* in .*nowhere"):
+        read_texts(f"wordnet:{tmp_path / 'nowhere'}", key="config.text")
+    (wordnet / "data.adj").write_text(LICENCE + "00000001 05 a zz quick 0 000 | a gloss\n")
+    with pytest.raises(UserError, match="data.adj is damaged: '00000001 05 a zz quick 0 000 | a gloss' is no meaning"):
+        read_texts(f"wordnet:{wordnet}")
+
+
 def test_an_installed_wordnet_knows_a_dog() -> None:
     try:
-        folder = find_wordnet("")
+        folder = find_wordnet("", "config.augment")
     except UserError as error:
         pytest.skip(str(error))
     synonyms = read_wordnet(folder)
     assert "domestic dog" in synonyms["dog"] and len(synonyms) > 30_000
+    texts = read_texts("wordnet").texts
+    assert 100_000 < len(texts) < 130_000 and any(text.startswith("aeromechanics, aerodynamics: ") for text in texts)
 
 
 def test_a_third_of_the_words_is_replaced_and_always_the_same() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from jdistill.core.errors import UserError
 from jdistill.data.text.sources import file_identity, open_source, read_columns
 from jdistill.data.text.spans import SPANS, draw_by, spans_asked, text_spans
+from jdistill.data.text.wordnet import PARTS, find_wordnet, read_wordnet
 
 FORMAT_OF_VARIANTS = "variants 2"  # another where the same texts would have other variants
 SHARE = 0.3  # of the words that have a synonym
@@ -20,7 +19,6 @@ FUNCTION_WORDS = frozenset(
     {"been", "does", "even", "have", "more", "most", "much", "only", "over", "such", "than", "that"}
 )
 FUNCTION_WORDS |= {"then", "there", "this", "unto", "very", "will"}
-PARTS = ("noun", "verb", "adj", "adv")
 
 
 def text_variants(texts: Sequence[str], augment: str, source: str, column: str) -> Iterator[str]:
@@ -37,7 +35,7 @@ def text_variants(texts: Sequence[str], augment: str, source: str, column: str) 
         paraphrases = dict(read_columns(source, column, augment.removeprefix("column:"), key="config.augment"))
         return filter(None, (paraphrases.get(text) for text in texts))
     if augment == "wordnet" or augment.startswith("wordnet:"):
-        synonyms = read_wordnet(find_wordnet(augment.removeprefix("wordnet").removeprefix(":"))).get
+        synonyms = read_wordnet(find_wordnet(augment.removeprefix("wordnet").removeprefix(":"), "config.augment")).get
         return (substituted(text, lambda word: synonyms(word, ())) for text in texts)
     if augment.partition(":")[0] == SPANS:
         return text_spans(texts, spans_asked(augment))
@@ -53,7 +51,7 @@ def variants_identity(augment: str, source: str, column: str) -> list[Any] | Non
     if augment.startswith("column:"):
         identity = open_source(source, column, "config.text").identity
     elif augment == "wordnet" or augment.startswith("wordnet:"):
-        folder = find_wordnet(augment.removeprefix("wordnet").removeprefix(":"))
+        folder = find_wordnet(augment.removeprefix("wordnet").removeprefix(":"), "config.augment")
         identity = [file_identity(folder / f"{kind}.{part}") for kind in ("index", "data") for part in PARTS]
     return None if identity is None else [FORMAT_OF_VARIANTS, augment, column, identity]
 
@@ -77,55 +75,3 @@ def substituted(text: str, synonyms: Callable[[str], tuple[str, ...]]) -> str:
         other = other[0].upper() + other[1:] if match[0][0].isupper() else other
         text = text[: match.start()] + other + text[match.end() :]
     return text
-
-
-def find_wordnet(folder: str) -> Path:
-    """The folder of WordNet's database files: the one given, or where WordNet, Debian's wordnet-base and NLTK put it."""
-    home = os.environ.get("WNHOME", "")
-    nltk = [Path(root) / "corpora" / "wordnet" for root in os.environ.get("NLTK_DATA", "").split(os.pathsep) if root]
-    usual = [
-        Path(os.environ.get("WNSEARCHDIR") or "/usr/share/wordnet"),
-        *([Path(home) / "dict"] if home else []),
-        *nltk,
-        Path.home() / "nltk_data" / "corpora" / "wordnet",
-        Path("/usr/share/nltk_data/corpora/wordnet"),
-    ]
-    folders = [Path(folder).expanduser()] if folder else usual
-    for candidate in folders:
-        if all((candidate / f"{kind}.{part}").is_file() for kind in ("index", "data") for part in PARTS):
-            return candidate
-    raise UserError(
-        f"--config.augment: there is no WordNet (index.noun, data.noun and so on) in {', '.join(map(str, folders))}; install "
-        "Debian's wordnet-base, download NLTK's wordnet, or give its folder as wordnet:FOLDER"
-    )
-
-
-def read_wordnet(folder: Path) -> dict[str, tuple[str, ...]]:
-    """word -> the other words, names left out, of its most frequent sense, as the files order senses, in the part of speech in which most of
-    its senses are attested. Format: wndb(5WN). Raises UserError for a damaged line."""
-    best: dict[str, tuple[int, tuple[str, ...]]] = {}
-    for part in PARTS:
-        words_of: dict[str, list[str]] = {}
-        try:
-            for line in _lines(folder / f"data.{part}"):
-                offset, _, _, count, *rest = line.split(" ")
-                # adjectives carry their place as in "galore(ip)"
-                words_of[offset] = [word.partition("(")[0].replace("_", " ") for word in rest[: 2 * int(count, 16) : 2]]
-            for line in _lines(folder / f"index.{part}"):
-                lemma, _, senses, pointers, *rest = line.split()
-                attested, offsets = int(rest[int(pointers) + 1]), rest[int(pointers) + 2 :]
-                if len(offsets) != int(senses):
-                    raise ValueError(f"{senses} senses, {len(offsets)} offsets")
-                others = tuple(word for word in words_of[offsets[0]] if word != lemma and word.islower())
-                if others and "_" not in lemma and attested > best.get(lemma, (-1, ()))[0]:
-                    best[lemma] = (attested, others)
-        except (ValueError, KeyError, IndexError, OSError) as error:
-            raise UserError(
-                f"{folder}: data.{part} and index.{part} are damaged or do not belong together ({error})"
-            ) from None
-    return {lemma: others for lemma, (_, others) in best.items()}
-
-
-def _lines(path: Path) -> list[str]:
-    """The lines of a database file without its licence, which is indented."""
-    return [line for line in path.read_text("latin-1").split("\n") if line and not line.startswith(" ")]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from jdistill.core.errors import UserError
 from jdistill.core.remote import is_url
 from jdistill.data.text.python_docs import numbered_sentences
+from jdistill.data.text.wordnet import numbered_glosses
 
 # (rest, column, key) -> (number of the row, its text): rest is what follows the colon, column the config's text_column, and key the
 # config key that names the source, for messages. What a reader gives is stripped, checked and made distinct by read_texts.
@@ -15,6 +16,7 @@ Reader = Callable[[str, str, str], Iterator[tuple[int, str | bytes | None]]]
 
 SCHEMES: dict[str, Reader] = {
     "python-docs": numbered_sentences,
+    "wordnet": numbered_glosses,
 }
 
 

@@ -10,6 +10,7 @@ Sums are taken in float64, as compact.py's are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -117,22 +118,25 @@ def _moments(
     whole: BertConfig, params: Tree, layers: Sequence[int], texts: Sequence[Sequence[int]]
 ) -> dict[int, Moments]:
     """Of each layer its neurons' moments over the texts' tokens."""
-
-    @jax.jit
-    def inner(ids_BxL: jax.Array, mask_BxL: jax.Array) -> dict[int, jax.Array]:
-        _, seen = Bert(whole).apply(
-            {"params": params}, ids_BxL, mask_BxL, capture_intermediates=lambda module, _: module.name == "up"
-        )
-        before = flatten_dict(seen["intermediates"], sep="/")
-        return {layer: ACTIVATIONS[whole.activation](before[f"layer_{layer}/up/__call__"][0]) for layer in layers}
-
     F, count = whole.intermediate_size, 0
     means, squares = ({layer: np.zeros(shape) for layer in layers} for shape in ((F,), (F, F)))
     for _, ids, mask in batches_by_length(texts, whole.pad_token_id, whole.usable_positions, TEXTS_AT_ONCE):
-        for layer, values_BxLxF in inner(jnp.asarray(ids), jnp.asarray(mask)).items():
+        for layer, values_BxLxF in _inner(whole, tuple(layers), params, jnp.asarray(ids), jnp.asarray(mask)).items():
             values_NxF = np.asarray(values_BxLxF)[mask]
             means[layer] += values_NxF.sum(0, dtype=np.float64)
             squares[layer] += len(values_NxF) * second_moment(values_NxF)
         count += int(mask.sum())
     of_mean = {layer: means[layer] / count for layer in layers}
     return {layer: Moments(mean, squares[layer] / count - np.outer(mean, mean)) for layer, mean in of_mean.items()}
+
+
+@partial(jax.jit, static_argnames=("whole", "layers"))
+def _inner(
+    whole: BertConfig, layers: tuple[int, ...], params: Tree, ids_BxL: jax.Array, mask_BxL: jax.Array
+) -> dict[int, jax.Array]:
+    """Of each layer what its inner neurons give, [B, L, F]."""
+    _, seen = Bert(whole).apply(
+        {"params": params}, ids_BxL, mask_BxL, capture_intermediates=lambda module, _: module.name == "up"
+    )
+    before = flatten_dict(seen["intermediates"], sep="/")
+    return {layer: ACTIVATIONS[whole.activation](before[f"layer_{layer}/up/__call__"][0]) for layer in layers}
