@@ -40,6 +40,6 @@ if [ ! -d "$here" ]; then
 fi
 source bench/gpu_wheels.sh
 [ -z "${OUT:-}" ] || export BENCH_RESULTS="$OUT"
-text="$here/textbooks.txt.gz,$here/questions.txt.gz@query,$here/sentences-unseen.txt.gz*0.2,wordnet:$here/wordnet*0.4"
+text="$here/textbooks.txt.gz,$here/questions.txt.gz@query,$here/sentences-unseen.txt.gz*0.2,wordnet:$here/wordnet@query*0.4"
 exec "$python" -u bench/search_table.py --teacher "$here/teacher" --text "$text" --pairs "$here/textbooks.jsonl.gz" \
   --dev "$here/retrieval_dev" --dev_pairs "$here/sts-dev-clean.csv" --senteval "" --workdir runs/gpu-search "$@"

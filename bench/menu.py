@@ -60,6 +60,7 @@ def row_of(shape: str, results: dict[str, Any], student: Encoder, searches: Sear
         **searches.kept(student, best),
         "STS": of_sts(results["sts"]),
         "agreement": round(results["agreement"]["spearman"], 1),
+        "computed in": computed_in([results]),
     }
 
 
@@ -77,12 +78,10 @@ def milliseconds(models: dict[str, Encoder], questions: list[str]) -> dict[str, 
     return {name: 1000 * statistics.median(times[1:]) / len(questions) for name, times in seconds.items()}
 
 
-def keep(
-    flags: argparse.Namespace, rows: list[dict[str, Any]], results: list[dict[str, Any]], unfinished: bool
-) -> None:
-    """Adds rows to the results' file. results: of their runs; unfinished: their speeds come later."""
+def keep(flags: argparse.Namespace, rows: list[dict[str, Any]], texts: int, unfinished: bool) -> None:
+    """Adds rows to the results' file. texts: that each run read; unfinished: their speeds come later."""
     about = {name: shown(getattr(flags, name)) for name in ("teacher", "text", "pairs", "collections")}
-    about |= {"steps": flags.steps, "texts": results[0]["training"]["sentences"], "computed in": computed_in(results)}
+    about |= {"steps": flags.steps, "texts": texts}
     rows = [row | {"seed": flags.seed} for row in rows]
     keep_rows("menu", command_line(), rows, ("shape", "seed"), unfinished=unfinished, **about)
 
@@ -106,12 +105,12 @@ def main() -> None:
     best = searches.ndcg(teacher, teacher)
     students: dict[str, Encoder] = {}
     rows: list[dict[str, Any]] = []
-    results: list[dict[str, Any]] = []
     for shape in flags.shapes:
-        results.append(train(shape, flags))
+        results = train(shape, flags)
         students[shape] = jdistill.load(str(flags.workdir / shape / "export"))
-        rows.append(row_of(shape, results[-1], students[shape], searches, best))
-        keep(flags, rows[-1:], results, unfinished=True)  # the speeds come once all are trained
+        rows.append(row_of(shape, results, students[shape], searches, best))
+        texts = results["training"]["sentences"]
+        keep(flags, rows[-1:], texts, unfinished=True)  # the speeds come once all are trained
     questions = [text for collection in searches.collections for text in collection.queries.values()]
     of_models = milliseconds({"teacher": teacher} | students, questions[:QUESTIONS])
     for row in rows:
@@ -126,7 +125,7 @@ def main() -> None:
     of_teacher["STS"] = of_sts(evaluate_sts(teacher, Path(flags.senteval))["sts"])
     bm25 = statistics.mean(of_one["ndcg@10"] for of_one in evaluate_bm25(flags.collections).values())
     rows = [of_teacher, {"shape": "BM25", "nDCG@10": round(100 * bm25, 2)}, *rows]
-    keep(flags, rows, results, unfinished=False)
+    keep(flags, rows, texts, unfinished=False)
 
 
 if __name__ == "__main__":

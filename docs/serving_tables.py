@@ -12,10 +12,10 @@ RESULTS = Path(__file__).resolve().parents[1] / "bench" / "results" / "servers.j
 # What was not run, and why. The lists were read in their sources, at commits 01a5125 (backends/candle/src/lib.rs) and 0002bff
 # (vllm/model_executor/models/registry.py).
 NOT_RUN = {
-    "text-embeddings-inference": "its image needs Docker. Its sources list BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and "
-    "NomicBERT (Mistral and Qwen2 on GPUs), and no ELECTRA: a student of whole layers has a layout that it lists, a compact one has not. By "
-    "its sources, too: a pooler of several layers it has not, and takes the first token in its place unless `onnx/model.onnx` lies in the "
-    "folder; NomicBERT needs a version after 1.9.3",
+    "text-embeddings-inference": "its image needs Docker. Its sources list BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, MPNet, "
+    "ModernBERT, NomicBERT, Gemma 3, Llama, Mistral, Qwen2 and Qwen3, some on GPUs alone, and no ELECTRA: a student of whole layers has a "
+    "layout that it lists, a compact one has not. By its sources, too: a pooler of several layers it has not, and takes the first token in its "
+    "place unless `onnx/model.onnx` lies in the folder; NomicBERT needs a version after 1.9.3",
     "vLLM": "its CPU build is compiled from source. Its sources list BERT, RoBERTa, XLM-RoBERTa, ModernBERT, NomicBERT, Gemma 3, Llama, "
     "Mistral and Qwen2, and no ELECTRA: likewise",
     "Ollama": "it runs llama.cpp, whose rows stand above",

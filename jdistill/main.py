@@ -131,7 +131,7 @@ def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:
     log.info("devices: %s", sharding.describe_devices())
     clear_temporary(workdir)
     ready = prepare(cfg)
-    trained = train_stages(ready, workdir)
+    trained = train_stages(ready, workdir, lacks.keys())
     ready.shared.embeddings.held_out()  # which all processes must ask for
     trained.feed.ask_for_results(cfg)
     if sharding.is_first_process():

@@ -10,10 +10,7 @@ from jdistill.encoder.formats.modules import read_modules
 from jdistill.encoder.formats.st_reader import read_pooler
 from jdistill.encoder.formats.st_settings import read_prompts
 from jdistill.export.card_servers import ServedModel
-from jdistill.models.modernbert.config import ModernBertConfig, turns_of
-from jdistill.models.nomicbert.config import NomicBertConfig
 from jdistill.models.pooling import POOLERS
-from jdistill.models.registry import ModelConfig
 
 
 def served_model(folder: Path, repository: str, place: str) -> ServedModel:
@@ -30,7 +27,7 @@ def served_model(folder: Path, repository: str, place: str) -> ServedModel:
         has_graph=(folder / "onnx" / "model.onnx").is_file(),
         has_code=any(folder.glob("*.py")),
         pooling=pooling if pooling in ("mean", "cls") and not projected else "",
-        by_older_transformers=_by_older_transformers(sizes),
+        by_older_transformers=architecture.in_older_transformers(sizes),
         by_auto_model=not architecture.recurrent and _is_what_auto_model_makes(own[0].folder) and not lowered,
         last_layer=POOLERS[pooling].states(sizes.num_layers) == (sizes.num_layers,),
         normalize=any(module.kind == "Normalize" for module in rest),
@@ -40,13 +37,6 @@ def served_model(folder: Path, repository: str, place: str) -> ServedModel:
         prompt=(prompts := read_prompts(folder))[1] or "",
         prompts={name: text for name, text in prompts[0].items() if text},
     )
-
-
-def _by_older_transformers(sizes: ModelConfig) -> bool:
-    """Whether transformers 4, with which some servers come, reads the layers as they are: it has no NomicBERT of its own, and goes by the old
-    key of a ModernBERT's layers."""
-    of_turns = not isinstance(sizes, ModernBertConfig) or turns_of(sizes.layer_types)
-    return not isinstance(sizes, NomicBertConfig) and bool(of_turns)
 
 
 def max_length(path: Path, usable_positions: int) -> int:

@@ -57,7 +57,7 @@ class PairSource:
 def read_text_and_pairs(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) -> Corpus:
     """The corpus of cfg.text (feeds.corpus), and after it the sources and translations of cfg.text_pairs.
 
-    Of the pairs, too, cfg.held_out are kept apart, a tenth at most: what equals either text of one is trained on nowhere, as what
+    Of the pairs, too, cfg.held_out are kept apart, a tenth at most: what equals either text of one is distilled nowhere, as what
     equals a held-out text of cfg.text is in no pair. Where there is no other text, the held-out sources are the held-out texts.
 
     Raises: UserError as read_corpus and keep_pairs, and for a source of which no pair is left.

@@ -144,6 +144,10 @@ class Architecture(Protocol[C]):
         """The tensor of the layer that predicts tokens, by its name on disk. None: it is the token table, or there is none."""
         return None
 
+    def in_older_transformers(self, config: C) -> bool:
+        """Whether transformers 4, with which some servers come, has the model and reads all of its layers as they are."""
+        return True
+
     def with_dropout(self, config: C, rate: float) -> C:
         """The same sizes, with `rate`, from 0 to below 1, of the activations left out while training."""
         changes: dict[str, Any] = {"hidden_dropout": rate, "attention_dropout": rate}

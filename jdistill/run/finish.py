@@ -93,7 +93,7 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
         "training": {
             **{what: sum(stage[what] for stage in stages) for what in ("seconds", "steps", "sentences")},
             "stages": stages,
-            "devices": THEN.join(dict.fromkeys(stage["devices"] for stage in stages)),
+            "devices": THEN.join(dict.fromkeys(each for stage in stages for each in stage["devices"].split(THEN))),
             "computed_in": cfg.dtype,
             **({"texts": len(corpus.train), "removed_evaluation_texts": corpus.removed} if corpus.train else {}),
         },

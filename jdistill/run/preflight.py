@@ -84,7 +84,8 @@ def _check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int, steps
     if free < needed:
         raise UserError(
             f"{folder} needs about {needed / 2**20:,.0f} MiB (checkpoints of {each / 2**20:,.0f} MiB, of which {standing} stand at "
-            f"once; export; index) and {free / 2**20:,.0f} MiB are free; make room, or lower --config.keep_last or --config.index_texts"
+            f"once{'; export' * bool(export)}{'; index' * bool(index)}) and {free / 2**20:,.0f} MiB are free; make room, or lower "
+            f"--config.keep_last{' or --config.index_texts' * bool(index)}"
         )
 
 

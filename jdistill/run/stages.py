@@ -36,7 +36,6 @@ from jdistill.models.attention import use_attention
 from jdistill.models.pooling import resolve_pooler
 from jdistill.report.beside import model_beside
 from jdistill.run import dry_run, machine_plan, preflight
-from jdistill.run.completeness import lacking
 from jdistill.run.search_index import check_index_owner
 from jdistill.students.vocabulary import check_cut, saved_line
 from jdistill.teachers.embeddings import Teacher, open_teacher
@@ -181,15 +180,15 @@ def untrained_stages(run: Run) -> Iterator[tuple[Stage, Feed, Method, Data]]:
             student, is_teacher = method.student, False
 
 
-def train_stages(run: Run, workdir: Path, give_up: GiveUp | None = None) -> Trained:
-    """Trains the stages in their folders, each from its newest checkpoint. give_up: see train.loop.train, of the last stage."""
+def train_stages(run: Run, workdir: Path, parts: Collection[str] = (), give_up: GiveUp | None = None) -> Trained:
+    """Trains the stages in their folders, each from its newest checkpoint. parts: that are written behind them (completeness.lacking), for
+    which there must be room. give_up: see train.loop.train, of the last stage."""
     student, is_teacher = run.shared.start, run.is_teacher
     done: list[dict[str, Any]] = []
     params: Tree = {}
     feed: Feed | None = None
     preflight.check_attention(run.cfg)
     check_answers(run)
-    parts = () if give_up else lacking(run.cfg, workdir).keys()  # a trial of a sweep exports nothing
     for stage, next_feed in zip(run.stages, run.feeds, strict=True):
         folder, feed = workdir / stage.name, next_feed.begin(feed)
         method, data = open_stage(stage, feed, student, is_teacher)

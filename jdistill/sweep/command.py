@@ -41,6 +41,7 @@ from jdistill.sweep.space import Space, check_space, parse_space
 from jdistill.sweep.trials import (
     DIVERGED,
     REFUSED,
+    as_begun,
     ended_trials,
     open_study,
     refused_trials,
@@ -72,7 +73,7 @@ Trainer = Callable[[ConfigDict, Path, GiveUp], None]
 
 def train_trial(cfg: ConfigDict, folder: Path, give_up: GiveUp) -> None:
     """Trains a trial, without export and evaluation."""
-    train_stages(prepare(cfg), folder, give_up)
+    train_stages(prepare(cfg), folder, give_up=give_up)
 
 
 def clear_ended(study: optuna.Study, trials: Path) -> None:
@@ -137,6 +138,7 @@ def _sweep(
     clear_temporary(workdir)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = open_study(workdir / "study.log", prune)
+    space = as_begun(study, space)
     before = take_up_killed(study, space)
     earlier = {trial.number for trial in refused_trials(study)}
     clear_ended(study, workdir / "trials")  # a kill may have come before it

@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from jdistill.core.errors import UserError
 from jdistill.core.left_over import take_away
 from jdistill.core.progress import log
+from jdistill.sweep.space import Space
 from jdistill.train.early_end import GiveUp
 from jdistill.train.watch import Diverged
 
@@ -51,6 +52,12 @@ def open_study(path: Path, prune: bool) -> optuna.Study:
         raise UserError(
             f"{path} is damaged ({error}); bring it back, or delete it to run the sweep's trials again"
         ) from None
+
+
+def as_begun(study: optuna.Study, space: Space) -> Space:
+    """The space in the order in which the study's first trial drew from it, by which its trials are named and draw on; of a new one as it is."""
+    first = next((trial.params for trial in study.trials if trial.params.keys() == space.keys()), space)
+    return {key: space[key] for key in first}
 
 
 def run_trial(

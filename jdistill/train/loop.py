@@ -135,10 +135,10 @@ class _Training:
         del self.state  # the device need not hold it beside the one that is read
         self.done, arrays, saved = self.checkpoints.restore(layout)
         check_same_run(saved, self.about, self.folder)
-        self.about |= {"seconds": saved["seconds"], "devices": devices_over(saved, self.done < self.steps)}
         self.state = TrainState(**arrays)
         self.checkpoints.drop_after(self.done)
         self.patience.resume(saved)
+        self.about |= {"seconds": saved["seconds"], "devices": devices_over(saved, not self.is_over())}
         log.info("resuming %s at step %d of %d", self.folder.name, self.done, self.steps)
 
     def _announce(self) -> None:

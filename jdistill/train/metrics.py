@@ -24,7 +24,8 @@ class MetricsWriter:
         from tensorboardX import SummaryWriter  # here: it imports torch where that is installed, which takes seconds
 
         self.lines = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 - open as long as the stage runs
-        self.events = SummaryWriter(str(folder / "events"))
+        # As many values wait as come: of a queue that is full the next would wait for a thread that a failed write has just ended.
+        self.events = SummaryWriter(str(folder / "events"), max_queue=0)
         self.folder, self.events_ended = folder, False
 
     def write(self, step: int, values: dict[str, float]) -> None:

@@ -56,8 +56,10 @@ def test_the_keys_that_have_no_default_there_are_written(tmp_path: Path, name: s
 def test_a_gemmas_layers_are_told_by_number_where_they_come_by_turns(
     tmp_path: Path, sliding: tuple, pattern: int | None
 ) -> None:
-    model = make_decoder(**GEMMA, num_layers=4, sliding=sliding)
-    assert keys_of(model, tmp_path / "export").get("_sliding_window_pattern") == pattern
+    for causal in (False, True):  # text-embeddings-inference reads each Gemma both ways: a causal one it is not to load
+        model = make_decoder(**GEMMA, num_layers=4, sliding=sliding, causal=causal)
+        keys = keys_of(model, tmp_path / f"causal-{causal}")
+        assert keys.get("_sliding_window_pattern") == (None if causal else pattern)
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen3"])
@@ -81,7 +83,10 @@ def test_a_decoder_that_reads_both_ways_is_read_so_without_its_code(tmp_path: Pa
     vectors = torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1)).numpy()
     np.testing.assert_allclose(vectors, model.encode(texts), atol=1e-5)
     assert np.abs(vectors - causal.encode(texts)).max() > 1e-3
-    assert "is_causal" not in keys_of(causal, tmp_path / "causal")
+    # Text-embeddings-inference reads a Llama or Mistral both ways by a key of its own, and a Qwen never: such a one it is not to load.
+    keys, of_causal = keys_of(model, tmp_path / "keys"), keys_of(causal, tmp_path / "causal")
+    assert keys["is_causal"] is False and keys.get("use_bidirectional_attention", False) == (kind != "qwen3")
+    assert "use_sliding_window" not in keys and not {"is_causal", "use_bidirectional_attention"} & of_causal.keys()
 
 
 def card_of(folder: Path) -> str:

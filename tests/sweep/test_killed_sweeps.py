@@ -42,6 +42,22 @@ def test_a_kill_after_any_line_of_the_journal_changes_nothing(
         assert {row["score"]: row["curve"] for row in again} == {row["score"]: row["curve"] for row in rows}, kept
 
 
+def test_a_sweep_goes_on_in_the_order_that_it_began_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its trials are named in that order, which was the flags' once and is the config's now."""
+    monkeypatch.setattr(command, "write_sweep_page", lambda *_: None)
+    cfg = config()
+    space = parse_space(["temperature=0.01,0.05", "learning_rate=1e-3,1e-2"], cfg, "grid")
+    for order in (space, dict(reversed(space.items()))):
+        assert list(order) != list(dict(reversed(order.items())))
+        folder = tmp_path / next(iter(order))
+        rows = sweep(cfg, folder, order, "grid", trainer=hill)
+        lines = (folder / "study.log").read_text().splitlines(keepends=True)
+        (folder / "study.log").write_text("".join(lines[: len(lines) // 2]))  # killed in the middle
+        again = sweep(cfg, folder, space, "grid", trainer=hill)
+        assert {str(row["params"]) for row in again} == {str(row["params"]) for row in rows}
+        assert {tuple(row["params"]) for row in again} == {tuple(order)}
+
+
 @pytest.mark.parametrize("kept", [1, 9])
 def test_a_line_that_a_full_disk_cut_short_costs_itself_alone(
     tmp_path: Path, kept: int, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,17 +18,22 @@ def test_a_write_of_events_that_fails_ends_the_events_alone(
     thread = writer.events.file_writer.event_writer._worker
     monkeypatch.setattr("threading.excepthook", lambda _: None)  # else the thread's traceback is a warning of the test
 
+    stalls = threading.Event()
+
     def full(*_: object) -> None:
+        stalls.wait(20)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(
-        thread._ev_writer if hasattr(thread, "_ev_writer") else thread._record_writer, "write_event", full
-    )
-    writer.write(1, {"loss": 2.0})
-    thread.join(20)
-    assert not thread.is_alive()
+    monkeypatch.setattr(thread._record_writer, "write_event", full)
     with caplog.at_level("WARNING", logger="jdistill"):
-        for step in range(2, 60):  # more than its queue holds
+        for step in range(
+            1, 40
+        ):  # while a slow disk holds the thread: more values wait than tensorboardX lets by itself
+            writer.write(step, {"loss": 2.0})
+        stalls.set()
+        thread.join(20)
+        assert not thread.is_alive()
+        for step in range(40, 60):
             writer.write(step, {"loss": 1.0})
     writer.close()
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == list(

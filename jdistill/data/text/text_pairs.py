@@ -19,7 +19,8 @@ from jdistill.data.text.sources import open_source
 from jdistill.data.text.stored_texts import LongTexts, StoredTexts
 from jdistill.data.text.usable import SURPLUS_CELLS, FlawedRow, flaw_of
 
-FORMAT_OF_PAIRS = "pairs 1"  # another name for another reading of the same source
+FORMAT_OF_PAIRS = "pairs 1"  # another name for other pairs of the same source
+KEPT_PAIRS = "pairs 2"  # another name for another reading of it
 SOURCE_COLUMNS, TRANSLATION_COLUMNS = ("source", "english"), ("translation", "translations", "non_english")
 PREFIX = "translation_"  # of further columns; what follows names the language
 
@@ -51,7 +52,7 @@ def keep_pairs(source: str, key: str, folder: Path) -> KeptTexts:
     """
     opened = open_source(source, "", key)
     rows: list[RowGroup] = [(f"{source} row", _rows(source, key))]
-    return keep_rows(lambda: rows, source, key, digest(FORMAT_OF_PAIRS, opened.name), opened.identity, folder)
+    return keep_rows(lambda: rows, source, key, digest(KEPT_PAIRS, opened.name), opened.identity, folder)
 
 
 def as_pair(row: str) -> ParallelPair:

@@ -70,7 +70,7 @@ def files(config: BilstmConfig, max_length: int) -> dict[str, dict[str, Any]]:
     """JSON files of an export, by their path in it."""
     of_words = {"tokenizer_class": TOKENIZER, "update_embeddings": False, "max_seq_length": max_length}
     of_lstm = {
-        "word_embedding_dimension": config.embedding_size,  # its name until sentence-transformers 5.3, which later ones read too
+        "word_embedding_dimension": config.embedding_size,  # sentence-transformers' name up to 5.3, which later ones read too
         "hidden_dim": config.lstm_size,
         "num_layers": 1,
         "dropout": 0,

@@ -216,7 +216,7 @@ def write_config(config: DecoderConfig) -> dict[str, Any]:
         "tie_word_embeddings": c.tied,
         "pad_token_id": c.pad_token_id,
         "attention_dropout": 0.0,
-        "initializer_range": 0.02,  # text-embeddings-inference loads no model without it
+        "initializer_range": 0.02,  # text-embeddings-inference loads no Llama or Mistral without it
     }
     if c.model_type not in ("mistral", "qwen2"):
         hf["attention_bias"] = c.qkv_bias
@@ -224,8 +224,8 @@ def write_config(config: DecoderConfig) -> dict[str, Any]:
         hf["mlp_bias"] = c.mlp_bias
     if c.gemma:
         hf |= {"query_pre_attn_scalar": c.query_scalar, "use_bidirectional_attention": not c.causal}
-    elif not c.causal and not any(
-        c.sliding
-    ):  # vLLM and AutoModel read both ways by it; with windows read_config refuses it
-        hf["is_causal"] = False
+    elif not c.causal and not any(c.sliding):
+        hf["is_causal"] = False  # vLLM and AutoModel read both ways by it; beside windows read_config refuses it
+        if c.model_type in ("llama", "mistral"):
+            hf["use_bidirectional_attention"] = True  # text-embeddings-inference does by that
     return hf | rope_keys(c) | sliding_keys(c)

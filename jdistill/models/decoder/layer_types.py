@@ -82,11 +82,14 @@ def sliding_keys(config: DecoderConfig) -> dict[str, Any]:
             for n in range(1, c.num_layers + 2)
             if types == [SLIDING if (i + 1) % n else FULL for i in range(c.num_layers)]
         ]
-        # Text-embeddings-inference reads this number alone, which layers that do not come by turns have not.
-        by_turns = {"_sliding_window_pattern": turns[0]} if turns else {}
+        # Text-embeddings-inference goes by this number, and loads no Gemma without it, of which it reads each both ways.
+        by_turns = {"_sliding_window_pattern": turns[0]} if turns and both_ways else {}
         return {"sliding_window": size, "layer_types": types} | by_turns
     if SLIDING not in types:
-        return {"sliding_window": None} | ({} if c.model_type == "mistral" else {"use_sliding_window": False})
+        # Text-embeddings-inference loads no Qwen without the second key, and reads each from left to right.
+        return {"sliding_window": None} | (
+            {"use_sliding_window": False} if c.causal and c.model_type != "mistral" else {}
+        )
     if c.model_type == "mistral":
         return {"sliding_window": size}
     return {

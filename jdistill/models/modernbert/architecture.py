@@ -58,6 +58,9 @@ class ModernBertArchitecture(Transformer[ModernBertConfig]):
     def config_of(self, settings: Settings) -> ModernBertConfig:
         return files.read_config(settings)
 
+    def in_older_transformers(self, config: ModernBertConfig) -> bool:
+        return bool(files.turns_of(config.layer_types))
+
     def config_keys(self, config: ModernBertConfig) -> dict[str, Any]:
         return files.write_config(config)
 

@@ -63,6 +63,9 @@ class NomicBertArchitecture(Transformer[NomicBertConfig]):
     def config_of(self, settings: Settings) -> NomicBertConfig:
         return files.read_config(settings)
 
+    def in_older_transformers(self, config: NomicBertConfig) -> bool:
+        return False
+
     def config_keys(self, config: NomicBertConfig) -> dict[str, Any]:
         return files.write_config(config)
 
