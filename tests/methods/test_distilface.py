@@ -163,7 +163,7 @@ def test_a_run_from_a_raw_decoder_ends_by_patience(tmp_path: Path, monkeypatch: 
     assert f"trained, without a teacher, by distilface from `{decoder}`" in card
     assert "--plain" not in card  # another pooler would not spare a decoder that reads both ways its code
     assert "Agreement with its start" in card
-    assert "AutoModel` alone would read it left to right" in card
+    assert "AutoModel` alone reads it both ways from transformers 5 on" in card
     out = ["--workdir", str(tmp_path / "run"), "--out", str(tmp_path / "plain")]
     ask_cosine(
         monkeypatch, 0.9

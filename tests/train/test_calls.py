@@ -42,7 +42,7 @@ def run(folder: Path, steps_per_call: int, stop: bool = False, **changes: Any) -
     folder.mkdir(parents=True, exist_ok=True)
     rising = count(0 if stop else 1)  # scores, so that the best checkpoint is the last
     give_up = (lambda step, score, last=False: True) if stop else None
-    params, _, steps, _ = train(cfg, method, data, folder, lambda _: {"score": float(next(rising))}, give_up)
+    params, _, steps, *_ = train(cfg, method, data, folder, lambda _: {"score": float(next(rising))}, give_up)
     assert steps == (CHECKPOINT_EVERY if stop else STEPS)
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
 

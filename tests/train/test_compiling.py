@@ -48,7 +48,7 @@ def test_the_step_is_compiled_before_the_answers_are_there(tmp_path: Path, steps
     (tmp_path / "stage").mkdir()
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        params, _, steps, _ = train(cfg, method, data, tmp_path / "stage", lambda params: {})
+        params, _, steps, *_ = train(cfg, method, data, tmp_path / "stage", lambda params: {})
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
     assert steps == 4 and all(waited) and compiled.count("compiling_0") == 1

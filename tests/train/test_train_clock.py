@@ -31,7 +31,7 @@ def test_the_teachers_answers_are_no_part_of_the_training_time(tmp_path: Path, m
 
     monkeypatch.setattr(time, "monotonic", lambda: real() + an_hour * (looks > 0))
     batches = Batches(np.full(64, 10), 8, np.array([16]), 0)
-    _, seconds, steps, _ = train(
+    _, seconds, steps, *_ = train(
         cfg, method, Data(batches, rows_of, "x", "texts"), tmp_path / "stage", lambda model: {}
     )
     assert steps == 3 and looks > 0
