@@ -22,19 +22,19 @@ def over_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     Returns: params without the seed, mean, spread (standard deviation; None for one trial), count (seeds with a score) and tried (seeds)
       of each.
     """
-    groups: dict[frozenset, tuple[dict[str, Any], list[float | None]]] = {}
+    groups: dict[tuple, list[float | None]] = {}
     for row in rows:
-        params = {key: value for key, value in row["params"].items() if key != "seed"}
-        groups.setdefault(frozenset(params.items()), (params, []))[1].append(row["score"])
+        params = tuple((key, value) for key, value in row["params"].items() if key != "seed")
+        groups.setdefault(params, []).append(row["score"])
     merged = [
         {
-            "params": params,
+            "params": dict(params),
             "mean": statistics.mean(scores),
             "spread": statistics.stdev(scores) if len(scores) > 1 else None,
             "count": len(scores),
             "tried": len(tried),
         }
-        for params, tried in groups.values()
+        for params, tried in groups.items()
         if (scores := [score for score in tried if score is not None])
     ]
     return sorted(merged, key=lambda group: (group["count"] < group["tried"], -group["mean"]))

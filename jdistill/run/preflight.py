@@ -51,9 +51,7 @@ def checkpoints_kept(cfg: ConfigDict, steps: int) -> int:
     return min(cfg.keep_last + 1, math.ceil(steps / cfg.checkpoint_every))
 
 
-def check_room(
-    cfg: ConfigDict, method: Method, folder: Path, texts: int, steps: int, parts: Collection[str] = ("export", "index")
-) -> None:
+def check_room(cfg: ConfigDict, method: Method, folder: Path, texts: int, steps: int, parts: Collection[str]) -> None:
     """Refuses a stage whose checkpoints, export and index would not fit on the disk, as the first process sees it, which goes on to write
     there; all call it.
 

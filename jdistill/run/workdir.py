@@ -172,9 +172,9 @@ def _settle_open_keys(cfg: ConfigDict, began: dict[str, Any]) -> dict[str, Any]:
 
     Returns: the dotted keys of that run, with those of BEFORE; empty where there is none.
     """
-    lacking = flat(cfg.to_dict()).keys() - began.keys() if began else set()
-    older = {key: BEFORE[key] for key in lacking & BEFORE.keys()}
     asked = flat(cfg.to_dict())
+    lacking = asked.keys() - began.keys() if began else set()
+    older = {key: BEFORE[key] for key in lacking & BEFORE.keys()}
     for key in sorted(key for key, value in older.items() if asked[key] not in (value, AUTO)):
         log.info("%s: %r, as what began here before there was this key; %r is not taken", key, older[key], asked[key])
     cfg.update_from_flattened_dict(older)

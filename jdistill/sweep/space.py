@@ -50,9 +50,7 @@ def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
         )
     if not space:
         raise UserError("--grid is missing: KEY=A,B,C, once for each key that varies")
-    return dict(
-        sorted(space.items(), key=lambda item: list(keys).index(item[0]))
-    )  # the same trials in whatever order the flags came
+    return {key: space[key] for key in keys if key in space}  # the same trials in whatever order the flags came
 
 
 def check_space(cfg: ConfigDict, space: Space) -> None:
