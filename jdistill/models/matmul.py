@@ -17,6 +17,12 @@ def product(a: Array, b: Array) -> Array:
     return a @ b
 
 
+def times_transpose(a: Array, b: Array) -> Array:
+    """a [M, K] times the transpose of b [N, K]: [M, N]; XLA's CPU is twice as fast in bfloat16 where no transposed copy stands before it."""
+    sums = jnp.float32 if a.dtype == b.dtype == jnp.bfloat16 and sharding.platform() == "cpu" else None  # as product
+    return jax.lax.dot_general(a, b, (((1,), (1,)), ((), ())), preferred_element_type=sums).astype(a.dtype)
+
+
 @jax.custom_vjp
 def matmul(x: Array, kernel: Array) -> Array:
     """x [..., D] times kernel [D, F]: [..., F]."""

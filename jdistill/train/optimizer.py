@@ -8,20 +8,16 @@ import jax
 import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
-from optax import contrib
 
 from jdistill.core.errors import UserError
 from jdistill.core.types import Tree
 from jdistill.models.precision import AUTO, COMPUTE_TYPES
 from jdistill.train.average import with_average
 from jdistill.train.loss_scale import with_loss_scale
+from jdistill.train.muon import muon
 
 SCHEDULES = ("cosine", "linear", "constant")
 OPTIMIZERS = ("adamw", "muon")
-ADAMW_LENGTH = 0.2  # root mean square of an update, times the rate, that AdamW has and Muon gets: one rate is good for both (Liu et al. 2025)
-TABLE_LEAF = (
-    "embedding"  # how a table of tokens, positions or types ends its path: rows that are looked up, no map of a vector
-)
 
 
 class PeakState(NamedTuple):
@@ -85,31 +81,6 @@ def adamw(cfg: ConfigDict, schedule: optax.Schedule) -> optax.GradientTransforma
 
     return optax.adamw(
         schedule, b1=cfg.adam_b1, b2=cfg.adam_b2, eps=cfg.adam_eps, weight_decay=cfg.weight_decay, mask=decays
-    )
-
-
-def muon(cfg: ConfigDict, schedule: optax.Schedule) -> optax.GradientTransformation:
-    """Muon (Jordan 2024) of the matrices that map vectors; AdamW, of the same rate, of tables, biases and LayerNorm parameters, which do
-    not decay then and look ahead as Muon does (Nesterov).
-
-    A matrix moves by the orthogonal factor of its gradient's mean, as long as AdamW's update is: no direction waits for the gradient to
-    be large in it. That takes fifteen products of a matrix and its like a step, whatever the batch: little beside a large one.
-    """
-
-    def mapping(params: Tree) -> Tree:
-        def spec(path: tuple[jax.tree_util.DictKey, ...], x: jax.Array) -> contrib.MuonDimensionNumbers | None:
-            return contrib.MuonDimensionNumbers() if x.ndim == 2 and path[-1].key != TABLE_LEAF else None
-
-        return jax.tree_util.tree_map_with_path(spec, params)
-
-    return contrib.muon(
-        schedule,
-        weight_decay=cfg.weight_decay,
-        adam_b1=cfg.adam_b1,
-        adam_b2=cfg.adam_b2,
-        eps=cfg.adam_eps,
-        muon_weight_dimension_numbers=mapping,
-        consistent_rms=ADAMW_LENGTH,
     )
 
 
