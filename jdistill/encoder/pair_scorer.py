@@ -23,7 +23,10 @@ from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.encoder.text_lists import distinct_texts, text_list
 from jdistill.models.interaction import INTERACTIONS, one_branch, score_matrix, score_pairs
 
-LOGIT_ROWS = 16  # of a matrix of logits, whose hidden units are [queries, passages, F]
+LOGIT_ROWS, LOGIT_COLUMNS = (
+    16,
+    8192,
+)  # of a matrix of logits that is made at once: its hidden units are [queries, passages, F]
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class PairScorer:
         return np.asarray(_score(self.params, queries, passage_vectors, symmetric, interaction=self.interaction))
 
     def every(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool = False) -> np.ndarray:
-        """The logits of every query with every passage, a block of queries at a time.
+        """The logits of every query with every passage, a block of queries and passages at a time.
 
         Args:
           query_vectors: float32 [n, D].
@@ -91,10 +94,13 @@ class PairScorer:
 
         Returns: float32 [n, m].
         """
-        whole = partial(_matrix, self.params, symmetric=symmetric, interaction=self.interaction)
-        starts = range(0, len(query_vectors), LOGIT_ROWS)
-        blocks = [np.asarray(whole(query_vectors[i : i + LOGIT_ROWS], passage_vectors)) for i in starts]
-        return np.concatenate(blocks) if blocks else np.zeros((0, len(passage_vectors)), np.float32)
+        part = partial(_matrix, self.params, symmetric=symmetric, interaction=self.interaction)
+        logits = np.empty((len(query_vectors), len(passage_vectors)), np.float32)
+        for i in range(0, len(query_vectors), LOGIT_ROWS):
+            for j in range(0, len(passage_vectors), LOGIT_COLUMNS):
+                rows, columns = slice(i, i + LOGIT_ROWS), slice(j, j + LOGIT_COLUMNS)
+                logits[rows, columns] = part(query_vectors[rows], passage_vectors[columns])
+        return logits
 
 
 def pair_vectors(

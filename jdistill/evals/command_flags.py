@@ -33,8 +33,11 @@ def check_flags(args: argparse.Namespace, has_labelled: bool, has_sets: bool) ->
         raise UserError("--transfer needs --task_dir or --senteval, the folder that holds the tasks")
     if (args.test_split or args.threshold_split) and not has_labelled:
         raise UserError("--test_split and --threshold_split are of --symmetric or --asymmetric, which is not given")
-    if args.rescore and (args.backend != "flax" or not (args.rescore == "all" or args.rescore.isdecimal())):
-        raise UserError(f"--rescore={args.rescore}: a number of documents or all, and --backend=flax")
+    counted = args.rescore.isdecimal() and int(args.rescore) > 0
+    if args.rescore and (args.backend != "flax" or not (args.rescore == "all" or counted)):
+        raise UserError(
+            f"--rescore={args.rescore}: a number of documents, 1 or more, or all, and --backend=flax; without the flag none is ranked anew"
+        )
     _refuse_without_effect(args)
 
 

@@ -124,15 +124,20 @@ def search(
         vectors = document_vectors(documents_by, collection)
     filled = index.build_index(vectors, kind, effort)
 
+    proposed = rescore + bool(rescore and collection.own_documents)  # of which one may be the query itself
+
     def find() -> tuple[np.ndarray, np.ndarray]:
-        return best_rows(filled, encoder.encode(queries, prompt=prompt), vectors, scorer, rescore)
+        return best_rows(filled, encoder.encode(queries, prompt=prompt), vectors, scorer, proposed)
 
     # Compiles what these lengths need, so that the clock does not see it.
     encoder.encode(queries, prompt=prompt) if scorer is None else find()
     began = time.perf_counter()
     scores, rows = find()
     seconds = time.perf_counter() - began
-    return Found(ranking_of(collection, scores, rows), filled.num_bytes, len(queries) / seconds)
+    ranking = ranking_of(collection, scores, rows)
+    if scorer is not None and rescore:
+        ranking = {query: dict(list(of_query.items())[:rescore]) for query, of_query in ranking.items()}
+    return Found(ranking, filled.num_bytes, len(queries) / seconds)
 
 
 def ndcg_in(filled: index.Index, model: TextEncoder, collection: Collection) -> float:
@@ -154,16 +159,20 @@ def best_rows(
     """
     if scorer is None:
         return filled.search(query_vectors, DEPTH)
-    if rescore:
-        _, rows = filled.search(query_vectors, rescore)
-        blocks = [slice(start, start + RERANKED_QUERIES) for start in range(0, len(rows), RERANKED_QUERIES)]
-        scores = np.concatenate([scorer.rescore(query_vectors[b], vectors[np.maximum(rows[b], 0)]) for b in blocks])
-        scores = np.where(rows < 0, -np.inf, scores)
-    else:
-        scores = scorer.every(query_vectors, vectors)
-        rows = np.broadcast_to(np.arange(len(vectors)), scores.shape)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
-    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    proposed = filled.search(query_vectors, rescore)[1] if rescore else None
+    found = []
+    for start in range(0, len(query_vectors), RERANKED_QUERIES):
+        block = query_vectors[start : start + RERANKED_QUERIES]
+        if proposed is not None:
+            rows = proposed[start : start + RERANKED_QUERIES]
+            scores = np.where(rows < 0, -np.inf, scorer.rescore(block, vectors[np.maximum(rows, 0)]))
+        else:
+            scores = scorer.every(block, vectors)
+            rows = np.broadcast_to(np.arange(len(vectors)), scores.shape)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
+        found.append((np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)))
+    best, places = zip(*found, strict=True)
+    return np.concatenate(best), np.concatenate(places)
 
 
 def ranking_of(collection: Collection, scores: np.ndarray, rows: np.ndarray) -> dict[str, dict[str, float]]:

@@ -21,6 +21,7 @@ AGREEMENT = {
 BESIDE_RETRIEVAL = {
     "{other}": "teacher_retrieval",
     "its queries, {the_other}'s index": "asymmetric_retrieval",
+    "ranked anew by its module": "retrieval_rescored",
     "BM25": "bm25_retrieval",
 }
 

@@ -15,7 +15,7 @@ def read_json_object(path: Path) -> tuple[dict[str, Any], str]:
         content = json.loads(path.read_text("utf-8", errors="replace"))
     except FileNotFoundError:
         return {}, f"No {path.name} in this run's folder."
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return {}, f"{path.name} is not valid JSON ({error}) and was left out."
     return (content, "") if isinstance(content, dict) else ({}, f"{path.name} holds no JSON object and was left out.")
 
@@ -43,7 +43,7 @@ def read_metrics(path: Path) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], 
             for name, value in row.items():
                 if value is None or type(value) in (int, float):
                     curves.setdefault(name, {})[step] = float("nan" if value is None else value)
-        except (ValueError, AttributeError, KeyError, TypeError, OverflowError):
+        except (ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError):
             bad += 1
     return {
         name: (np.array(sorted(points), np.int64), np.array([points[s] for s in sorted(points)]))

@@ -22,7 +22,7 @@ from jdistill.report.tables import real
 NOT_TERMS = ("loss", "lr", "sentences_per_s", "epoch")
 SECTIONS = (
     "student", "teacher", "sts", "teacher_sts", "retrieval", "teacher_retrieval", "asymmetric_retrieval", "bm25_retrieval",
-    "agreement", "training", "index", "budget",
+    "retrieval_rescored", "agreement", "training", "index", "budget",
 )  # fmt: skip
 
 
@@ -86,6 +86,7 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
             other=other,
             beside={
                 f"Student asks the {other}'s index": by_measure(sections["asymmetric_retrieval"]),
+                "Ranked anew by its module": by_measure(sections["retrieval_rescored"]),
                 "BM25": by_measure(sections["bm25_retrieval"]),
             },
         ),
@@ -94,7 +95,7 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
         agreement=run_tables.agreement_table(sections["agreement"], other),
         scatter=scatter,
         speed=run_tables.speed_table(speed, other),
-        config=json.dumps(config, indent=2, ensure_ascii=False),
+        config=without_secrets(json.dumps(config, indent=2, ensure_ascii=False)),
         config_missing=config_missing,
         command=without_secrets(str(content.get("command", ""))).replace(" --", " \\\n    --"),
     )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from jdistill.core.printable import without_secrets
 from jdistill.core.progress import clock
 from jdistill.report.facts import objects
 from jdistill.report.tables import COSTS, Table, num, real, retention
@@ -71,7 +72,9 @@ def summary_table(results: dict[str, dict[str, Any]], other: str, source: str) -
         if real(theirs) is not None or real(mine) is not None
     ]
     return Table(
-        f"{other.capitalize()}: {teacher.get('name') or source or 'unnamed'}. Student: {student.get('name', 'unnamed')}.",
+        without_secrets(
+            f"{other.capitalize()}: {teacher.get('name') or source or 'unnamed'}. Student: {student.get('name', 'unnamed')}."
+        ),
         ["Summary", other.capitalize(), "Student", f"Student / {other}"],
         rows,
     )
@@ -100,7 +103,8 @@ def budget_table(budget: dict[str, Any]) -> Table:
 def index_sentence(owner: dict[str, Any]) -> str:
     """Whose vectors the run's own index holds; empty where it has none."""
     if owner.get("by") == "teacher":
-        return f"The run's index holds the vectors of the teacher, {owner.get('model', 'unnamed')}; the student reads the questions."
+        model = without_secrets(str(owner.get("model", "unnamed")))
+        return f"The run's index holds the vectors of the teacher, {model}; the student reads the questions."
     return "The run's index holds the student's own vectors." if owner else ""
 
 

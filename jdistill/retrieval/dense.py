@@ -19,7 +19,7 @@ def dense_search(
     """search and score_of (retrieval.mining) by a bi-encoder's cosines, with its prompts for queries and documents."""
     passage_vectors = index.unit_rows(model.encode(passages, prompt=model.prompt_for("document"), show_progress=True))
     query_vectors = index.unit_rows(model.encode(queries, prompt=model.prompt_for("query"), show_progress=True))
-    filled = index.build_index(passage_vectors)
+    filled = index.fill_index(passage_vectors, [passage_vectors])  # which are of unit length
 
     def search(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         return filled.search(query_vectors[start:stop], window)

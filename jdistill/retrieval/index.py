@@ -17,7 +17,7 @@ from jdistill.core.files import write_json
 from jdistill.core.folders import replacing
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL
 from jdistill.encoder.encoder import Encoder
-from jdistill.retrieval.index_kinds import refusal_of, refuse_centring
+from jdistill.retrieval.index_kinds import refusal_of, refuse_other_scores
 
 EXACT = "Flat"
 STUDENT, TEACHER = INDEX_OWNERS = ("student", "teacher")  # whose vectors a run's index may hold
@@ -142,7 +142,7 @@ def build_index(vectors: np.ndarray, kind: str = EXACT, effort: str = "") -> Ind
       effort: how hard it searches, such as nprobe=16 or efSearch=128; "": as FAISS sets it.
 
     Raises: UserError where there are no vectors, one holds NaN, or FAISS does not take the kind, for this width or number of vectors, and
-      for a kind that takes off the vectors' mean (PCA, ITQ).
+      for a kind whose scores are no cosines (PCA, ITQ, HNSW with PQ).
     """
     if not len(vectors):
         raise UserError("there are no texts to index")
@@ -165,7 +165,7 @@ def fill_index(
     """
     try:
         made = faiss.index_factory(sample.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
-        refuse_centring(made, kind)
+        refuse_other_scores(made, kind)
         if not made.is_trained:
             made.train(sample)
         for piece in pieces:

@@ -23,7 +23,7 @@ def check_kind(kind: str, effort: str, width: int, rows: int) -> None:
             faiss.ParameterSpace().set_index_parameters(made, effort)  # type: ignore[arg-type]
     except (RuntimeError, AssertionError) as error:
         raise refusal_of(kind, effort, rows, width, error) from None
-    refuse_centring(made, kind)
+    refuse_other_scores(made, kind)
     least = _fewest_to_train(made)
     if rows < least:
         raise UserError(
@@ -39,8 +39,14 @@ def check_index_flags(kind: str, effort: str, width: int) -> None:
         raise UserError(f"--index={kind}{f' --index_effort={effort}' if effort else ''}: {error}") from None
 
 
-def refuse_centring(made: Any, kind: str) -> None:
-    """Raises UserError where an index of FAISS's takes the mean off its vectors first: inner products are then no cosines."""
+def refuse_other_scores(made: Any, kind: str) -> None:
+    """Raises UserError where an index of FAISS's gives no cosines: it takes the mean off its vectors first, or compares by distance, which
+    FAISS has for some kinds whatever is asked of it."""
+    if made.metric_type != faiss.METRIC_INNER_PRODUCT:
+        raise UserError(
+            f"an index {kind!r} is one by distance in FAISS, where the best score is the lowest; IVF256,PQ48 and OPQ16_64,IVF256,PQ16 are as "
+            "small, and HNSW32_SQ8 is a graph of small vectors, by inner products"
+        )
     steps = [step for part in _parts(made) for step in _steps(part)]
     if any(isinstance(step, faiss.PCAMatrix | faiss.ITQTransform) for step in steps):
         raise UserError(

@@ -11,13 +11,15 @@ from conftest import make_encoder
 from task_setting import senteval
 
 from jdistill.core.errors import UserError
+from jdistill.core.progress import log
 from jdistill.data.sets import task_files
 from jdistill.data.sets.tasks import read_task
 from jdistill.evals.task import task_results
 from jdistill.models.classifier_head import random_head
 
 
-def test_senteval_s_layouts(tmp_path: Path) -> None:
+def test_senteval_s_layouts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log.addHandler(caplog.handler)
     folder = str(senteval(tmp_path))
     sst = read_task("sst2", folder)
     assert (len(sst.train), len(sst.dev), len(sst.test or ())) == (8, 4, 6) and not sst.pairs
@@ -29,6 +31,8 @@ def test_senteval_s_layouts(tmp_path: Path) -> None:
     trec = read_task("trec", folder)
     assert trec.labels == ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM") and "caf\xe9" in trec.train.texts[0]
     mr = read_task("mr", folder)
+    assert "mr has no test split: 4 rows drawn by the seed stand for one" in caplog.text
+    log.removeHandler(caplog.handler)
     assert (len(mr.train), len(mr.dev), len(mr.test or ())) == (32, 4, 4) and mr.labels == ("neg", "pos")
     assert mr.train.texts == read_task("mr", folder).train.texts != read_task("mr", folder, seed=1).train.texts
     assert len(read_task("sst2", folder, label_fraction=0.5).train) == 4

@@ -72,7 +72,7 @@ def test_a_module_that_torch_computes_otherwise_is_not_left_in_the_folder(
     assert not list((tmp_path / "student").rglob("*nteraction*"))
 
 
-def test_search_with_the_interaction_module(tmp_path: Path) -> None:
+def test_search_with_the_interaction_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = sentences(40, seed=9)
     documents = {f"d{i}": text for i, text in enumerate(texts[:30])}
     queries = {f"q{i}": text for i, text in enumerate(texts[30:])}
@@ -90,5 +90,24 @@ def test_search_with_the_interaction_module(tmp_path: Path) -> None:
     for q, found in proposed.items():
         assert set(found) == set(sorted(by_cosine[q], key=lambda d, q=q: -by_cosine[q][d])[:5])
         assert list(found) == sorted(found, key=lambda d, q=q: -every[q][d])
+    monkeypatch.setattr("jdistill.encoder.pair_scorer.LOGIT_ROWS", 4)
+    monkeypatch.setattr("jdistill.encoder.pair_scorer.LOGIT_COLUMNS", 7)
+    monkeypatch.setattr("jdistill.evals.retrieval.RERANKED_QUERIES", 3)
+    in_blocks = search(scorer.encoder, collection, scorer.encoder, scorer=scorer).ranking
+    for q, d in pairs:
+        assert_close(in_blocks[q][d], every[q][d], *SUMS, largest=largest)
     figures = evaluate_retrieval(scorer.encoder, tmp_path / "beir", scorer=scorer, rescore=5)
     assert figures["small"]["recall@10"] <= 1
+
+
+def test_a_query_that_is_a_document_takes_no_place_of_those_that_are_ranked_anew(tmp_path: Path) -> None:
+    texts = sentences(30, seed=9)
+    documents = {f"d{i}": text for i, text in enumerate(texts)}
+    queries = {"d0": texts[0], "d1": texts[1], "q": texts[2]}
+    write_collection(tmp_path / "own", documents, queries, {q: {"d3": 1} for q in queries})
+    scorer = PairScorer(make_decoder(), random_iem(32, np.random.default_rng(0), 8))
+    collection = read_collection(tmp_path / "own")
+    assert collection.own_documents == {"d0", "d1"}
+    ranking = search(scorer.encoder, collection, scorer.encoder, scorer=scorer, rescore=5).ranking
+    assert {query: len(found) for query, found in ranking.items()} == {"d0": 5, "d1": 5, "q": 5}
+    assert all(query not in found for query, found in ranking.items())

@@ -31,6 +31,12 @@ def test_a_flag_that_would_do_nothing_is_refused(
     assert f"error: {name} is of {other}, which is not given" in capsys.readouterr().err
 
 
+def test_no_document_ranked_anew_is_no_number_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a config 0 means all; who writes it here may mean none."""
+    assert evaluate.main(["--model=no/such-model", f"--beir={tmp_path}", "--rescore=0"]) == 2
+    assert "--rescore=0: a number of documents, 1 or more, or all" in capsys.readouterr().err
+
+
 def test_a_file_that_came_meanwhile_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from conftest import make_encoder, save_encoder, sentences
 
 from jdistill import compare
 from jdistill.core.errors import UserError
+from jdistill.encoder.encoder import Encoder
 from jdistill.evals import geometry
 
 
@@ -84,11 +86,19 @@ def test_encoders_side_by_side(
     assert sorted(path.name for path in (out / "report").iterdir()) == ["alignment-uniformity.png", "covariance.png"]
 
     scored: list[str] = []
-    monkeypatch.setattr(compare, "score_model", lambda model, *_: scored.append(model.source) or found["model 0"])
+
+    def scores(model: Encoder, *_: object) -> dict[str, Any]:
+        scored.append(model.source)
+        return found["model 0"] | {"fingerprint": model.fingerprint()}
+
+    monkeypatch.setattr(compare, "score_model", scores)
     save_encoder(make_encoder(seed=7), tmp_path / "m1")  # other weights in the same folder
     compare.compare_models(sources, senteval, str(tmp_path / "texts.txt"), out)
     assert scored == [sources["model 1"]]
+    compare.compare_models({"model 2": sources["model 0"]}, senteval, str(tmp_path / "texts.txt"), out)
     scored.clear()
+    compare.compare_models(sources, senteval, str(tmp_path / "texts.txt"), out)
+    assert scored == []  # a comparison of others between did not drop them
     path = senteval / "STS" / "STSBenchmark" / "sts-test.csv"
     path.write_text(path.read_text().replace("\t5.0\t", "\t4.5\t"))  # other scores of the same sentences
     compare.compare_models(sources, senteval, str(tmp_path / "texts.txt"), out)

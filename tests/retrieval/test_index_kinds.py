@@ -46,7 +46,7 @@ def test_as_many_vectors_as_the_learning_part_within_needs(kind: str, rows: int)
 
 
 @pytest.mark.parametrize(
-    "kind", ["PQ16,RFlat", "Flat,Refine(PQ16)", "HNSW32_PQ16", "RQ4x8", "IVF512,Flat", "OPQ4_32,Flat"]
+    "kind", ["PQ16,RFlat", "Flat,Refine(PQ16)", "IDMap,PQ16", "RQ4x8", "IVF512,Flat", "OPQ4_32,Flat"]
 )
 def test_too_few_vectors_are_refused_before_there_are_any(kind: str) -> None:
     least = 512 if kind.startswith("IVF") else 256
@@ -59,6 +59,13 @@ def test_too_few_vectors_are_refused_before_there_are_any(kind: str) -> None:
 def test_a_step_that_takes_off_the_mean_is_seen_within_another(kind: str) -> None:
     for refuse in (lambda: check_kind(kind, "", 32, 400), lambda: build_index(VECTORS, kind)):
         with pytest.raises(UserError, match="takes the vectors' mean off them"):
+            refuse()
+
+
+@pytest.mark.parametrize("kind", ["HNSW32_PQ16", "NSG32,PQ8", "HNSW32_16+PQ8", "IDMap,HNSW32_PQ16", "IVF16,ITQ16,SH"])
+def test_a_kind_that_ranks_by_distance_whatever_is_asked_is_refused(kind: str) -> None:
+    for refuse in (lambda: check_kind(kind, "", 32, 400), lambda: build_index(VECTORS, kind)):
+        with pytest.raises(UserError, match="one by distance in FAISS|takes the vectors' mean off them"):
             refuse()
 
 

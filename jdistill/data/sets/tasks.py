@@ -10,6 +10,7 @@ import numpy as np
 
 from jdistill.core.errors import UserError
 from jdistill.core.fetched import path_here
+from jdistill.core.progress import log
 from jdistill.data.sets.task_files import (
     OTHER_DEV,
     SPLITS,
@@ -188,6 +189,11 @@ def _two_files(sub: str, negative: str, positive: str) -> Callable[[str, Path, i
             path = folder / sub / file
             rows += [(_text(line, f"{path}, line {n}"), None, label) for n, line in _lines(path, "latin-1")]
         dev, test, train = _parted(_split(rows), seed, test=True)
+        log.warning(
+            "%s has no test split: %d rows drawn by the seed stand for one; SentEval's figure is of ten folds and does not compare",
+            name,
+            len(test),
+        )
         return Task(name, (negative.rpartition(".")[2], positive.rpartition(".")[2]), train, dev, test)
 
     return read

@@ -77,6 +77,8 @@ def evaluate_mteb(model: MtebEncoder, groups: Sequence[TaskGroup], folder: Path)
     if all(group.is_local for group in groups):
         datasets.disable_progress_bars()  # of work that takes no time; what is downloaded shows its progress
     cache = mteb.ResultCache(cache_path=folder)
+    for task in (task for group in groups if group.is_local for task in group.tasks):
+        _tell_of_other_data(cache.get_task_result_path(task.metadata.name, model.mteb_model_meta), task)
     figures: dict[str, dict[str, float]] = {}
     for group in groups:
         scores = {}
@@ -124,6 +126,16 @@ def _check_figures(path: Path) -> None:
             mteb.TaskResult.from_disk(path)
     except Exception as error:  # of json, of pydantic, of what is missing in it
         raise UserError(f"{path} is no file of mteb's figures ({first_line(error)[:200]}); remove it") from None
+
+
+def _tell_of_other_data(path: Path, task: AbsTask) -> None:
+    """Warns of figures of other data under a local task's name, which will be written over."""
+    try:
+        there = mteb.TaskResult.from_disk(path).dataset_revision if path.exists() else task.metadata.revision
+    except Exception:  # as _check_figures; figures that cannot be read are none
+        return
+    if there != task.metadata.revision:
+        log.warning("%s: its figures of other data called %s are replaced", path, task.metadata.name)
 
 
 def _group(name: str) -> TaskGroup:
