@@ -170,7 +170,21 @@ def split_pairs(cfg: ConfigDict, branch: str, evaluation: set[str]) -> tuple[Pai
             )
         )
     rest, removed = without(rest, evaluation, test)
+    if not len(rest):
+        raise UserError(
+            f"--{key}={source}: no pair is left to train on: the texts or queries of all {removed} stand in the evaluation sets or the test pairs"
+        )
     train, dev = train_and_test(_one_split(rest), "", "", cfg.dev_queries, key)
+    if len(dev) and len(set(dev.positive)) < 2:
+        log.warning(
+            "WARNING: --%s=%s: all %d dev pairs have the same label, which tells no checkpoint from another; none is chosen by them. More of "
+            "--config.dev_queries=%d brings others",
+            key,
+            source,
+            len(dev),
+            cfg.dev_queries,
+        )
+        dev = dev.where([])
     train, of_dev = without(train, set(), dev)
     return train, dev, test, removed + of_dev
 

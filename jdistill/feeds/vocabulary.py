@@ -9,9 +9,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
-from jdistill.core.mapped import slices_of
-from jdistill.data.batching.batches import TokenTable
-from jdistill.data.batching.order import WINDOW
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.shared import Shared
@@ -39,7 +36,7 @@ def with_cut_vocabulary(
     start, texts = shared.start, run_texts(shared, feeds, cfgs)
     tables = [(reader, of_role, tokens_of(shared.cfg, reader, of_role)) for reader, of_role in texts if len(of_role)]
     counts = sum(
-        (piece_counts(table, start.config.vocab_size) for _, _, table in tables),
+        (table.counts(start.config.vocab_size) for _, _, table in tables),
         np.zeros(start.config.vocab_size, np.int64),
     )
     if not counts.any():
@@ -58,12 +55,3 @@ def run_texts(shared: Shared, feeds: Sequence[Feed], cfgs: Sequence[ConfigDict])
     """All texts that a run trains on, each with the start as it reads them: the corpus, and what feeds have beside it."""
     own = [part for feed, cfg in zip(feeds, cfgs, strict=True) for part in feed.own_texts(cfg, shared.start)]
     return [(shared.start, shared.corpus.train), *own]
-
-
-def piece_counts(table: TokenTable, rows: int) -> np.ndarray:
-    """How often each id stands in the texts, int64 [rows]; read a block at a time."""
-    counts = np.zeros(rows, np.int64)
-    for block in slices_of(len(table.ids), WINDOW):
-        counts += np.bincount(table.ids[block], minlength=rows)
-    table.release()
-    return counts

@@ -19,6 +19,7 @@ from jdistill.models.attention import CUDNN
 from jdistill.retrieval.index_kinds import check_kind
 from jdistill.teachers.embeddings import Teacher
 from jdistill.train.method import Method
+from jdistill.train.optimizer import make_optimizer
 
 OTHER_BYTES = 16 * 2**20  # bytes of logs, report and tokenizer
 
@@ -42,8 +43,9 @@ def check_teacher(teacher: Teacher, student: Encoder, texts: Sequence[str], vect
 
 
 def checkpoint_bytes(cfg: ConfigDict, method: Method) -> int:
-    """Of one checkpoint: the parameters, two moments and, where one is kept, the parameters' average."""
-    return (4 if cfg.average else 3) * sum(x.nbytes for x in jax.tree.leaves(method.params))
+    """Of one checkpoint: the parameters and what the optimiser keeps of them, such as two moments, or their average."""
+    kept = jax.eval_shape(make_optimizer(cfg, 1).init, method.params)
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves((method.params, kept)) if x.ndim)
 
 
 def checkpoints_kept(cfg: ConfigDict, steps: int) -> int:

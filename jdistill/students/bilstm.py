@@ -136,7 +136,7 @@ def _reduced_table(start: Encoder, width: int) -> np.ndarray:
 def _glove_table(cfg: ConfigDict, tokens: TokenTable) -> np.ndarray:
     words, vectors_NxE = read_glove(Path(cfg.student.glove), cfg.student.embedding_size)
     mean = vectors_NxE.mean(0, keepdims=True)
-    counts, first = np.bincount(tokens.ids, minlength=len(SPECIAL) + len(words)), len(SPECIAL)
+    counts, first = tokens.counts(len(SPECIAL) + len(words)), len(SPECIAL)
     in_table = counts[first:].sum()
     log.info(
         "words: %d; %.1f %% of the text's are among them, the others are one unknown word",

@@ -36,6 +36,7 @@ from jdistill.run.workdir import (
     has_begun,
     only_run,
     settle_config,
+    settle_dtypes,
 )
 from jdistill.sweep.space import Space, check_space, parse_space
 from jdistill.sweep.trials import (
@@ -165,6 +166,7 @@ def _sweep(
             continue
         own_cfg = cfg.copy_and_resolve_references()
         own_cfg.update_from_flattened_dict(trial.params)
+        settle_dtypes(own_cfg)  # of those that the sweep varies
         own_cfg.checkpoint = exported_checkpoint(own_cfg)
         by_last = own_cfg.checkpoint == LAST_CHECKPOINT
         run_trial(study, trial, before.pop(name, {}), partial(trainer, own_cfg, workdir / "trials" / name), by_last)

@@ -14,7 +14,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from jdistill.core.errors import UserError
+from jdistill.core.errors import UserError, lacks_memory
 from jdistill.core.left_over import take_away
 from jdistill.core.progress import log
 from jdistill.sweep.space import Space
@@ -67,7 +67,8 @@ def run_trial(
     train: Callable[[GiveUp], None],
     by_last: bool = False,
 ) -> None:
-    """Runs a trial to its end and tells the study its dev score, or that it was pruned, diverged or was refused.
+    """Runs a trial to its end and tells the study its dev score, or that it was pruned, diverged or was refused, as where memory does
+    not suffice for it.
 
     Args:
       curve: step -> dev score of the trial before it was killed; empty for a new one. Scores are added to it.
@@ -95,7 +96,9 @@ def run_trial(
         trial.set_user_attr(DIVERGED, str(error))
         study.tell(trial, state=TrialState.PRUNED)
         return
-    except UserError as error:
+    except Exception as error:
+        if not isinstance(error, UserError) and not lacks_memory(error):
+            raise
         log.warning("WARNING: the trial was refused: %s", error)
         trial.set_user_attr(REFUSED, str(error))
         study.tell(trial, state=TrialState.FAIL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -45,8 +47,8 @@ def muon(cfg: ConfigDict, schedule: optax.Schedule) -> optax.GradientTransformat
 def rule_of_each(params: Tree) -> Tree:
     """ "muon" for the matrices that map vectors, "adam" for the rest."""
 
-    def rule(path: tuple[jax.tree_util.DictKey, ...], x: Array) -> str:
-        return "muon" if x.ndim == 2 and path[-1].key != TABLE_LEAF else "adam"
+    def rule(path: tuple[Any, ...], x: Array) -> str:
+        return "muon" if x.ndim == 2 and getattr(path[-1], "key", "") != TABLE_LEAF else "adam"
 
     return jax.tree_util.tree_map_with_path(rule, params)
 

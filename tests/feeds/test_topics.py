@@ -76,6 +76,21 @@ def test_texts_of_like_words_are_one_topic_and_a_batch_holds_one(tmp_path: Path)
     assert data.fingerprint != text_batches(config(tmp_path), corpus, tokens, None, 0).fingerprint
 
 
+def test_a_topic_that_fills_no_batch_is_given_to_the_nearest() -> None:
+    """Else its texts would be read in no epoch."""
+    rows = np.random.default_rng(0).standard_normal((120, 5)).astype(np.float32)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    all_of_them, found = topics.clusters(unit, 12, 1), topics.clusters(unit, 12, 9)
+    large = {k for k in range(12) if (all_of_them == k).sum() >= 9}
+    assert 0 < len(large) < len(set(all_of_them)) and set(found) == large
+    kept = np.isin(all_of_them, list(large))
+    np.testing.assert_array_equal(found[kept], all_of_them[kept])
+    centres = {k: unit[all_of_them == k].mean(0) for k in large}
+    for row in np.flatnonzero(~kept):  # by the means of what they hold, which k-means ends within a step of
+        cosines = {k: unit[row] @ of / np.linalg.norm(of) for k, of in centres.items()}
+        assert cosines[found[row]] > max(cosines.values()) - 0.1
+
+
 def test_what_cannot_be_sorted_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, _ = planted(90, 3)
     with pytest.raises(UserError, match="topics=12: 90 texts do not fill a batch of 8 for each; lower it"):

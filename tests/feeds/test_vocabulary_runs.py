@@ -18,7 +18,6 @@ from configs import ibkd, simtde
 from jdistill.core.errors import UserError
 from jdistill.data.batching.batches import TokenTable
 from jdistill.feeds.feed import Feed
-from jdistill.feeds.vocabulary import piece_counts
 from jdistill.run.stages import prepare
 
 TEXTS = made_up_texts(300)
@@ -120,6 +119,6 @@ def test_what_a_run_cannot_cut_is_named(tmp_path: Path, teacher: Path, monkeypat
 
 
 def test_pieces_are_counted_a_block_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jdistill.feeds.vocabulary.WINDOW", 3)
+    monkeypatch.setattr("jdistill.data.batching.batches.WINDOW", 3)
     table = TokenTable(np.array([1, 4, 4, 2, 4, 1, 0], np.uint16), np.array([0, 3, 7]))
-    assert piece_counts(table, 6).tolist() == [1, 2, 1, 0, 3, 0]
+    assert table.counts(6).tolist() == [1, 2, 1, 0, 3, 0]

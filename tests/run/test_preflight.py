@@ -40,3 +40,9 @@ def test_a_large_keep_last_needs_no_room_for_checkpoints_that_are_never_written(
 
 def test_an_average_of_the_parameters_stands_in_each_checkpoint() -> None:
     assert checkpoint_bytes(config(), METHOD) == 3 * MIB and checkpoint_bytes(config(average=0.99), METHOD) == 4 * MIB
+
+
+def test_muons_matrices_have_one_moment() -> None:
+    method: Any = SimpleNamespace(params={"kernel": np.zeros((512, 512), np.float32)})
+    assert checkpoint_bytes(config(), method) == 3 * MIB
+    assert checkpoint_bytes(config(optimizer="muon"), method) == 2 * MIB + 12  # and three coefficients

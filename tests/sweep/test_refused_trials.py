@@ -27,8 +27,15 @@ def space_of(sampler: str) -> Space:
     return parse_space(specs, config(), sampler)
 
 
-@pytest.mark.parametrize("sampler", ["grid", "random", "tpe"])
-def test_the_others_go_on_and_the_next_call_tries_it_again(tmp_path: Path, sampler: str) -> None:
+@pytest.mark.parametrize(
+    ("sampler", "error"),
+    [
+        ("grid", UserError("the start has 6 layers")),
+        ("random", UserError("the start has 6 layers")),
+        ("tpe", RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")),
+    ],
+)
+def test_the_others_go_on_and_the_next_call_tries_it_again(tmp_path: Path, sampler: str, error: Exception) -> None:
     whole = sweep(config(), tmp_path / "whole", space_of(sampler), sampler, trials=3, trainer=hill)
     begun: list[float] = []
 
@@ -36,18 +43,26 @@ def test_the_others_go_on_and_the_next_call_tries_it_again(tmp_path: Path, sampl
         begun.append(cfg.loss.temperature)
         if len(begun) in (1, 4):
             give_up(10, 10 - 100 * abs(cfg.loss.temperature - 0.05))
-            raise UserError("the start has 6 layers")
+            raise error
         hill(cfg, folder, give_up)
 
     for calls in (1, 2):
         rows = sweep(config(), tmp_path / "sweep", space_of(sampler), sampler, trials=3, trainer=first_is_refused)
         assert len(begun) == 2 + calls and len(rows) == 3 and [row["state"] for row in rows[:2]] == ["complete"] * 2
-        assert (rows[2]["state"], rows[2]["score"], rows[2]["error"]) == ("refused", None, "the start has 6 layers")
+        assert (rows[2]["state"], rows[2]["score"], rows[2]["error"]) == ("refused", None, str(error))
         assert list(rows[2]["curve"]) == ["10"] and rows[2]["params"]["loss.temperature"] == begun[0]
         assert json.loads((tmp_path / "sweep" / "sweep.json").read_text()) == rows
     rows = sweep(config(), tmp_path / "sweep", space_of(sampler), sampler, trials=3, trainer=hill)  # mended
     assert sorted(rows, key=repr) == sorted(whole, key=repr)
     assert sweep(config(), tmp_path / "sweep", space_of(sampler), sampler, trials=3, trainer=never) == rows
+
+
+def test_a_defect_ends_the_sweep(tmp_path: Path) -> None:
+    def broken(cfg: ConfigDict, folder: Path, give_up: Callable[[int, float], bool]) -> None:
+        raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError, match="a defect"):
+        sweep(config(), tmp_path, space_of("grid"), trainer=broken)
 
 
 def test_another_grid_is_taken_where_all_of_it_was_refused(tmp_path: Path) -> None:

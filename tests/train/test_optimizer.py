@@ -15,7 +15,7 @@ from test_calls import run
 
 from jdistill.core import sharding
 from jdistill.core.types import Tree
-from jdistill.train.muon import ADAMW_LENGTH, muon, orthogonal_factor
+from jdistill.train.muon import ADAMW_LENGTH, muon, orthogonal_factor, rule_of_each
 from jdistill.train.optimizer import make_optimizer, make_schedule
 from jdistill.train.step import init_state, jit_step, make_step
 
@@ -138,6 +138,10 @@ def test_tables_and_biases_move_as_adamw_has_it() -> None:
         expected = optax.apply_updates(expected, updates)
     for path in (("word", "embedding"), ("layer", "bias")):
         np.testing.assert_allclose(found[path[0]][path[1]], expected[path[0]][path[1]], rtol=1e-6, atol=1e-6)
+
+
+def test_parameters_in_lists_and_tuples_are_taken_too() -> None:
+    assert rule_of_each({"heads": [jnp.ones((2, 3)), jnp.ones(3)]}) == {"heads": ["muon", "adam"]}
 
 
 def test_a_student_learns_with_it() -> None:

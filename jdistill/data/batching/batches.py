@@ -38,6 +38,14 @@ class TokenTable:
         """Takes what was read of the files out of resident memory."""
         release(self.ids, self.offsets, self.kept_lengths)
 
+    def counts(self, pieces: int) -> np.ndarray:
+        """How often each id below `pieces` stands in the texts, int64 [pieces]; read a block at a time."""
+        counts = np.zeros(pieces, np.int64)
+        for block in slices_of(len(self.ids), WINDOW):
+            counts += np.bincount(self.ids[block], minlength=pieces)
+        self.release()
+        return counts
+
     def lengths_of(self, rows: np.ndarray) -> np.ndarray:
         """Tokens of these texts, int64, of the shape of their rows."""
         return self.offsets[rows + 1] - self.offsets[rows]
