@@ -160,7 +160,7 @@ def best_rows(
     if scorer is None:
         return filled.search(query_vectors, DEPTH)
     proposed = filled.search(query_vectors, rescore)[1] if rescore else None
-    found = []
+    best = []
     for start in range(0, len(query_vectors), RERANKED_QUERIES):
         block = query_vectors[start : start + RERANKED_QUERIES]
         if proposed is not None:
@@ -170,9 +170,8 @@ def best_rows(
             scores = scorer.every(block, vectors)
             rows = np.broadcast_to(np.arange(len(vectors)), scores.shape)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
-        found.append((np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)))
-    best, places = zip(*found, strict=True)
-    return np.concatenate(best), np.concatenate(places)
+        best.append((np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)))
+    return np.concatenate([scores for scores, _ in best]), np.concatenate([rows for _, rows in best])
 
 
 def ranking_of(collection: Collection, scores: np.ndarray, rows: np.ndarray) -> dict[str, dict[str, float]]:

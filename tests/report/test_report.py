@@ -212,30 +212,6 @@ def test_spoilt_results_and_config_are_said(tmp_path: Path) -> None:
     assert "results.json is not valid JSON" in html and "config.json holds no JSON object" in html
 
 
-def test_json_too_deep_to_read_is_said(tmp_path: Path) -> None:
-    deep = "[" * 100_000
-    run = make_run(tmp_path / "run", deep + "\n" + line(10))
-    (run / "results.json").write_text(deep)
-    html = write_report(run).read_text("utf-8")
-    assert "results.json is not valid JSON" in html and "Unreadable lines skipped in distil/metrics.jsonl: 1." in html
-
-
-def test_stores_show_no_secrets(tmp_path: Path) -> None:
-    """A page is mailed as it is."""
-    run = make_run(tmp_path / "run", "", RESULTS | {"teacher": {"name": "https://me:secret@hub/t?sig=abc"}})
-    text = "s3://key:secret@bucket/more.gz@query*2,https://store/t.gz?X-Sig=abc"
-    (run / "config.json").write_text(json.dumps({"teacher": "https://me:secret@hub/t?sig=abc", "text": text}))
-    html = write_report(run).read_text("utf-8")
-    assert "https://hub/t" in html and "s3://bucket/more.gz@query*2" in html
-    assert "secret" not in html and "abc" not in html
-
-
-def test_what_a_module_ranks_anew_stands_beside_the_search_by_cosines(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", "", RESULTS | {"retrieval_rescored": {"scifact": {"ndcg@10": 0.625}}})
-    page = Cells(write_report(run).read_text("utf-8"))
-    assert ["scifact ndcg@10", "0.6400", "0.6000", "93.8 %", "0.6250"] in page.rows
-
-
 def test_a_run_on_labels(tmp_path: Path) -> None:
     of = {"accuracy": 81.25, "f1": 70.0, "ap": 64.0, "precision": 61.5, "recall": 80.0, "prior": 33.3, "threshold": 0.2}
     results = {
