@@ -76,7 +76,6 @@ def compare_models(models: dict[str, str], senteval: Path, text: str, out: Path)
         log.info("%s: %s", name, source)
         figures[name] = score_model(model, senteval, texts)
         write_kept(path, about | {"models": earlier | figures})
-    write_kept(path, about | {"models": earlier | figures})
     write_comparison_page(figures, out)
     return figures
 

@@ -45,7 +45,7 @@ def muon(cfg: ConfigDict, schedule: optax.Schedule) -> optax.GradientTransformat
 
 
 def rule_of_each(params: Tree) -> Tree:
-    """ "muon" for the matrices that map vectors, "adam" for the rest."""
+    """Which of the two moves each: "muon" the matrices that map vectors, "adam" the rest."""
 
     def rule(path: tuple[Any, ...], x: Array) -> str:
         return "muon" if x.ndim == 2 and getattr(path[-1], "key", "") != TABLE_LEAF else "adam"

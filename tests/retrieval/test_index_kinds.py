@@ -62,10 +62,10 @@ def test_a_step_that_takes_off_the_mean_is_seen_within_another(kind: str) -> Non
             refuse()
 
 
-@pytest.mark.parametrize("kind", ["HNSW32_PQ16", "NSG32,PQ8", "HNSW32_16+PQ8", "IDMap,HNSW32_PQ16", "IVF16,ITQ16,SH"])
+@pytest.mark.parametrize("kind", ["HNSW32_PQ16", "NSG32,PQ8", "HNSW32_16+PQ8", "IDMap,HNSW32_PQ16", "IVF16,ITQ,SH"])
 def test_a_kind_that_ranks_by_distance_whatever_is_asked_is_refused(kind: str) -> None:
     for refuse in (lambda: check_kind(kind, "", 32, 400), lambda: build_index(VECTORS, kind)):
-        with pytest.raises(UserError, match="one by distance in FAISS|takes the vectors' mean off them"):
+        with pytest.raises(UserError, match="one by distance in FAISS"):
             refuse()
 
 

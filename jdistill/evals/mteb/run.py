@@ -77,12 +77,12 @@ def evaluate_mteb(model: MtebEncoder, groups: Sequence[TaskGroup], folder: Path)
     if all(group.is_local for group in groups):
         datasets.disable_progress_bars()  # of work that takes no time; what is downloaded shows its progress
     cache = mteb.ResultCache(cache_path=folder)
-    for task in (task for group in groups if group.is_local for task in group.tasks):
-        _tell_of_other_data(cache.get_task_result_path(task.metadata.name, model.mteb_model_meta), task)
     figures: dict[str, dict[str, float]] = {}
     for group in groups:
         scores = {}
         for task in group.tasks:
+            if group.is_local:
+                _tell_of_other_data(cache.get_task_result_path(task.metadata.name, model.mteb_model_meta), task)
             anew = group.is_local or not isinstance(model.encoder, Encoder)
             scores[task.metadata.name] = _score(model, task, cache, anew)
             figures[task.metadata.name] = {task.metadata.main_score: scores[task.metadata.name]}
