@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from jdistill.core.errors import UserError
 
 SPANS = "spans"  # how --config.augment names them: one a text; spans:K is K
-MEAN_WORDS = 7.5  # of a span that its text does not cut short; one word at least
+MEAN_WORDS = 7.5  # of a span that its text does not cut short, before what is drawn is cut to whole words, 7 on average; one word at least
 EDGES = ".,;:!?()[]{}\"'"  # punctuation that a cut leaves at a span's ends
 MOST_SPANS = 100  # of a text
 
