@@ -67,14 +67,15 @@ def over_leading(x: Array, dy: Array) -> Array:
     ).astype(x.dtype)
 
 
-def _turned(x_NxD: Array) -> Array:
-    """x's transpose, as a copy."""
-    N, D = x_NxD.shape
-    if x_NxD.dtype == jnp.bfloat16 and D % 2 == 0:
+def _turned(x: Array) -> Array:
+    """x [..., N, D] with its last two axes exchanged, as a copy that the compiler does not fold into the product that reads it."""
+    *leading, N, D = x.shape
+    if x.dtype == jnp.bfloat16 and D % 2 == 0:
         # In the plain form the compiler sees a transposed operand in spite of the barrier, has no bfloat16 product for it, and
         # takes float32's. Through three axes it sees none.
-        return jax.lax.optimization_barrier(x_NxD.reshape(N, D // 2, 2).transpose(1, 2, 0)).reshape(D, N)
-    return jax.lax.optimization_barrier(x_NxD.T)
+        by_two = x.reshape(*leading, N, D // 2, 2)
+        return jax.lax.optimization_barrier(jnp.moveaxis(by_two, -3, -1)).reshape(*leading, D, N)
+    return jax.lax.optimization_barrier(jnp.swapaxes(x, -1, -2))
 
 
 matmul.defvjp(_forward, _backward)
@@ -120,11 +121,6 @@ def batched(a: Array, b: Array) -> Array:
     return product(a, b)
 
 
-def _swapped(x: Array) -> Array:
-    """The last two axes exchanged, as a copy that the compiler does not fold into the product that reads it."""
-    return jax.lax.optimization_barrier(jnp.swapaxes(x, -1, -2))
-
-
 def _batched_forward(a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
     return product(a, b), (a, b)
 
@@ -132,7 +128,7 @@ def _batched_forward(a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
 def _batched_backward(saved: tuple[Array, Array], dc: Array) -> tuple[Array, Array]:
     # A contraction over the first of the two axes, which JAX's rule for db is, leaves the fast kernels: 6 times as slow.
     a, b = saved
-    return product(dc, jnp.swapaxes(b, -1, -2)), product(_swapped(a), dc)
+    return product(dc, jnp.swapaxes(b, -1, -2)), product(_turned(a), dc)
 
 
 batched.defvjp(_batched_forward, _batched_backward)
@@ -150,7 +146,7 @@ def _batched_transposed_forward(a: Array, b: Array) -> tuple[Array, tuple[Array,
 
 def _batched_transposed_backward(saved: tuple[Array, Array], dc: Array) -> tuple[Array, Array]:
     a, b = saved
-    return product(dc, b), product(_swapped(dc), a)
+    return product(dc, b), product(_turned(dc), a)
 
 
 batched_transposed.defvjp(_batched_transposed_forward, _batched_transposed_backward)

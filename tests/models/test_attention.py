@@ -13,12 +13,14 @@ from conftest import make_decoder, make_encoder
 from ml_collections import ConfigDict
 from modernbert_setting import make_modernbert
 from mpnet_setting import make_mpnet
+from parity import assert_close
 from t5_setting import make_t5
 
 from jdistill.core.errors import UserError
 from jdistill.encoder.encoder import Encoder
 from jdistill.models import attention, registry, segments
 from jdistill.models.attention import attend, attend_by_library, attend_in_blocks, attend_plainly, fits_cudnn
+from jdistill.models.matmul import batched, batched_transposed
 from jdistill.models.segments import BiasByQuery, Segments
 from jdistill.run import preflight
 from jdistill.run.preflight import check_attention
@@ -31,6 +33,25 @@ def arrays(seed: int = 0) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(seed)
     query, key, value = (jnp.asarray(rng.standard_normal((B, H, L, K)), jnp.float32) for _ in range(3))
     return query, key, value
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("queries", "width"), [(4, 6), (5, 7), (6, 3)]
+)  # both axes that a copy is made of, even and odd
+def test_products_of_each_head_and_their_gradients(queries: int, width: int, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b, dc = (rng.normal(size=(B, H, *shape)) for shape in ((queries, width), (9, width), (queries, 9)))
+    a, b, dc = (np.asarray(jnp.asarray(x, dtype), np.float64) for x in (a, b, dc))  # what the product reads
+    for product, second, of_second in (
+        (batched_transposed, b, np.einsum("bhqn,bhqk->bhnk", dc, a)),
+        (batched, b.swapaxes(2, 3), np.einsum("bhqk,bhqn->bhkn", a, dc)),
+    ):
+        found, pull = jax.vjp(product, jnp.asarray(a, dtype), jnp.asarray(second, dtype))
+        expected = a @ b.swapaxes(2, 3), dc @ b, of_second
+        for got, exact in zip((found, *pull(jnp.asarray(dc, dtype))), expected, strict=True):
+            assert got.dtype == dtype
+            assert_close(got, exact, 9, dtype=dtype)
 
 
 def by_query(causal: bool = False, window: int | None = None) -> BiasByQuery:
