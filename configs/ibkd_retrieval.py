@@ -25,7 +25,8 @@ VARIANTS = ibkd.VARIANTS
 
 def get_config(variant: str = "") -> ConfigDict:
     c = ibkd.get_config(variant)
-    c.teacher = "Luyu/co-condenser-marco-retriever"
+    if c.teacher:  # "supervised" has none
+        c.teacher = "Luyu/co-condenser-marco-retriever"
     c.text = "sentence-transformers/msmarco:corpus"
     c.text_column = "passage"
     c.triplets = "sentence-transformers/msmarco-bm25:triplet-50"

@@ -17,7 +17,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
 from jdistill.losses.embedding import mse, pair_cosines, unit
-from jdistill.students.bilstm import check_bilstm, make_bilstm, make_tokenizer
+from jdistill.students.bilstm import check_bilstm, check_no_pooler, make_bilstm, make_tokenizer
 from jdistill.students.transformer import representer
 from jdistill.train.method import Method
 
@@ -26,11 +26,14 @@ LOSS_TARGETS = ("vectors", "pairs")
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
-    """Raises UserError for a pooling over time or a target that is not listed."""
+    """Raises UserError for a pooling over time or a target that is not listed, for a pooler beside it, and for pairs of a batch of one."""
     if cfg.student.over_time not in OVER_TIME:
         raise UserError(f"--config.student.over_time={cfg.student.over_time!r} is not one of {', '.join(OVER_TIME)}")
     if cfg.loss.target not in LOSS_TARGETS:
         raise UserError(f"--config.loss.target={cfg.loss.target!r} is not one of {', '.join(LOSS_TARGETS)}")
+    if cfg.loss.target == "pairs" and cfg.batch_size < 2:
+        raise UserError("--config.batch_size=1: cosines of a batch's pairs need at least 2 texts in it")
+    check_no_pooler(cfg, "student")
     tokenizer, aligned = partial(make_tokenizer, cfg), cfg.loss.target == "vectors"
     return (Stage("distil", Texts(packs=False), cfg, build, tokenizer=tokenizer, fits=fits, aligned=aligned),)
 

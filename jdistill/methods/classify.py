@@ -23,7 +23,7 @@ from jdistill.feeds.task import LabelledTask, TaskFeed
 from jdistill.losses.embedding import mse
 from jdistill.models.classifier_head import classifier_logits, random_head
 from jdistill.models.registry import architecture_of
-from jdistill.students.bilstm import check_bilstm, make_bilstm, make_tokenizer
+from jdistill.students.bilstm import check_bilstm, check_no_pooler, make_bilstm, make_tokenizer
 from jdistill.students.shape import check_pooler
 from jdistill.students.transformer import representer
 from jdistill.train.method import Method, scalars
@@ -41,6 +41,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         raise UserError(f"--config.loss.hard={cfg.loss.hard} must lie in 0..1")
     whole = ConfigDict(cfg.to_dict() | {"student": cfg.scratch.to_dict()})
     if cfg.student == SCRATCH:
+        check_no_pooler(cfg, SCRATCH)
         own = partial(make_tokenizer, whole)
         return (Stage("task", LabelledTask(), whole, build_from_scratch, own, fits=fits_from_scratch),)
     return (Stage("task", LabelledTask(), whole, build, fits=fits, student=export_of(cfg.student)),)

@@ -24,6 +24,7 @@ from jdistill.losses.embedding import info_nce
 from jdistill.losses.listed import SCORE_LOSSES, listed_similarities
 from jdistill.methods import information
 from jdistill.models.pooling import POOLERS
+from jdistill.models.registry import architecture_of
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import representer
 from jdistill.train.method import Method, scalars
@@ -71,7 +72,8 @@ def _check_scores(cfg: ConfigDict) -> None:
 
 def build(cfg: ConfigDict, context: Start) -> Method:
     """Binds the stage to the student of the stage before. Raises UserError for keys that do not fit it."""
-    student = context.encoder
+    config = architecture_of(context.encoder.config).with_dropout(context.encoder.config, cfg.student.dropout)
+    student = dataclasses.replace(context.encoder, config=config)
     if cfg.output_dim:
         student = with_projection(cfg, student, context)
     represent_texts = representer(student, cfg.dtype)

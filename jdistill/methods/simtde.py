@@ -159,6 +159,8 @@ def _check_switches(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_w
     loss, pooled = cfg.loss, start.pooled_width
     if loss.sentence not in SENTENCE_LOSSES:
         raise UserError(f"--config.loss.sentence={loss.sentence!r} is not one of {tuple(SENTENCE_LOSSES)}")
+    if loss.sentence in ("pair_mse", "pair_mae") and cfg.batch_size < 2:
+        raise UserError(f"--config.batch_size=1: --config.loss.sentence={loss.sentence} needs at least 2 texts in it")
     if loss.token not in TOKEN_LOSSES:
         raise UserError(f"--config.loss.token={loss.token!r} is not one of {TOKEN_LOSSES}")
     if not 0.0 <= loss.alpha <= 1.0:

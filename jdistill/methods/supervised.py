@@ -14,7 +14,11 @@ from jdistill.train.method import Method
 
 
 def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
-    """Fine-tuning alone. Raises UserError where cfg.triplets names no data."""
+    """Fine-tuning alone. Raises UserError where cfg.triplets names no data, and for a loss that wants a teacher's vectors."""
+    if cfg.loss.align:
+        raise UserError(
+            "--config.loss.align: supervised training has no teacher whose space the student could live in; choose ibkd, mse or crd"
+        )
     tuned = finetune.stages(cfg)
     if not tuned:
         raise UserError("--config.triplets is empty: supervised training needs triplets")

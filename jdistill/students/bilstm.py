@@ -69,6 +69,14 @@ def check_bilstm(student: ConfigDict, start: Encoder, block: str) -> None:
         _first_token(start)
 
 
+def check_no_pooler(cfg: ConfigDict, block: str) -> None:
+    """Raises UserError for a pooler in cfg: a recurrent student's states are pooled by the key over_time of `block`."""
+    if cfg.pooling:
+        raise UserError(
+            f"--config.pooling={cfg.pooling}: a recurrent student pools its states by --config.{block}.over_time; leave pooling empty"
+        )
+
+
 def _check_table(start: Encoder, width: int, block: str) -> None:
     architecture = architecture_of(start.config)
     if architecture.decoder or architecture.recurrent:

@@ -6,11 +6,14 @@ import jax
 import numpy as np
 import pytest
 from ibkd_setting import NEGATIVES, SETTINGS, config, evaluate, setting
+from ml_collections import ConfigDict
 from naive import naive_hsic, naive_info_nce
 from parity import assert_close, rounding
+from simtde_setting import random_tokens, start
 from steps import gradient_of, loss_of
 
 from configs import ibkd as config_file
+from configs import ibkd_retrieval
 from jdistill.core.errors import UserError
 from jdistill.feeds.texts import Texts
 from jdistill.methods import METHODS
@@ -180,6 +183,7 @@ def test_chunks_of_a_batch_have_the_gradient_of_the_whole(name: str) -> None:
         ("finetune", {"output_dim": 33}, "output_dim=33 must lie in 1..32"),
         ("finetune", {"projection_start": "zeros"}, "projection_start='zeros' is not one of"),
         ("finetune", {"finetune.batch_size": 1}, "finetune.batch_size=1: InfoNCE needs at least 2"),
+        ("supervised", {"loss.align": 1.0}, "loss.align: supervised training has no teacher"),
         ("hpd", {"output_dim": 0}, "output_dim=0 must lie in 1..32"),
         ("crd", {"batch_size": 1}, "batch_size=1: CRD contrasts"),
         ("crd", {"loss.buffer_per_text": 0}, "buffer_per_text must be positive"),
@@ -210,8 +214,17 @@ def test_every_variant_of_the_config_names_its_method_and_stages() -> None:
         METHODS[cfg.method](cfg)
     with pytest.raises(UserError, match="no variant 'ibk'"):
         config_file.get_config("ibk")
+    assert ibkd_retrieval.get_config("").teacher and not ibkd_retrieval.get_config("supervised").teacher
     stage = METHODS["ibkd"](config("", **{"finetune.loss.beta": 0.25}))[1]
     assert (stage.cfg.loss.beta, stage.cfg.loss.temperature, stage.cfg.learning_rate) == (0.25, 0.05, 3e-5)
+
+
+def test_the_second_stage_has_a_dropout_of_its_own() -> None:
+    first, cfg = setting("ibkd")[0].student, config("")
+    cfg.finetune.student = ConfigDict({"dropout": 0.2})  # as a config file of one's own may have it
+    stage = METHODS["ibkd"](cfg)[1]
+    second = stage.build(stage.cfg, start(first, random_tokens(300))).student
+    assert first.config.hidden_dropout == 0 and second.config.hidden_dropout == 0.2
 
 
 def test_a_large_batch_in_chunks_and_blocks_takes_the_memory_of_a_small_one() -> None:

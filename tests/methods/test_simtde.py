@@ -144,6 +144,7 @@ def test_the_real_teachers_start_explains_two_thirds(real_teacher: str) -> None:
     [
         ({"student.layers": 5}, "student.layers=5 must lie in 1..4"),
         ({"loss.sentence": "mea"}, "loss.sentence='mea' is not one of"),
+        ({"loss.sentence": "pair_mae", "batch_size": 1}, "batch_size=1: --config.loss.sentence=pair_mae needs"),
         ({"loss.token": "all"}, "loss.token='all' is not one of"),
         ({"loss.alpha": 1.5}, "loss.alpha=1.5 must lie in 0..1"),
         ({"student.start": "zeros"}, "student.start='zeros' is not one of"),

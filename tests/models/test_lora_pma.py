@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -29,8 +30,8 @@ def batch() -> tuple[np.ndarray, np.ndarray]:
     return ids, np.arange(11) < np.array([11, 3, 7, 1])[:, None]
 
 
-def adapters(rank: int = 3, seed: int = 0) -> lora.Adapters:
-    found = lora.start(random_params(CONFIG), ATTENTION, rank, np.random.default_rng(seed))
+def adapters(rank: int = 3, seed: int = 0, of: str = ATTENTION) -> lora.Adapters:
+    found = lora.start(random_params(CONFIG), of, rank, np.random.default_rng(seed))
     rng = np.random.default_rng(9)
     return {path: a | {"B": rng.normal(0, 0.1, a["B"].shape).astype(np.float32)} for path, a in found.items()}
 
@@ -89,6 +90,19 @@ def test_peft_s_own_files(tmp_path: Path) -> None:
     }
     with pytest.raises(UserError, match="has no adapter of layers.9.*another base, of fewer layers"):
         peft.load_adapters(tmp_path, names | deeper)
+
+
+@pytest.mark.parametrize("pattern", ["layer_1/attention/(query|value)", "layer_0/.*|attention/query"])
+def test_adapters_of_some_layers_are_told_by_whole_names(tmp_path: Path, pattern: str) -> None:
+    names = peft.torch_names(CONFIG)
+    found = adapters(of=pattern)
+    peft.save_adapters(tmp_path, found, 16.0, names)
+    assert peft.load_adapters(tmp_path, names)[0].keys() == found.keys()
+    told = json.loads((tmp_path / "adapter_config.json").read_text())["target_modules"]
+    # As PEFT has it: a name, or the end of one behind a dot.
+    modules = {name.removesuffix(".weight") for path, name in names.items() if "." in name}
+    reached = {module for module in modules if any(f".{module}".endswith(f".{target}") for target in told)}
+    assert reached == {names[path].removesuffix(".weight") for path in found}
 
 
 @pytest.mark.parametrize(

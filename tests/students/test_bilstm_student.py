@@ -93,6 +93,12 @@ def test_what_does_not_fit_is_refused() -> None:
         student(**{"student.over_time": "mean"})
     with pytest.raises(UserError, match="target='labels' is not one of vectors, pairs"):
         METHODS["bilstm_sra"](config(**{"loss.target": "labels"}))
+    with pytest.raises(UserError, match="batch_size=1: cosines of a batch's pairs need at least 2"):
+        METHODS["bilstm_sra"](config(**{"loss.target": "pairs", "batch_size": 1}))
+    with pytest.raises(
+        UserError, match="pooling=cls: a recurrent student pools its states by --config.student.over_time"
+    ):
+        METHODS["bilstm_sra"](config(pooling="cls"))
     with pytest.raises(UserError, match="embedding_size=40 must lie in 1..32"):
         student(**{"student.embedding_size": 40})
 

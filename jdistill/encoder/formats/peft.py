@@ -39,7 +39,7 @@ def save_adapters(
     tensors, modules, rank = {}, set(), 0
     for path, adapter in adapters.items():
         module = names[path].removesuffix(".weight")
-        modules.add(module.rpartition(".")[2])
+        modules.add(module)
         rank = int(np.shape(adapter["A"])[1])
         for letter in ("A", "B"):
             tensors[f"base_model.model.model.{module}.lora_{letter}.weight"] = np.ascontiguousarray(
@@ -50,7 +50,7 @@ def save_adapters(
         "peft_type": "LORA",
         "r": rank,
         "lora_alpha": alpha,
-        "target_modules": sorted(modules),
+        "target_modules": _targets(modules, [name.removesuffix(".weight") for name in names.values()]),
         "bias": "none",
         "lora_dropout": 0.0,
         "fan_in_fan_out": False,
@@ -58,6 +58,20 @@ def save_adapters(
         "base_model_name_or_path": None,
     }
     write_json(folder / ADAPTER_FILE, about)
+
+
+def _targets(adapted: set[str], modules: list[str]) -> list[str]:
+    """target_modules of PEFT: a module's last name where all of that name are adapted, else the whole names of those that are."""
+    last_names = {module.rpartition(".")[2] for module in adapted}
+    everywhere = {
+        name for name in last_names if adapted >= {module for module in modules if _is_target(module, [name])}
+    }
+    return sorted(everywhere | {module for module in adapted if module.rpartition(".")[2] not in everywhere})
+
+
+def _is_target(module: str, targets: list[str]) -> bool:
+    """Whether PEFT adapts a module by these target_modules."""
+    return any(module == target or module.endswith("." + str(target)) for target in targets)
 
 
 def load_adapters(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, float]:
@@ -85,7 +99,7 @@ def load_adapters(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, flo
         adapters.setdefault(flax_of[match[1]], {})[match[2]] = float_tensor(tensors, name, [None, None], path).T
     targets = settings.raw("target_modules", None)
     if isinstance(targets, list) and not settings.raw("layers_to_transform", None):
-        missing = {flax for name, flax in flax_of.items() if name.rpartition(".")[2] in targets} - adapters.keys()
+        missing = {flax for name, flax in flax_of.items() if _is_target(name, targets)} - adapters.keys()
         if missing:
             raise UserError(f"{path} has no adapter of {names[min(missing)]}; is it of another base, of fewer layers?")
     for flax, adapter in adapters.items():
