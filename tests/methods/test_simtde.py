@@ -144,7 +144,6 @@ def test_the_real_teachers_start_explains_two_thirds(real_teacher: str) -> None:
     [
         ({"student.layers": 5}, "student.layers=5 must lie in 1..4"),
         ({"loss.sentence": "mea"}, "loss.sentence='mea' is not one of"),
-        ({"loss.sentence": "pair_mae", "batch_size": 1}, "batch_size=1: --config.loss.sentence=pair_mae needs"),
         ({"loss.token": "all"}, "loss.token='all' is not one of"),
         ({"loss.alpha": 1.5}, "loss.alpha=1.5 must lie in 0..1"),
         ({"student.start": "zeros"}, "student.start='zeros' is not one of"),
@@ -156,6 +155,12 @@ def test_the_real_teachers_start_explains_two_thirds(real_teacher: str) -> None:
 def test_switches_that_do_not_fit_are_named(changes: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         setting(**changes)
+
+
+def test_pairs_of_a_batch_of_one_are_refused() -> None:
+    cfg = config(**{"loss.sentence": "pair_mae", "batch_size": 1})
+    with pytest.raises(UserError, match="batch_size=1: --config.loss.sentence=pair_mae needs at least 2 texts"):
+        simtde.build(cfg, start(small_teacher(), random_tokens(8)))
 
 
 def test_a_teacher_of_another_width_is_refused() -> None:
