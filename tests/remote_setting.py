@@ -25,6 +25,11 @@ def enter_machine(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(cache_mirror, "_own_parts", {})
 
 
+def put(url: str, content: bytes) -> None:
+    """Puts an object into the store in memory."""
+    fsspec.filesystem("memory").pipe_file(url.removeprefix("memory:/"), content)
+
+
 def objects(url: str) -> dict[str, bytes]:
     """What a folder of a store holds, by name."""
     fs, root = fsspec.url_to_fs(url)

@@ -17,6 +17,7 @@ from pathlib import Path
 from jdistill.core.digest import digest
 from jdistill.core.fetched import mirrors_folder
 from jdistill.core.files import TEMPORARY
+from jdistill.core.printable import without_secrets
 from jdistill.core.progress import log
 from jdistill.core.remote import Store, StoreError, is_url
 
@@ -40,7 +41,7 @@ def cache_root(location: str, key: str = "config.cache_dir") -> Path:
     root = mirrors_folder() / f"cache-{digest(location.rstrip('/'))[:16]}"
     if root not in _roots:
         Store(location, key).write(CACHE_MARK, b'{"made_by": "jdistill", "what": "a cache, which may be deleted"}\n')
-        log.info("%s is worked on in %s", location, root)
+        log.info("%s is worked on in %s", without_secrets(location), root)
         _roots[root] = location.rstrip("/")
     return root
 
@@ -115,7 +116,7 @@ def _store_of(folder: Path, what: str) -> Iterator[Store | None]:
     try:
         yield Store(url)
     except (StoreError, OSError) as error:
-        log.warning("the cache %s could not be %s: %s", url, what, error)
+        log.warning("the cache %s could not be %s: %s", without_secrets(url), what, error)
 
 
 def _sizes_there(store: Store, pattern: str) -> dict[str, int]:
@@ -132,7 +133,7 @@ def _fetch(store: Store, folder: Path, there: dict[str, int], here: dict[str, in
         (name for name in there if there[name] > here.get(name, -1)), key=lambda name: _rank(name, vouching)
     )
     if lacking:
-        store.fetch_all({name: there[name] for name in lacking}, folder, f"fetching {store.url}")
+        store.fetch_all({name: there[name] for name in lacking}, folder, f"fetching {store.shown}")
 
 
 def _rank(name: str, vouching: str = "") -> tuple[bool, str]:

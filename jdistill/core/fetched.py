@@ -73,8 +73,8 @@ def local_copy(url: str, key: str, parts: tuple[str, ...] = ()) -> Path:
             for half_fetched in place.rglob(HALF_FETCHED):
                 take_away(half_fetched)
             if len(sizes) < len(there) or before:
-                log.info("%s: %d of %d files are new or have changed", store.url, len(sizes), len(there))
-            store.fetch_all(sizes, copy, f"fetching {store.url}")
+                log.info("%s: %d of %d files are new or have changed", store.shown, len(sizes), len(there))
+            store.fetch_all(sizes, copy, f"fetching {store.shown}")
         if there != before:
             write_json(record, there)
     return copy
@@ -98,7 +98,7 @@ def run_files(store: Store) -> dict[str, list] | None:
         return {name: [int(size), str(of_content)] for name, (size, of_content) in listed.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(
-            f"{store.url}/{RUN_FILES} is damaged; remove it to have the run's other files taken as they are"
+            f"{store.shown}/{RUN_FILES} is damaged; remove it to have the run's other files taken as they are"
         ) from None
 
 
@@ -116,7 +116,7 @@ def _readable(store: Store, parts: tuple[str, ...] = ()) -> dict[str, ObjectVers
         log.warning(
             "WARNING: %s: its store says neither by a digest nor by a time when an object has changed, so that one of the same size is taken for "
             "the one before; give a changed object another name",
-            store.url,
+            store.shown,
         )
     return there
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
@@ -18,6 +19,7 @@ CHECKSUM = "checksum"  # of the rest of a seal
 SEAL = "jdistill.json"  # in a folder that we made: its kind, and a digest of each file
 TEMPORARY = ".jdistill-"  # begins the name of whatever is being written or taken away
 HASHED_BYTES = 1 << 22
+_UMASK = threading.Lock()
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -103,19 +105,36 @@ def write_seal(folder: Path, kind: str, digests: Mapping[str, str], **about: Any
 @contextmanager
 def adding_to(folder: Path, kind: str) -> Iterator[None]:
     """Whatever is written into a sealed folder meanwhile is sealed too; of one that is not sealed nothing is."""
-    before = files_in(folder)
+    before = {name: _state(folder / name) for name in files_in(folder)}
     yield
     content = read_seal(folder, kind)
     if content is not None:
-        ours = content["files"].keys() | (files_in(folder) - before)
         about = {name: value for name, value in content.items() if name not in ("made_by", "kind", "files")}
-        seal(folder, kind, [name for name in ours if (folder / name).is_file()], **about)
+        # What was lost or changed before stays told: its digest is the one that it had.
+        digests = {name: digest for name, digest in content["files"].items() if name not in before}
+        for name in files_in(folder):
+            untouched = name in before and before[name] == _state(folder / name)
+            if untouched and name in content["files"]:
+                digests[name] = content["files"][name]
+            elif (name not in before or name in content["files"]) and (folder / name).is_file():
+                digests[name] = file_digest(folder / name)
+        write_seal(folder, kind, dict(sorted(digests.items())), **about)
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """What changes where a file is written anew; None of a link that leads nowhere."""
+    with suppress(OSError):
+        about = path.stat()
+        return about.st_ino, about.st_size, about.st_mtime_ns
+    return None
 
 
 def read_seal(folder: Path, kind: str) -> dict[str, Any] | None:
     """The seal of a folder that we made as a `kind`; None where it has none, another's or a broken one."""
     content = look_into(folder / SEAL)
     if not isinstance(content, dict) or content.get("made_by") != "jdistill" or content.get("kind") != kind:
+        return None
+    if not isinstance(content.get("files"), dict):
         return None
     return content if content.pop(CHECKSUM, None) == _checksum(content) else None
 
@@ -191,9 +210,13 @@ def as_new(file: Path) -> None:
 
 
 def umask() -> int:
-    """The process's mask for new files, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
+    """The process's mask for new files. Where Linux does not tell, it can only be read by setting it, which threads must not do at once."""
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
+    with _UMASK:
+        mask = os.umask(0)
+        os.umask(mask)
     return mask
 
 

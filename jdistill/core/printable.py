@@ -8,8 +8,10 @@ import re
 CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\ud800-\udfff]")
 
 OF_USER, OF_QUERY = (
-    re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/@\s]*@"),
-    re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s?'\"]*)\?[^\s'\"]*"),
+    # As a URL has them, and a password with a slash in it, which is no port.
+    re.compile(r"(\b[a-z][a-z0-9+.-]*://)(?:[^/\s?]*@|[^/@\s?:]+:(?!\d{1,5}(?:/|\s|$))[^@\s?,]*@)"),
+    # To the next space, but for a quote or a stop before it.
+    re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s?'\"]*)\?\S*?(?=['\"`]?[,;:.)\]}]*(?:\s|$))"),
 )
 
 

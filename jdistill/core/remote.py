@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-import queue
 import re
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -20,7 +18,9 @@ from typing import Any, TypeVar
 
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.files import TEMPORARY
+from jdistill.core.printable import without_secrets
 from jdistill.core.progress import Progress, log, progress
+from jdistill.core.time_limit import within
 
 URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 LIBRARIES = {
@@ -73,7 +73,8 @@ class Store:
     """
 
     def __init__(self, url: str, key: str = ""):
-        self.url, self.label = url.rstrip("/"), f"--{key}={url}" if key else url
+        self.url, self.shown = url.rstrip("/"), without_secrets(url.rstrip("/"))
+        self.label = f"--{key}={self.shown}" if key else self.shown
         self._fs, self._root = self._ask(self._open)
         self._root = self._root.rstrip("/")
 
@@ -95,13 +96,14 @@ class Store:
             self._fs.invalidate_cache()
             try:
                 about = self._fs.info(self._root)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                _refuse_unreachable(error)
                 about = {"type": "directory"}
             if about["type"] == "file":
                 return {self._root: about}
             return {
                 path: of
-                for path, of in self._fs.find(self._root, detail=True).items()
+                for path, of in _listing(self._fs, self._root).items()
                 if of["type"] == "file" and not path.endswith("/")
             }
 
@@ -181,19 +183,19 @@ class Store:
         """What a function of the store gives. transfer: bytes that it moves."""
         for pause in (*PAUSES, None):
             try:
-                return _within(ANSWER_S + transfer / SLOWEST, question)
+                return within(ANSWER_S + transfer / SLOWEST, question)
             except Exception as error:  # each library has its own
                 if isinstance(error, OSError) and (error.errno in OF_DISKS or error.filename is not None):
                     raise  # of a local file
                 if pause is None or isinstance(error, (*FINAL, FileNotFoundError)) or _lacks_credentials(error):
                     raise StoreError(self._in_words(error)) from error
-                log.info("%s: %s; asked again in %d s", self.url, first_line(error)[:200], pause)
+                log.info("%s: %s; asked again in %d s", self.shown, without_secrets(first_line(error))[:200], pause)
                 time.sleep(pause)
         raise AssertionError("the last question has no pause")
 
     def _in_words(self, error: Exception) -> str:
         said = f"{self.label}: "
-        why = f"({type(error).__name__}: {first_line(error)[:200]})"
+        why = f"({type(error).__name__}: {without_secrets(first_line(error))[:200]})"
         if isinstance(error, ImportError):
             scheme = self.url.partition(":")[0].removesuffix("s" if self.url.startswith("https") else "")
             return f"{said}what reads it is not installed; {LIBRARIES.get(scheme, first_line(error))}"
@@ -212,8 +214,30 @@ class Store:
 def _unless_missing(question: Callable[[str], _Answer], path: str) -> _Answer | None:
     try:
         return question(path)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        _refuse_unreachable(error)
         return None
+
+
+def _refuse_unreachable(error: FileNotFoundError) -> None:
+    """Raises ConnectionError where a store's "not there" came of no answer at all, as fsspec tells it of web servers."""
+    if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+        raise ConnectionError(first_line(error.__cause__)) from error
+
+
+def _listing(store: Any, root: str) -> dict[str, dict[str, Any]]:
+    """All below a folder by its path. What cannot be listed raises, where fsspec's own walk from folder to folder leaves it out."""
+    from fsspec.spec import AbstractFileSystem
+
+    if type(store).find is not AbstractFileSystem.find or not store.exists(root):
+        return dict(store.find(root, detail=True))
+    below, folders = dict[str, Any](), [root]
+    for folder in folders:  # which grows
+        for about in store.ls(folder, detail=True):
+            below[about["name"]] = about
+            if about["type"] == "directory":
+                folders.append(about["name"])
+    return below
 
 
 def _version(about: dict[str, Any]) -> ObjectVersion:
@@ -224,24 +248,3 @@ def _version(about: dict[str, Any]) -> ObjectVersion:
 
 def _lacks_credentials(error: Exception) -> bool:
     return "Credential" in type(error).__name__ or getattr(error, "code", getattr(error, "status", 0)) in (401, 403)
-
-
-def _within(seconds: float, question: Callable[[], _Answer]) -> _Answer:
-    """What a function gives. Raises TimeoutError after so many seconds: looking up a name, and some libraries' questions, have no limit
-    of their own."""
-    outcome: queue.SimpleQueue[tuple[_Answer | None, BaseException | None]] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            outcome.put((question(), None))
-        except BaseException as error:
-            outcome.put((None, error))
-
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        value, error = outcome.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"no answer within {seconds:.0f} s") from None
-    if error is not None:
-        raise error
-    return value  # type: ignore[return-value]

@@ -80,7 +80,7 @@ class RunMirror:
             lacking = checkpoints_of(self._listed.keys() - there.keys())
             names = [name for name in self._listed if name in there and checkpoints_of([name]).isdisjoint(lacking)]
             if names:
-                self._store.fetch_all({name: there[name][0] for name in names}, beside, f"fetching {self._store.url}")
+                self._store.fetch_all({name: there[name][0] for name in names}, beside, f"fetching {self._store.shown}")
             self._drop_damaged(beside)
             shutil.rmtree(self.folder, ignore_errors=True)
             os.rename(beside, self.folder)
@@ -98,7 +98,7 @@ class RunMirror:
         for name, (_, of_content) in self._listed.items():
             match = CHECKPOINT.match(name)
             if match and of_content and (folder / name).is_file() and file_digest(folder / name) != of_content:
-                log.warning("%s/%s has changed since it was stored, and is left out", self._store.url, match[0])
+                log.warning("%s/%s has changed since it was stored, and is left out", self._store.shown, match[0])
                 shutil.rmtree(folder / match[0])
 
     @contextmanager
@@ -153,7 +153,7 @@ class RunMirror:
         self._check_is_ours()
         snapshot = self._snapshot()
         changed = {name: of for name, of in snapshot.items() if self._stored.get(name, (None,))[0] != of[1]}
-        shown = progress(f"storing {self._store.url}", sum(size for _, (size, _) in changed.values()), "bytes")
+        shown = progress(f"storing {self._store.shown}", sum(size for _, (size, _) in changed.values()), "bytes")
         gone: set[str] = set()
         with shown if shows_progress else nullcontext() as meter:
             for name, (path, state) in changed.items():

@@ -63,7 +63,7 @@ class StoreLock:
         """Raises UserError where another process has taken it over."""
         if self.lost:
             raise UserError(
-                f"{self._store.url} was taken over by another process, since this one was silent for {STALE_S:.0f} s; it went on there"
+                f"{self._store.shown} was taken over by another process, since this one was silent for {STALE_S:.0f} s; it went on there"
             )
 
     def lose(self) -> None:
@@ -93,13 +93,13 @@ class StoreLock:
             if holder.get("started") != _start_of(holder.get("process")):
                 log.info(
                     "%s: taken over from process %s of this machine, which is gone",
-                    self._store.url,
+                    self._store.shown,
                     holder.get("process"),
                 )
                 return True
             raise self._refusal(seen)
         log.info(
-            "%s is held by %s: watched for %.0f s whether that is alive", self._store.url, _name_of(holder), STALE_S
+            "%s is held by %s: watched for %.0f s whether that is alive", self._store.shown, _name_of(holder), STALE_S
         )
         pause = min(REFRESH_S, STALE_S) / 4
         looks = math.ceil(STALE_S / pause)  # counted, since a clock goes on while this process stands still
@@ -110,12 +110,12 @@ class StoreLock:
                 return False
             if now != seen:
                 raise self._refusal(now)
-        log.warning("%s: no sign of life of %s in %.0f s; taken over", self._store.url, _name_of(holder), STALE_S)
+        log.warning("%s: no sign of life of %s in %.0f s; taken over", self._store.shown, _name_of(holder), STALE_S)
         return True
 
     def _refusal(self, seen: bytes) -> UserError:
         return UserError(
-            f"{self._store.url} is in use by {self._what} of another process ({_name_of(_holder(seen))}); wait for its end, or choose "
+            f"{self._store.shown} is in use by {self._what} of another process ({_name_of(_holder(seen))}); wait for its end, or choose "
             "another place"
         )
 

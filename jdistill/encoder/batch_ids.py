@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from transformers import PreTrainedTokenizerFast
 
 AT_ONCE = 4096  # texts whose encodings are in memory at once
+_locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
+_making = threading.Lock()
 
 
 def batch_ids(tokenizer: Any, texts: list[str], max_length: int) -> list[list[int]]:
@@ -17,16 +21,17 @@ def batch_ids(tokenizer: Any, texts: list[str], max_length: int) -> list[list[in
     it and its class changes nothing about encoding.
     """
     whole = len(texts) if not _is_plain(tokenizer) else 1
-    ids: list[list[int]] = tokenizer(
-        texts[:whole],
-        truncation=True,
-        max_length=max_length,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-    )["input_ids"]
-    for start in range(whole, len(texts), AT_ONCE):
-        encodings = tokenizer.backend_tokenizer.encode_batch_fast(texts[start : start + AT_ONCE])
-        ids += [encoding.ids for encoding in encodings]
+    with _alone(tokenizer):
+        ids: list[list[int]] = tokenizer(
+            texts[:whole],
+            truncation=True,
+            max_length=max_length,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )["input_ids"]
+        for start in range(whole, len(texts), AT_ONCE):
+            encodings = tokenizer.backend_tokenizer.encode_batch_fast(texts[start : start + AT_ONCE])
+            ids += [encoding.ids for encoding in encodings]
     return ids
 
 
@@ -54,8 +59,9 @@ def truncating_json(tokenizer: Any, max_length: int) -> str | None:
     by split_special_tokens, which JSON does not hold."""
     if not _is_plain(tokenizer) or tokenizer.split_special_tokens:
         return None
-    batch_ids(tokenizer, [""], max_length)  # which tells the library
-    state: str = tokenizer.backend_tokenizer.to_str()
+    with _alone(tokenizer):
+        batch_ids(tokenizer, [""], max_length)  # which tells the library
+        state: str = tokenizer.backend_tokenizer.to_str()
     return state
 
 
@@ -67,7 +73,14 @@ def prompt_tokens(tokenizer: Any, prompt: str, max_length: int) -> int:
 
 def room_beside(tokenizer: Any, prompt: str, max_length: int) -> int:
     """Tokens that a length leaves to a text beside a prompt and the special ones; less than 1: nothing of the text would be read."""
-    return max_length - len(tokenizer(prompt, truncation=False)["input_ids"])
+    with _alone(tokenizer):
+        return max_length - len(tokenizer(prompt, truncation=False)["input_ids"])
+
+
+def _alone(tokenizer: Any) -> threading.RLock:
+    """What a thread holds while it tells a tokenizer how to truncate and asks it: models of several lengths may share one."""
+    with _making:
+        return _locks.setdefault(tokenizer, threading.RLock())
 
 
 def _is_plain(tokenizer: Any) -> bool:

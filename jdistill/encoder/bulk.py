@@ -12,6 +12,7 @@ import numpy as np
 from jdistill.core.errors import UserError
 from jdistill.core.left_over import clear_beside
 from jdistill.core.locks import only_one
+from jdistill.core.printable import without_secrets
 from jdistill.core.progress import log, progress
 from jdistill.data.text.text_stream import StreamedText
 from jdistill.data.text.vector_folder import LOCK, EmbedSettings
@@ -43,7 +44,7 @@ class BulkEncoder:
         """What a folder of its vectors says of itself."""
         model = self.model
         local = Path(self.source).expanduser()
-        source = str(local.resolve()) if local.exists() else self.source
+        source = str(local.resolve()) if local.exists() else without_secrets(self.source)
         prompt = model.prompt_text(self.prompt)
         return EmbedSettings(
             source,

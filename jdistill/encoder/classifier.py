@@ -25,7 +25,7 @@ from jdistill.data.text.locations import resolve
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.tensors import float_tensor, load_tensors, write_tensors
-from jdistill.encoder.text_lists import distinct_texts, text_list
+from jdistill.encoder.text_lists import checked_texts, distinct_texts
 from jdistill.models import classifier_head
 
 
@@ -61,7 +61,7 @@ class Classifier:
             raise UserError(
                 "this classifier takes pairs of texts" if self.pairs else "this classifier takes single texts"
             )
-        sides = [text_list(texts)] + ([] if others is None else [text_list(others, "others")])
+        sides = [checked_texts(texts)] + ([] if others is None else [checked_texts(others, "others")])
         if len(sides[-1]) != len(sides[0]):
             raise UserError(f"{len(sides[0])} texts and {len(sides[-1])} others are no pairs")
         vectors = [self._vectors(side, batch_size) for side in sides]

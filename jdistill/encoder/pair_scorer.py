@@ -20,7 +20,7 @@ from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.interaction import read_interaction
 from jdistill.encoder.text_encoder import TextEncoder
-from jdistill.encoder.text_lists import distinct_texts, text_list
+from jdistill.encoder.text_lists import checked_texts, distinct_texts
 from jdistill.models.interaction import INTERACTIONS, one_branch, score_matrix, score_pairs
 
 LOGIT_ROWS, LOGIT_COLUMNS = (
@@ -54,7 +54,7 @@ class PairScorer:
 
         Raises: UserError for sides of different lengths, and for one string in the place of a side.
         """
-        left, right = text_list(queries, "queries"), text_list(passages, "passages")
+        left, right = checked_texts(queries, "queries"), checked_texts(passages, "passages")
         if len(left) != len(right):
             raise UserError(f"{len(left)} queries and {len(right)} passages are no pairs")
         return self.of_vectors(*pair_vectors(self.encoder, left, right), symmetric)

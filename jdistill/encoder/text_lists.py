@@ -28,15 +28,15 @@ def distinct_texts(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     return list(row_of), np.array([row_of[text] for text in texts], np.int64)
 
 
-def checked_texts(texts: Iterable[str]) -> list[str]:
+def checked_texts(texts: Iterable[str], name: str = "texts") -> list[str]:
     """As text_list. Raises UserError, too, naming the row of a text that is not a string or cannot be written in UTF-8."""
-    listed = text_list(texts)
+    listed, of = text_list(texts, name), "" if name == "texts" else f" of {name}"
     for row, text in enumerate(listed):
         if not isinstance(text, str):
-            raise UserError(f"text {row} is {type(text).__name__}, not a string")
+            raise UserError(f"text {row}{of} is {type(text).__name__}, not a string")
         if not text.isascii():
             try:
                 text.encode()
             except UnicodeEncodeError:
-                raise UserError(f"text {row} holds a lone surrogate (broken Unicode): {text[:60]!r}") from None
+                raise UserError(f"text {row}{of} holds a lone surrogate (broken Unicode): {text[:60]!r}") from None
     return listed

@@ -18,6 +18,7 @@ from typing import IO
 import numpy as np
 
 from jdistill.core.cores import core_count
+from jdistill.core.errors import UserError
 from jdistill.data.batching.kept_tokens import Tokenizing, in_this_process
 from jdistill.encoder.batch_ids import truncating_json
 from jdistill.encoder.encoder import Encoder
@@ -80,7 +81,7 @@ class _Processes:
             counts = _receive(process.stdout, np.dtype(np.int64), 2)
             ids, lengths = (_receive(process.stdout, np.dtype(np.int32), int(count)) for count in counts)
         except (OSError, EOFError) as error:
-            raise OSError(
+            raise UserError(
                 f"a process that tokenises ended before its texts (exit code {process.wait()}); was it killed, or is there too little memory? "
                 "Run the command again: what was tokenised is kept"
             ) from error

@@ -108,7 +108,7 @@ def in_float32(model: Encoder) -> Encoder:
 def add_form(model: Encoder, folder: Path, name: str, texts: Sequence[str] = ()) -> Path:
     """Writes a further form of an exported folder and holds it against Flax.
 
-    Returns: its file or folder. Raises: UserError, and leaves nothing of it, where it differs from Flax (check).
+    Returns: its file or folder. Raises: UserError where it differs from Flax (check), and leaves nothing of it, the export itself excepted.
     """
     target, model = target_of(name), in_float32(model)
     out = target.write(model, folder, texts if target.calibrated else ())
@@ -117,7 +117,8 @@ def add_form(model: Encoder, folder: Path, name: str, texts: Sequence[str] = ())
             expected = model.encode(list(PROBE_TEXTS))
         figure = check_form(model, target, out, name, expected)
     except BaseException:
-        remove(out)
+        if out != folder:  # the export itself, and what else lies in it
+            remove(out)
         raise
     if out.is_file():
         num_bytes = sum(path.stat().st_size for path in graph_files(out))

@@ -42,10 +42,10 @@ def mirrored_run(workdir: str | Path, what: str = "a run") -> Iterator[Path]:
         with lock.held():
             mirror = RunMirror(store, lock)
             mirror.fetch()
-            log.info("%s is worked on in %s", store.url, mirror.folder)
+            log.info("%s is worked on in %s", store.shown, mirror.folder)
             with mirror.kept_up():
                 yield mirror.folder
-            log.info("all of %s is in %s", mirror.folder, store.url)
+            log.info("all of %s is in %s", mirror.folder, store.shown)
     except BaseException:
         lock.check()  # which interrupted what was going on
         raise

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
-import os
-import time
 from pathlib import Path
 
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from remote_setting import enter_machine
+from remote_setting import enter_machine, put
 
 from jdistill import embed, search
 from jdistill.core import remote
@@ -30,10 +27,6 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     enter_machine(monkeypatch, tmp_path / "here")
     monkeypatch.setattr(remote, "PAUSES", (0.0, 0.0))
     return f"memory://{tmp_path.name}"
-
-
-def put(url: str, content: bytes) -> None:
-    fsspec.filesystem("memory").pipe_file(url.removeprefix("memory:/"), content)
 
 
 def count_fetches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -140,54 +133,6 @@ def test_a_name_that_leads_out_is_refused(bucket: str, tmp_path: Path, monkeypat
         local_copy(f"{bucket}/model", "model")
 
 
-def refusing(error: BaseException, times: int = 10**6):
-    """In the place of a file system's method: raises so often, then says that there is an empty file."""
-    calls: list[int] = []
-
-    def method(self, path, *more, **named):
-        calls.append(1)
-        if len(calls) <= times:
-            raise error
-        return {"type": "file", "name": path, "size": 0}
-
-    return method, calls
-
-
-class NoCredentialsError(Exception):
-    """As botocore names its own."""
-
-
-@pytest.mark.parametrize("error, words, asked", [
-    (PermissionError("Access Denied"), "the store refuses .*check the credentials", 1),
-    (NoCredentialsError("Unable to locate credentials"), "the store refuses .*check the credentials", 1),
-    (ConnectionRefusedError(111, "Connection refused"), "3 times asked .*check its address", 3),
-    (RuntimeError("a library's own\nwith a second line"), "a library's own\\).*run the same command again", 3),
-])  # fmt: skip
-def test_a_store_that_fails_is_one_line(
-    bucket: str, error: Exception, words: str, asked: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    method, calls = refusing(error)
-    monkeypatch.setattr(MemoryFileSystem, "info", method)
-    with pytest.raises(StoreError, match=f"^--config.text={bucket}/a.txt: .*{words}") as caught:
-        read_texts(f"{bucket}/a.txt")
-    assert len(calls) == asked and "\n" not in str(caught.value)
-
-
-def test_a_store_that_fails_once_is_asked_again(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    method, calls = refusing(TimeoutError(), times=2)
-    monkeypatch.setattr(MemoryFileSystem, "info", method)
-    assert Store(f"{bucket}/a").files() == {"": [0, ""]} and len(calls) == 3
-
-
-def test_a_store_that_says_nothing_is_not_waited_for(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "ANSWER_S", 0.05)
-    monkeypatch.setattr(MemoryFileSystem, "info", lambda *_, **__: time.sleep(5))
-    started = time.monotonic()
-    with pytest.raises(StoreError, match="no answer within 0 s"):
-        read_texts(f"{bucket}/a.txt")
-    assert time.monotonic() - started < 4
-
-
 def test_a_file_that_comes_short_is_fetched_again(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     put(f"{bucket}/a", b"whole")
     whole, calls = MemoryFileSystem.get_file, []
@@ -199,19 +144,6 @@ def test_a_file_that_comes_short_is_fetched_again(bucket: str, monkeypatch: pyte
     monkeypatch.setattr(MemoryFileSystem, "get_file", short)
     Store(f"{bucket}/a").fetch("", tmp_path / "a", 5)
     assert (tmp_path / "a").read_bytes() == b"whole" and len(calls) == 2
-
-
-def test_a_local_disk_that_refuses_is_not_the_store(
-    bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    put(f"{bucket}/a.txt", b"text")
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    for error in (full, PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "a"))):
-        method, calls = refusing(error)
-        monkeypatch.setattr(MemoryFileSystem, "get_file", method)
-        with pytest.raises(type(error)):
-            Store(f"{bucket}/a.txt").fetch("", tmp_path / "a", 4)
-        assert len(calls) == 1 and not list(tmp_path.glob(".jdistill-*"))
 
 
 def test_what_is_not_there_or_not_known_is_one_line(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import hypothesis.strategies as st
 import pytest
 from conftest import make_decoder, make_encoder, real_teacher_folder
@@ -26,6 +28,14 @@ def model(request: pytest.FixtureRequest) -> Encoder:
 
 def by_call(tokenizer: object, texts: list[str], max_length: int) -> list[list[int]]:
     return tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]  # type: ignore[operator]
+
+
+def test_models_of_two_lengths_may_share_a_tokenizer_in_two_threads() -> None:
+    tokenizer, long_text = make_encoder().tokenizer, "the cat sat on the mat " * 20
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(batch_ids, tokenizer, [long_text] * 40, 8 + 8 * (i % 2)) for i in range(200)]
+    for i, answer in enumerate(asked):
+        assert {len(ids) for ids in answer.result()} == {8 + 8 * (i % 2)}
 
 
 texts = st.lists(

@@ -30,6 +30,8 @@ def test_without_an_interaction_module_pairs_are_scored_by_cosine(tmp_path: Path
         scorer.score("hello", "world", True)
     with pytest.raises(UserError, match="passages is one string, 'world'"):
         scorer.score(["hello"] * 5, "world", True)
+    with pytest.raises(UserError, match="text 1 of passages is list, not a string"):
+        scorer.score(["a", "a"], ["b", ["c"]], True)
 
 
 @pytest.mark.parametrize("interaction", ["dual", "single"])

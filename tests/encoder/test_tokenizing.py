@@ -79,7 +79,10 @@ def test_a_process_that_is_killed_is_told_and_what_was_done_is_kept(tmp_path: Pa
                 os.kill(pid, signal.SIGKILL)
         return how.tokens(texts)
 
-    with tokenizing(model, len(TEXTS)) as how, pytest.raises(OSError, match=r"ended before its texts \(exit code -9\)"):
+    with (
+        tokenizing(model, len(TEXTS)) as how,
+        pytest.raises(UserError, match=r"ended before its texts \(exit code -9\)"),
+    ):
         tokenize_once(TEXTS, Tokenizing(killing, 1), "t", tmp_path, chunk=10)
     assert not list(children())
     assert len(list(tmp_path.glob(".jdistill-shards-*/*.npz"))) == 3

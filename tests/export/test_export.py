@@ -167,3 +167,14 @@ def test_what_forms_are_held_against_is_float32_where_products_are_else_rounded(
     assert seen[-1] == asked
     add_form(model, tmp_path / "out", "onnx-int8")
     assert seen[-1] == asked and jax.config.jax_default_matmul_precision is None
+
+
+def test_a_check_that_fails_leaves_the_export_that_was_there(tmp_path: Path) -> None:
+    """The form that is the export itself; of another its own file goes."""
+    pytest.importorskip("sentence_transformers", reason="needs the torch extra")
+    export(student(), tmp_path / "out")
+    (tmp_path / "out" / "notes.txt").write_text("the user's own")
+    before = {path.relative_to(tmp_path) for path in tmp_path.rglob("*")}
+    with pytest.raises(UserError, match="differ"):
+        add_form(student(seed=1), tmp_path / "out", "sentence-transformers")
+    assert {path.relative_to(tmp_path) for path in tmp_path.rglob("*")} == before

@@ -18,6 +18,7 @@ from jdistill.core.errors import UserError
 from jdistill.encoder.formats.gguf_vocabulary import tokenizer_fields
 from jdistill.encoder.formats.gguf_writer import KEPT, write_gguf
 from jdistill.export.command import main
+from jdistill.export.folder import export
 from jdistill.export.targets import TARGETS, add_form, tolerance_of
 from jdistill.models.modernbert.config import GLOBAL, LOCAL
 from jdistill.models.registry import architecture_of
@@ -38,6 +39,16 @@ def test_a_file_is_read_back_as_the_model(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(  # the table of tokens, bit for bit
         architecture_of(again.config).token_table(again.params), architecture_of(model.config).token_table(model.params)
     )
+
+
+def test_a_file_without_token_types_is_a_model_that_others_load(tmp_path: Path) -> None:
+    """As llama.cpp has DistilBERT: in the other formats there is no BERT without a token type."""
+    model = MODELS["distilbert"]()
+    again = jdistill.load(str(write_gguf(model, tmp_path / "m.gguf")))
+    np.testing.assert_allclose(again.encode(TEXTS), model.encode(TEXTS), atol=1e-3)
+    export(again, tmp_path / "out")
+    np.testing.assert_array_equal(jdistill.load(str(tmp_path / "out")).encode(TEXTS), again.encode(TEXTS))
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["type_vocab_size"] == 1
 
 
 @pytest.mark.parametrize(("types", "written"), [("glgl", 2), ("glll", 4), ("llgl", [True, True, False, True])])

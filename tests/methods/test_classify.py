@@ -70,6 +70,8 @@ def test_a_classifier_by_its_documented_reader(tmp_path: Path, pairs: bool) -> N
         model.logits(texts, None if pairs else texts)
     with pytest.raises(UserError, match="texts is one string, 'a gripping film'"):
         model.predict("a gripping film", others)
+    with pytest.raises(UserError, match="text 2 is NoneType, not a string"):
+        model.predict(["a", "a", None], ["b"] * 3 if pairs else None)
     with pytest.raises(UserError, match="holds no head.safetensors"):
         load_classifier(str(save_encoder(encoder, tmp_path / "plain")))
 

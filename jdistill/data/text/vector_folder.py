@@ -10,6 +10,7 @@ from typing import Any
 from jdistill.core import files
 from jdistill.core.errors import UserError
 from jdistill.core.locks import only_one
+from jdistill.core.printable import without_secrets
 from jdistill.data.text.vector_parts import part_name
 
 EMBEDDINGS_SEAL = "embeddings"
@@ -67,7 +68,9 @@ def claim_folder(out: Path, settings: EmbedSettings, text: str) -> None:
     with only_one(out / f"{LOCK}seal", out, "the claiming", wait=True):
         seal = files.read_seal(out, EMBEDDINGS_SEAL)
         if seal is None:
-            files.write_seal(out, EMBEDDINGS_SEAL, {}, settings=asdict(settings), text=text, parts=None, texts=None)
+            files.write_seal(
+                out, EMBEDDINGS_SEAL, {}, settings=asdict(settings), text=without_secrets(text), parts=None, texts=None
+            )
         else:
             refuse_other_settings(out, seal, settings)
 

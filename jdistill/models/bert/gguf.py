@@ -32,6 +32,7 @@ _NAMES = {
     "encoder.layer.{i}.output.dense": "blk.{i}.ffn_down",
     "encoder.layer.{i}.output.LayerNorm": "blk.{i}.layer_output_norm",
 }
+_TYPES = "embeddings.token_type_embeddings.weight"
 _TYPES_KEY = "tokenizer.ggml.token_type_count"
 
 
@@ -68,7 +69,10 @@ def fields_of(config: BertConfig, kind: str) -> dict:
 
 
 def read_bert(fields: Settings, tensors: dict[str, np.ndarray]) -> tuple[BertConfig, dict[str, np.ndarray]]:
-    """As GgufKind.read, of `bert`."""
+    """As GgufKind.read, of `bert`. What has no token types, as DistilBERT, gets a single one of zeros: no other library has a BERT without."""
+    if _TYPES not in tensors:
+        table_VxD = tensors["embeddings.word_embeddings.weight"]
+        tensors = {**tensors, _TYPES: np.zeros((1, table_VxD.shape[1]), np.float32)}
     return numbers_of_gguf(fields, "bert", tensors, tuple(ACTIVATIONS)), tensors
 
 
@@ -80,7 +84,7 @@ def numbers_of_gguf(
     heads = fields.integer(key := f"{kind}.attention.head_count", 1)
     if hidden % heads:
         raise fields.fault(key, f"is {heads}, which does not divide the width {hidden}")
-    types = tensors.get("embeddings.token_type_embeddings.weight")
+    types = tensors.get(_TYPES)
     return BertConfig(
         model_type="bert",
         vocab_size=len(tensors["embeddings.word_embeddings.weight"]),
