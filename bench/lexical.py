@@ -33,8 +33,9 @@ from configs.d2llm import get_config
 from jdistill.data.sets.pairs import Pairs
 from jdistill.evals.pair_labels import average_precision, pair_scores
 from jdistill.evals.retrieval import DEPTH, measures, ranking_of
-from jdistill.feeds.judged import JudgedSet, split_pairs
+from jdistill.feeds.judged import JudgedSet
 from jdistill.feeds.judged_results import held_out_collection
+from jdistill.feeds.judged_splits import split_pairs
 from jdistill.models.interaction import BRANCHES
 from jdistill.retrieval.bm25 import bm25_search
 

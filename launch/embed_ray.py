@@ -30,6 +30,7 @@ from jdistill.data.text.vector_parts import PartTexts, split_parts
 from jdistill.embed import check_flags_fit, finish_parts, make_parser, refuse_further_parts
 from jdistill.encoder.bulk import BulkEncoder, FolderParts, embed_part, open_bulk_encoder
 from jdistill.retrieval.folder_index import index_folder
+from jdistill.retrieval.index_kinds import check_index_flags
 
 TOLD_EVERY_S = 20
 PART_SCHEMA = pa.schema(
@@ -180,6 +181,8 @@ def main(argv: list[str] | None = None) -> int:
     stream = TextStream(flags.text, flags.text_column, flags.id_column)
     next(iter(stream))
     settings = open_encoder(flags).settings(flags.part_size, not flags.without_text)
+    if flags.index:
+        check_index_flags(flags.index, flags.index_effort, settings.width)
     claim_folder(flags.out, settings, flags.text)
     parts = make_parts(flags, stream, settings)
     refuse_further_parts(flags.out, parts)

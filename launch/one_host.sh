@@ -12,10 +12,11 @@ if [ "$processes" = 1 ]; then
   exec "$python" -m jdistill.main "$@"
 fi
 gpus=()
-if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
-  IFS=, read -ra gpus <<< "$CUDA_VISIBLE_DEVICES"
+if [ "${CUDA_VISIBLE_DEVICES--}" != "-" ]; then  # set; empty and -1 choose none
+  IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES/#-1*/}"
 elif command -v nvidia-smi > /dev/null; then
-  mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader 2> /dev/null || true)
+  # What it says where it finds none is no GPU.
+  mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader 2> /dev/null | grep -xE '[0-9]+' || true)
 fi
 if [ $((${#gpus[@]} % processes)) != 0 ]; then
   echo "error: PROCESSES=$processes: ${#gpus[@]} GPUs cannot be shared out evenly; choose among them by CUDA_VISIBLE_DEVICES" >&2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From nothing to an answer: installs, distils all-MiniLM-L6-v2 on the sentences of Python's own documentation into a student of 41 % of its size,
 # exports it, compares it with its teacher, and asks it a question. A few minutes on two CPU cores; nothing is downloaded but packages.
-source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh" ""  # else it would read this script's arguments as extras
 workdir="${WORKDIR:-runs/quickstart}"
 python -m jdistill.main --config configs/quickstart.py --workdir "$workdir" "$@"
 # Ctrl-C is no failure, and --dry_run makes nothing. What a store holds (s3://…) the search finds out by itself.

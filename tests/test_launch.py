@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -51,7 +52,14 @@ def test_one_host_waits_for_processes_that_a_signal_has_reached(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("visible", "processes", "given"),
-    [("0,1,5,7", "2", ["0,1", "5,7"]), ("3,1", "2", ["3", "1"]), ("0,1,2", "2", None), (None, "2", ["unset", "unset"])],
+    [
+        ("0,1,5,7", "2", ["0,1", "5,7"]),
+        ("3,1", "2", ["3", "1"]),
+        ("0,1,2", "2", None),
+        (None, "2", ["unset", "unset"]),
+        ("", "2", ["", ""]),  # CPUs are wanted
+        ("-1", "2", ["-1", "-1"]),
+    ],
 )
 def test_one_host_shares_out_the_gpus(visible: str | None, processes: str, given: list | None, tmp_path: Path) -> None:
     """A process that saw all of them would hold memory on each, and NCCL takes no GPU twice."""
@@ -59,7 +67,9 @@ def test_one_host_shares_out_the_gpus(visible: str | None, processes: str, given
         f'#!/bin/bash\nfor a in "$@"; do case "$a" in --process_id=*) id=${{a#*=}};; esac; done\n'
         f'echo "${{CUDA_VISIBLE_DEVICES-unset}}" > {tmp_path}/$id.seen\n'
     )
-    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")  # as where there is a driver, and no GPU
+    (tmp_path / "nvidia-smi").write_text(
+        "#!/bin/sh\necho No devices were found\nexit 9\n"
+    )  # as where there is a driver
     for name in ("python", "nvidia-smi"):
         (tmp_path / name).chmod(0o755)
     env = os.environ | {"PYTHON": str(tmp_path / "python"), "PROCESSES": processes, "PORT": "1"}
@@ -93,3 +103,23 @@ def test_the_command_that_resumes_names_the_python_that_ran(tmp_path: Path, monk
     assert this_python() == str(tmp_path / "env" / "python")
     monkeypatch.setenv("PATH", str(tmp_path / "env"))
     assert this_python() == "python"
+
+
+def test_the_quickstart_hands_its_arguments_on_and_installs_no_extra_by_them(tmp_path: Path) -> None:
+    """By the scripts as they are, in a checkout with an environment that only says what it was asked."""
+    (tmp_path / "launch").mkdir()
+    for name in ("environment.sh", "quickstart.sh"):
+        shutil.copy(ROOT / "launch" / name, tmp_path / "launch")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.write_text(f'#!/bin/bash\necho "$@" >> {tmp_path}/asked\n')
+    python.chmod(0o755)
+    version = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()[:16]
+    (tmp_path / ".venv" / f".installed-core-{version}").touch()
+    script = ["bash", str(tmp_path / "launch" / "quickstart.sh"), "--config.max_steps=20"]
+    done = subprocess.run(script, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        "-m jdistill.main --config configs/quickstart.py --workdir runs/quickstart --config.max_steps=20"
+    ]

@@ -106,14 +106,18 @@ class Corpus:
         sizes = tuple(of.train for of in self.sources)
         return SourceWeights(sizes, weights, seed) if any(weight != 1 for weight in weights) else None
 
-    def indexed(self) -> Sequence[str]:
-        """The texts of a search index: all but variants, which nobody wrote, and, where there are any others, queries."""
+    def indexed(self, by_teacher: bool = False) -> Sequence[str]:
+        """The texts of a search index: all but variants, which nobody wrote, and, where there are any others, queries. by_teacher: and but
+        translations, of which the teacher is never asked."""
         variants = [of.variants for of in self.sources] or [self.variants]
-        of_train = zip(self.role_rows(), variants, strict=True)
+        left_out = [by_teacher and of.translated for of in self.sources] or [False]
         parts: list[tuple[str, Sequence[str]]] = [
-            (role, self.train[first : stop - made]) for (role, first, stop), made in of_train
+            (role, self.train[first : stop - made])
+            for (role, first, stop), made, out in zip(self.role_rows(), variants, left_out, strict=True)
+            if not out
         ]
-        parts += [(role, self.held_out[first:stop]) for role, first, stop in self.role_rows(held_out=True)]
+        of_held_out = zip(self.role_rows(held_out=True), left_out, strict=True)
+        parts += [(role, self.held_out[first:stop]) for (role, first, stop), out in of_held_out if not out]
         chosen = (
             [texts for role, texts in parts if role != "query"]
             if any(r != "query" for r, _ in parts)

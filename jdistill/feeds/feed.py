@@ -17,6 +17,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.feeds.dev_score import encoder_score
 from jdistill.feeds.shared import Shared
+from jdistill.retrieval.index import TEACHER
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
 
@@ -125,7 +126,7 @@ class Feed:
 
     def index_texts(self) -> Sequence[str]:
         """The texts of the run's search index."""
-        return self.shared.corpus.indexed()
+        return self.shared.corpus.indexed(by_teacher=self.shared.cfg.index_by == TEACHER)
 
     def pair_scorer(self, cfg: ConfigDict, student: Encoder, params: Tree) -> PairScorer | None:
         """What scores pairs by more than the student's vectors; None where nothing does.

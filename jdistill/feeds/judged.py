@@ -21,16 +21,11 @@ from jdistill.data.sets.candidates import (
     passages_of,
     without_positive,
 )
-from jdistill.data.sets.pairs import (
-    Pairs,
-    read_pairs,
-    sample_pairs,
-    train_and_test,
-    without,
-)
+from jdistill.data.sets.pairs import Pairs, sample_pairs
 from jdistill.data.text.holdout import comparable
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.peft import with_adapter
+from jdistill.feeds.judged_splits import first_pairs, split_files
 from jdistill.feeds.negatives import mined_negatives
 from jdistill.feeds.tokens import cache_folder
 from jdistill.feeds.unlabelled import reads_without_positive, with_unlabelled, with_wrong_alone
@@ -103,9 +98,10 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
     judges = {branch: replace(base, **_settings(cfg, branch)) for branch in BRANCHES if cfg[branch]}
     sets: list[JudgedSet] = []
     evaluation = {comparable(text) for text in evaluation_texts}
+    of_branch = split_files(cfg, evaluation)
     for branch in judges:
         source, key = cfg[branch], f"config.{branch}"
-        train, dev, test, removed = split_pairs(cfg, branch, evaluation)
+        train, dev, test, removed = of_branch[branch]
         queries = by_query(train)
         reads_wrong = cfg.queries_without_positive and reads_without_positive(cfg)
         wrong = without_positive(train) if reads_wrong else Queries([], [], [])
@@ -132,61 +128,17 @@ def read_judged(cfg: ConfigDict, model: Encoder, evaluation_texts: Iterable[str]
             raise UserError(
                 f"--{key}={source}: {len(mined_candidates.queries)} training queries do not fill one batch of batch_size={cfg.batch_size}"
             )
-        apart = [*train.queries, *dev.queries, *dev.passages, *test.queries, *test.passages, *evaluation]
+        kept_apart = [pairs for of in of_branch.values() for pairs in of[1:3]]
+        apart = [
+            *train.queries,
+            *(text for pairs in kept_apart for text in (*pairs.queries, *pairs.passages)),
+            *evaluation,
+        ]
         mined_candidates = with_unlabelled(cfg, branch, mined_candidates, apart)
         name = Path(source).stem
         name = f"{name}-{branch}" if name in [judged_set.name for judged_set in sets] else name
-        sets.append(JudgedSet(name, branch, mined_candidates, train, dev, _first(test, cfg.test_pairs)))
+        sets.append(JudgedSet(name, branch, mined_candidates, train, dev, first_pairs(test, cfg.test_pairs)))
     return JudgedPairs(tuple(sets), judges)
-
-
-def split_pairs(cfg: ConfigDict, branch: str, evaluation: set[str]) -> tuple[Pairs, Pairs, Pairs, int]:
-    """(training, dev and all test pairs of a branch's file, how many training pairs were removed: those with a text of `evaluation`, with a
-    query of the test or of dev, and those that are a pair of theirs turned round, as comparable() has them).
-
-    Raises: UserError for a file that cannot be read, one without test pairs, and one whose test pairs are all right or all wrong.
-    """
-    source, key = cfg[branch], f"config.{branch}"
-    pairs = read_pairs(source, key, (cfg.train_split, cfg.test_split))
-    rest, test = train_and_test(pairs, cfg.train_split, cfg.test_split, cfg.held_out_queries, key)
-    if not len(test):
-        raise UserError(
-            f"--{key}={source}: no test pairs; --config.held_out_queries={cfg.held_out_queries} keeps some apart"
-        )
-    scored = _first(test, cfg.test_pairs)
-    if len(set(scored.positive)) < 2:
-        unlabelled = pairs.skipped["without a label"]
-        raise UserError(
-            f"--{key}={source}: all {len(scored)} test pairs that are scored have the same label, so that nothing tells them apart"
-            + (
-                f"; --config.test_pairs={cfg.test_pairs} takes the first of {len(test)}"
-                if len(scored) < len(test)
-                else ""
-            )
-            + (
-                f"; {unlabelled} rows labelled -1, - or not at all were passed over: label wrong pairs 0"
-                if unlabelled
-                else ""
-            )
-        )
-    rest, removed = without(rest, evaluation, test)
-    if not len(rest):
-        raise UserError(
-            f"--{key}={source}: no pair is left to train on: the texts or queries of all {removed} stand in the evaluation sets or the test pairs"
-        )
-    train, dev = train_and_test(_one_split(rest), "", "", cfg.dev_queries, key)
-    if len(dev) and len(set(dev.positive)) < 2:
-        log.warning(
-            "WARNING: --%s=%s: all %d dev pairs have the same label, which tells no checkpoint from another; none is chosen by them. More of "
-            "--config.dev_queries=%d brings others",
-            key,
-            source,
-            len(dev),
-            cfg.dev_queries,
-        )
-        dev = dev.where([])
-    train, of_dev = without(train, set(), dev)
-    return train, dev, test, removed + of_dev
 
 
 def changed_judge_keys(cfg: ConfigDict) -> list[str]:
@@ -229,12 +181,3 @@ def _settings(cfg: ConfigDict, branch: str) -> dict[str, Any]:
         "query_tokens": cfg.judge.query_tokens,
         "passage_tokens": cfg.judge.passage_tokens,
     }
-
-
-def _one_split(pairs: Pairs) -> Pairs:
-    return replace(pairs, splits=[""] * len(pairs))
-
-
-def _first(pairs: Pairs, count: int) -> Pairs:
-    """The first `count` pairs; 0: all."""
-    return pairs.where([i < count for i in range(len(pairs))]) if count else pairs

@@ -64,9 +64,9 @@ class JudgedFeed(Feed):
         self.judged_pairs.ask_for_evaluation(cfg)
 
     def index_texts(self) -> Sequence[str]:
-        """The run's text, or without any the passages of all files, those that answer questions first."""
+        """The passages of all files, those that answer questions first."""
         files = sorted(self.judged_pairs.sets, key=lambda file: file.branch == BRANCHES[0])
-        return super().index_texts() or list(dict.fromkeys(text for file in files for text in file.passages))
+        return list(dict.fromkeys(text for file in files for text in file.passages))
 
     def pair_scorer(self, cfg: ConfigDict, student: Encoder, params: Tree) -> PairScorer:
         return PairScorer(student, params.get("iem"), interaction_of(cfg))

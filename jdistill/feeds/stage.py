@@ -83,8 +83,16 @@ def check_start(stages: tuple[Stage, ...], start: Encoder, is_teacher: bool, tea
             stage.fits(stage.cfg, start, is_teacher, teacher_width)
 
 
-def tell_unused_dev_sets(cfg: ConfigDict, stages: tuple[Stage, ...]) -> None:
-    """Warns of a dev set of the config that is no part of any stage's dev score."""
+def tell_unread_sets(cfg: ConfigDict, stages: tuple[Stage, ...]) -> None:
+    """Warns of text that no stage reads, and of a dev set of the config that is no part of any stage's dev score."""
+    for key in () if any(stage.data.reads_text(True) for stage in stages) else ("text", "pairs"):
+        if cfg[key]:
+            log.warning(
+                "WARNING: --config.%s=%s is not read: --config.method=%s reads files of its own alone",
+                key,
+                cfg[key],
+                cfg.method,
+            )
     dev_keys = list(dict.fromkeys(key for stage in stages for key in stage.data.dev_keys))
     for key in (key for key in DEV_SETS if cfg[key] and key not in dev_keys):
         log.warning(

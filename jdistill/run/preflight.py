@@ -26,6 +26,10 @@ OTHER_BYTES = 16 * 2**20  # bytes of logs, report and tokenizer
 
 def check_index(cfg: ConfigDict, width: int, texts: int) -> None:
     """Refuses a config.index that cannot be made of the texts that it will hold. Raises UserError."""
+    if cfg.index_texts and not texts:
+        raise UserError(
+            f"--config.index_texts={cfg.index_texts}: this run reads no text that an index could hold; set it to 0"
+        )
     rows = min(cfg.index_texts, texts)
     try:
         check_kind(cfg.index, cfg.index_effort, width, rows if rows else 2**31)

@@ -27,7 +27,7 @@ from jdistill.feeds.feed import Feed
 from jdistill.feeds.parallel import read_text_and_pairs
 from jdistill.feeds.roles import check_roles
 from jdistill.feeds.shared import Shared
-from jdistill.feeds.stage import Stage, Start, check_start, origins_of, tell_unused_dev_sets
+from jdistill.feeds.stage import Stage, Start, check_start, origins_of, tell_unread_sets
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.tokens import configured_prompts
 from jdistill.feeds.vocabulary import with_cut_vocabulary
@@ -93,7 +93,7 @@ def prepare(cfg: ConfigDict) -> Run:
     """Reads everything that a config names, before the first stage trains for hours. Raises UserError for what is not there or does
     not fit."""
     stages = stages_of(cfg)
-    tell_unused_dev_sets(cfg, stages)
+    tell_unread_sets(cfg, stages)
     use_attention(cfg.attention)
     teacher = configured_teacher(cfg)
     start, is_teacher = open_start(cfg, stages[0], teacher)

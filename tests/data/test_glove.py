@@ -33,6 +33,8 @@ def test_words_are_cut_as_glove_has_them(tmp_path: Path) -> None:
 def test_words_and_their_vectors_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "glove.txt").write_text("4 3\n" + GLOVE)
     words, vectors = read_glove(tmp_path / "glove.txt", 3)
+    (tmp_path / "word2vec.txt").write_text("4 3\n" + GLOVE.replace("\n", " \n"))
+    assert read_glove(tmp_path / "word2vec.txt", 3)[0] == words
     assert words == ["the", "River", ",", ". ."] and vectors[0].tolist() == pytest.approx([0.1, 0.2, 0.3])
     model = student(**{"student.glove": str(tmp_path / "glove.txt"), "student.embedding_size": 3})
     assert model.tokenize(["The River, the Stone"]) == [[2, 1, 5, 6, 4, 1]]  # cased words: The is unknown

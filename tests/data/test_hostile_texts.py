@@ -12,7 +12,7 @@ import pytest
 
 import jdistill
 from jdistill.core.errors import UserError
-from jdistill.data.sets.beir import read_collection
+from jdistill.data.sets.beir import beir_queries, read_collection, write_collection
 from jdistill.data.sets.pairs import read_pairs
 from jdistill.data.sets.sts import read_scored_pairs
 from jdistill.data.sets.tasks import read_task
@@ -152,3 +152,15 @@ def test_a_carriage_return_within_a_cell(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b'id,text\n1,"quoted\rreturn"\n2,a stray\rreturn\n')
     with pytest.raises(UserError, match="line 3: not valid CSV: a carriage return stands in a cell without quotes"):
         read_texts(str(tmp_path / "a.csv"), "text")
+
+
+@pytest.mark.parametrize(
+    ("judgements", "message"),
+    [("1 0 1 1\n", r"test\.tsv, line 1: query-id, corpus-id and a whole"), ("7\t1\t1\n", "no query of .* is judged")],
+)
+def test_judgements_that_fit_no_query_are_known_before_training(tmp_path: Path, judgements: str, message: str) -> None:
+    write_collection(tmp_path, {"1": "a document"}, {"1": "a query"}, {"1": {"1": 1}})
+    assert list(beir_queries(tmp_path)) == ["a query"]
+    (tmp_path / "qrels" / "test.tsv").write_text(judgements)
+    with pytest.raises(UserError, match=message):
+        list(beir_queries(tmp_path))

@@ -141,3 +141,9 @@ def test_splits_and_held_out_queries(tmp_path: Path, caplog: pytest.LogCaptureFi
         train_and_test(pairs, "dev", "dev", 0, "config.symmetric")
     with pytest.raises(UserError, match="holding out 20 of 20 queries leaves none to train on"):
         train_and_test(whole, "dev", "test", 20, "config.asymmetric")
+
+
+def test_labels_beside_an_empty_cell_are_read_as_pandas_writes_them(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("sentence1,sentence2,label\na,b,1.0\nc,d,\ne,f,0.0\n")
+    read = read_pairs(str(tmp_path / "p.csv"), "symmetric")
+    assert read.positive == [True, False] and read.skipped["without a label"] == 1

@@ -221,3 +221,11 @@ def test_the_shared_corpus_reads_in_seconds() -> None:
     found = read_texts(str(corpus))
     assert (len(found.texts), found.skipped) == (338_179, {})
     assert time.process_time() - start < 30
+
+
+def test_a_file_with_a_colon_in_its_name_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="there is no text source notes:"):
+        read_texts("notes:2024.txt")
+    (tmp_path / "notes:2024.txt").write_text("a text\n")
+    assert list(read_texts("notes:2024.txt").texts) == ["a text"]

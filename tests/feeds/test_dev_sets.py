@@ -64,3 +64,20 @@ def test_what_dev_sets_hold_is_known_by_content(tmp_path: Path) -> None:
     assert len({first, found("2"), found(grade=2), found(text="a robin"), found(keys=("dev_pairs",))}) == 5
     assert found("2", keys=("dev_retrieval",)) == found(keys=("dev_retrieval",))
     assert not found(keys=("dev_queries",))
+
+
+@pytest.mark.parametrize("config_file", [d2llm_file, task_file], ids=["judged", "task"])
+def test_text_that_a_method_does_not_read_is_told(
+    config_file: object, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cfg = config_file.get_config()  # type: ignore[attr-defined]
+    files = (
+        {"symmetric": "pairs.jsonl"}
+        if config_file is d2llm_file
+        else {"student": "scratch", "task": "sst2", "task_dir": "t"}
+    )
+    cfg.update(files | {"text": "passages.txt"})
+    cfg.teacher = cfg.start = str(tmp_path / "none")
+    with pytest.raises(UserError, match="none"):
+        prepare(cfg)
+    assert f"--config.text=passages.txt is not read: --config.method={cfg.method} reads files of its own" in caplog.text

@@ -15,8 +15,9 @@ from jdistill.data.sets.pairs import Pairs
 from jdistill.data.text.holdout import comparable
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import average_precision
-from jdistill.feeds.judged import JudgedPairs, JudgedSet, split_pairs
+from jdistill.feeds.judged import JudgedPairs, JudgedSet
 from jdistill.feeds.judged_results import average_precisions, evaluate_questions, held_out_collection
+from jdistill.feeds.judged_splits import split_pairs
 from jdistill.models.interaction import BRANCHES, random_iem
 
 

@@ -10,7 +10,7 @@ import pytest
 from configs import d2llm
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
-from jdistill.feeds.judged import split_pairs
+from jdistill.feeds.judged_splits import split_files, split_pairs
 
 
 def test_test_pairs_of_one_class_are_refused(tmp_path: Path) -> None:
@@ -55,3 +55,22 @@ def test_pairs_that_all_stand_in_evaluation_sets_are_said_to(tmp_path: Path) -> 
     cfg.symmetric, cfg.train_split, cfg.test_split = str(tmp_path / "all.jsonl"), "train", "test"
     with pytest.raises(UserError, match="no pair is left to train on: the texts or queries of all 2 stand in"):
         split_pairs(cfg, "symmetric", set())
+
+
+def test_what_one_file_keeps_apart_is_not_trained_on_from_the_other(tmp_path: Path) -> None:
+    def write(name: str, rows: list[tuple[str, str, str, int]]) -> str:
+        cells = [{"split": split, "sentence1": left, "sentence2": right, "label": n} for split, left, right, n in rows]
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in cells))
+        return str(tmp_path / name)
+
+    tested = [("test", "q", "p", 1), ("test", "r", "s", 0)]
+    cfg = d2llm.get_config()
+    cfg.train_split, cfg.test_split, cfg.dev_queries = "train", "test", 0
+    cfg.asymmetric = write("a.jsonl", [("train", f"k {i}", "l", i % 2) for i in range(4)] + tested)
+    rows = [("train", "q", "p", 1), ("train", "Q ", "other", 0), ("train", "s", "r", 0), ("train", "x", "y", 1)]
+    cfg.symmetric = write("s.jsonl", [*rows, ("test", "u", "v", 1), ("test", "w", "v", 0)])
+    of_branch = split_files(cfg, set())
+    train, _, test, removed = of_branch["symmetric"]
+    assert train.queries == ["x"] and len(test) == 2 and removed == 3
+    assert len(of_branch["asymmetric"][0]) == 4 and of_branch["asymmetric"][3] == 0
+    assert len(split_pairs(cfg, "symmetric", set())[0]) == 4  # its own file keeps none of them apart

@@ -9,8 +9,9 @@ from conftest import sentences
 
 from configs import search
 from jdistill.core.digest import digest
+from jdistill.data.text.text_sources import TextSource
 from jdistill.feeds import variants
-from jdistill.feeds.corpus import Corpus, read_corpus
+from jdistill.feeds.corpus import Corpus, SourceRows, read_corpus
 from jdistill.feeds.parallel import read_text_and_pairs
 from jdistill.teachers.embeddings import Teacher
 
@@ -103,3 +104,13 @@ def test_several_sources_and_pairs_are_known_by_their_texts(tmp_path: Path) -> N
     corpus = read_text_and_pairs(cfg, Teacher("t", 4, "0" * 32, lambda asked: None, texts=None), ())
     roles = [f"{of.source.role} {of.source.weight} {of.train}" for of in corpus.sources]
     assert len(roles) == 4 and corpus.fingerprint == digest(digest(list(corpus.train)), roles)
+
+
+def test_a_teachers_index_holds_no_translations() -> None:
+    of = [
+        SourceRows(TextSource("a.txt", "", 1.0), 2, 1),
+        SourceRows(TextSource("b.tsv", "", 1.0), 2, 1, translated=True),
+    ]
+    corpus = Corpus(["a", "b", "ein", "zwei"], ["c", "drei"], 0, tuple(of), ["a", "b", "one", "two"])
+    assert sorted(corpus.indexed()) == ["a", "b", "c", "drei", "ein", "zwei"]
+    assert sorted(corpus.indexed(by_teacher=True)) == ["a", "b", "c"]

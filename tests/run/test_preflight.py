@@ -13,7 +13,7 @@ from simtde_setting import config
 
 from jdistill.core.errors import UserError
 from jdistill.run import preflight
-from jdistill.run.preflight import OTHER_BYTES, check_room, checkpoint_bytes, checkpoints_kept
+from jdistill.run.preflight import OTHER_BYTES, check_index, check_room, checkpoint_bytes, checkpoints_kept
 
 MIB = 2**20
 METHOD: Any = SimpleNamespace(params={"a": np.zeros(MIB, np.int8)}, student=SimpleNamespace(num_params=0, dim=0))
@@ -46,3 +46,10 @@ def test_muons_matrices_have_one_moment() -> None:
     method: Any = SimpleNamespace(params={"kernel": np.zeros((512, 512), np.float32)})
     assert checkpoint_bytes(config(), method) == 3 * MIB
     assert checkpoint_bytes(config(optimizer="muon"), method) == 2 * MIB + 12  # and three coefficients
+
+
+def test_an_index_of_no_texts_is_refused_before_training() -> None:
+    with pytest.raises(UserError, match="index_texts=1000: this run reads no text that an index could hold"):
+        check_index(config(index_texts=1000), 384, 0)
+    check_index(config(index_texts=0), 384, 0)
+    check_index(config(index_texts=1000), 384, 5)

@@ -38,9 +38,13 @@ def collections(folder: Path) -> list[Path]:
 
 
 def beir_queries(folder: Path) -> Iterator[str]:
-    """The text of every query of every collection in a folder, those without judgements too."""
+    """The text of every query of every collection in a folder, those without judgements too. Raises UserError, as read_collection will, for
+    what is malformed in queries and judgements, and where none of the queries is judged."""
     for path in collections(folder):
-        yield from _read_queries(path / BEIR_FILES[1]).values()
+        queries = _read_queries(path / BEIR_FILES[1])
+        if not queries.keys() & _read_judgements(path / BEIR_FILES[2]).keys():
+            raise UserError(f"{path}: no query of {BEIR_FILES[1]} is judged in {BEIR_FILES[2]}, by its _id")
+        yield from queries.values()
 
 
 def read_collection(folder: Path) -> Collection:

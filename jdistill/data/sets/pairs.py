@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -154,6 +155,10 @@ def train_and_test(pairs: Pairs, train: str, test: str, held_out: int, key: str)
 def _plain(label: Any) -> str:
     if label is None or label != label:  # NaN
         return ""
+    if isinstance(label, str) and re.fullmatch(
+        r"-?\d{1,18}\.0+", label.strip()
+    ):  # as pandas writes 1 beside an empty cell
+        label = float(label)
     if isinstance(label, bool | int) or (isinstance(label, float) and label.is_integer()):
         return str(int(label)) if abs(label) < 2**63 else "a number of many digits"
     return str(label).lower()

@@ -29,7 +29,7 @@ def read_glove(path: Path, width: int) -> tuple[list[str], np.ndarray]:
                     raise UserError(
                         f"{path}, line {number}: {LONGEST_LINE:,} characters and more are no word and its vector"
                     )
-                *front, last = line.rstrip("\n").split(" ")
+                *front, last = line.rstrip("\n").removesuffix(" ").split(" ")  # word2vec's end in a space
                 if number == 1 and len(front) == 1 and front[0].isdigit() and last.isdigit():
                     continue
                 # From the right: a few of GloVe's own "words" have spaces in them.

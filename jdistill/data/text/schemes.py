@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 
@@ -34,6 +35,8 @@ def reader_of(source: str, key: str) -> Reader | None:
     scheme, colon, _ = source.partition(":")
     if scheme in SCHEMES:
         return SCHEMES[scheme]
+    if os.path.lexists(source):
+        return None
     if colon and re.fullmatch(r"[a-z][a-z0-9+-]+", scheme) and scheme != "pkg":
         raise UserError(f"--{key}={source}: there is no text source {scheme}:; there are {', '.join(SCHEMES)} and pkg:")
     return None
