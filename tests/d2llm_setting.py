@@ -64,8 +64,8 @@ def setting(
 
 
 def write_pairs(path: Path, queries: int, split: bool) -> None:
-    """Pairs that word overlap tells apart: a query's right passage holds it, its wrong one does not."""
-    texts, rows = sentences(3 * queries, seed=4), []
+    """Pairs that word overlap tells apart: a query's right passage holds it, its wrong one does not. Of other texts with splits than without."""
+    texts, rows = sentences(3 * queries, seed=5 if split else 4), []
     for i in range(queries):
         query, wrong = texts[i], texts[queries + i]
         name = {"split": "dev" if i % 4 else "test"} if split else {}

@@ -27,6 +27,8 @@ def split_files(cfg: ConfigDict, evaluation: set[str]) -> dict[str, PairParts]:
                 train, more = without(train, set(), apart)
                 removed += more
             dev, _ = without(dev, set(), of_other[2])
+        if len(dev) < len(of_branch[branch][1]):
+            dev = _telling(dev, cfg, branch)
         cleared[branch] = train, dev, test, removed
     return cleared
 
@@ -66,18 +68,24 @@ def split_pairs(cfg: ConfigDict, branch: str, evaluation: set[str]) -> tuple[Pai
             f"--{key}={source}: no pair is left to train on: the texts or queries of all {removed} stand in the evaluation sets or the test pairs"
         )
     train, dev = train_and_test(_one_split(rest), "", "", cfg.dev_queries, key)
+    dev = _telling(dev, cfg, branch)
+    train, of_dev = without(train, set(), dev)
+    return train, dev, test, removed + of_dev
+
+
+def _telling(dev: Pairs, cfg: ConfigDict, branch: str) -> Pairs:
+    """The dev pairs of a file, or none, with a warning, where all have one label."""
     if len(dev) and len(set(dev.positive)) < 2:
         log.warning(
             "WARNING: --%s=%s: all %d dev pairs have the same label, which tells no checkpoint from another; none is chosen by them. More of "
             "--config.dev_queries=%d brings others",
-            key,
-            source,
+            f"config.{branch}",
+            cfg[branch],
             len(dev),
             cfg.dev_queries,
         )
-        dev = dev.where([])
-    train, of_dev = without(train, set(), dev)
-    return train, dev, test, removed + of_dev
+        return dev.where([])
+    return dev
 
 
 def _one_split(pairs: Pairs) -> Pairs:
