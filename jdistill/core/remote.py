@@ -98,14 +98,11 @@ class Store:
                 about = self._fs.info(self._root)
             except FileNotFoundError as error:
                 _refuse_unreachable(error)
-                about = {"type": "directory"}
-            if about["type"] == "file":
+                about = None
+            if about and about["type"] == "file":
                 return {self._root: about}
-            return {
-                path: of
-                for path, of in _listing(self._fs, self._root).items()
-                if of["type"] == "file" and not path.endswith("/")
-            }
+            below = _listing(self._fs, self._root) if about else self._fs.find(self._root, detail=True)
+            return {path: of for path, of in below.items() if of["type"] == "file" and not path.endswith("/")}
 
         there = {path.removeprefix(self._root).lstrip("/"): about for path, about in self._ask(look).items()}
         for name in there:
@@ -229,7 +226,7 @@ def _listing(store: Any, root: str) -> dict[str, dict[str, Any]]:
     """All below a folder by its path. What cannot be listed raises, where fsspec's own walk from folder to folder leaves it out."""
     from fsspec.spec import AbstractFileSystem
 
-    if type(store).find is not AbstractFileSystem.find or not store.exists(root):
+    if store.async_impl or type(store).find is not AbstractFileSystem.find:  # it asks for all at once
         return dict(store.find(root, detail=True))
     below, folders = dict[str, Any](), [root]
     for folder in folders:  # which grows

@@ -33,7 +33,7 @@ def split_files(cfg: ConfigDict, evaluation: set[str]) -> dict[str, PairParts]:
     return cleared
 
 
-def split_pairs(cfg: ConfigDict, branch: str, evaluation: set[str]) -> tuple[Pairs, Pairs, Pairs, int]:
+def split_pairs(cfg: ConfigDict, branch: str, evaluation: set[str]) -> PairParts:
     """(training, dev and all test pairs of a branch's file, how many training pairs were removed: those with a text of `evaluation`, with a
     query of the test or of dev, and those that are a pair of theirs turned round, as comparable() has them).
 
