@@ -1,4 +1,7 @@
-"""Matrix products of an encoder, with backward passes in the one form that XLA's CPU runs at full speed: A times B."""
+"""Matrix products of an encoder, with backward passes in the one form that XLA's CPU runs at full speed: A times B.
+
+On a CPU whose products torch computes (host_products) they are plain, since its kernels read a transposed factor as it stands.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,15 @@ import jax.numpy as jnp
 
 from jdistill.core import sharding
 from jdistill.core.types import Array
+from jdistill.models import host_products
 
 
 def product(a: Array, b: Array) -> Array:
     """a @ b. In bfloat16 XLA's CPU runs it at twice float32's rate if the sum is float32, and slower than that otherwise."""
+    if b.ndim == 2 and _torch_takes(a, b, b.shape[-1]):
+        return host_products.product(_rows(a), b).reshape(*a.shape[:-1], b.shape[-1])
+    if a.ndim == b.ndim and _torch_takes(a, b, b.shape[-1]):
+        return host_products.product(a, b)
     if a.dtype == b.dtype == jnp.bfloat16 and sharding.platform() == "cpu":
         return jnp.matmul(a, b, preferred_element_type=jnp.float32).astype(a.dtype)
     return a @ b
@@ -19,7 +27,18 @@ def product(a: Array, b: Array) -> Array:
 
 def times_transpose(a: Array, b: Array) -> Array:
     """a [M, K] times the transpose of b [N, K]: [M, N]; XLA's CPU is twice as fast in bfloat16 where no transposed copy stands before it."""
+    if _torch_takes(a, b, b.shape[0]):
+        return host_products.product(a, b, turn_b=True)
     return jax.lax.dot_general(a, b, (((1,), (1,)), ((), ())), preferred_element_type=_sums_of(a)).astype(a.dtype)
+
+
+def _torch_takes(a: Array, b: Array, columns: int) -> bool:
+    """Whether torch computes a product of a and b with so many columns, in which each number of a is multiplied once a column."""
+    return host_products.takes(a, b, a.size * columns)
+
+
+def _rows(x: Array) -> Array:
+    return x.reshape(-1, x.shape[-1])
 
 
 def _sums_of(x: Array) -> jnp.dtype | None:
@@ -42,9 +61,12 @@ def _backward(saved: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
     # first at half its speed and writes the second's transposed operand inside a slow fused loop. Plain products of
     # copies that are transposed on their own avoid both; barriers keep the compiler from folding the copies back in.
     x, kernel = saved
+    if _torch_takes(dy, kernel, x.shape[-1]):
+        dx = host_products.product(_rows(dy), kernel, turn_b=True).reshape(x.shape)
+        return dx, host_products.product(_rows(x), _rows(dy), turn_a=True)
     alone = jax.lax.optimization_barrier
     dx = product(dy, alone(kernel.T))
-    x_NxD, dy_NxF = alone((x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])))
+    x_NxD, dy_NxF = alone((_rows(x), _rows(dy)))
     # The narrower of the two is cheaper to transpose.
     narrow_x = x_NxD.shape[1] <= dy_NxF.shape[1]
     dkernel = product(_turned(x_NxD), dy_NxF) if narrow_x else product(_turned(dy_NxF), x_NxD).T
@@ -58,6 +80,8 @@ def over_leading(x: Array, dy: Array) -> Array:
     the two, would be gathered before it; so the axes stay apart.
     """
     L, B, D = x.shape
+    if _torch_takes(x, dy, dy.shape[-1]):
+        return host_products.product(_rows(x), _rows(dy), turn_a=True)
     if x.dtype == jnp.bfloat16 and D % 2 == 0:  # as _turned
         turned_DxLxB = jax.lax.optimization_barrier(x.reshape(L, B, D // 2, 2).transpose(2, 3, 0, 1)).reshape(D, L, B)
     else:
@@ -128,6 +152,8 @@ def _batched_forward(a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
 def _batched_backward(saved: tuple[Array, Array], dc: Array) -> tuple[Array, Array]:
     # A contraction over the first of the two axes, which JAX's rule for db is, leaves the fast kernels: 6 times as slow.
     a, b = saved
+    if _torch_takes(a, b, b.shape[-1]):
+        return host_products.product(dc, b, turn_b=True), host_products.product(a, dc, turn_a=True)
     return product(dc, jnp.swapaxes(b, -1, -2)), product(_turned(a), dc)
 
 
@@ -137,15 +163,19 @@ batched.defvjp(_batched_forward, _batched_backward)
 @jax.custom_vjp
 def batched_transposed(a: Array, b: Array) -> Array:
     """a [..., M, K] times the transpose of b [..., N, K], the same leading axes: [..., M, N]."""
+    if _torch_takes(a, b, b.shape[-2]):
+        return host_products.product(a, b, turn_b=True)
     return product(a, jnp.swapaxes(b, -1, -2))
 
 
 def _batched_transposed_forward(a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
-    return product(a, jnp.swapaxes(b, -1, -2)), (a, b)
+    return batched_transposed(a, b), (a, b)
 
 
 def _batched_transposed_backward(saved: tuple[Array, Array], dc: Array) -> tuple[Array, Array]:
     a, b = saved
+    if _torch_takes(a, b, b.shape[-2]):
+        return host_products.product(dc, b), host_products.product(dc, a, turn_a=True)
     return product(dc, b), product(_turned(dc), a)
 
 

@@ -21,6 +21,7 @@ from jdistill.core.cores import core_count
 from jdistill.core.errors import UserError
 from jdistill.core.files import default_folder, write_json
 from jdistill.core.progress import log
+from jdistill.models import host_products
 from jdistill.models.matmul import matmul
 
 AUTO, VARIABLE = "auto", "JDISTILL_DTYPE"
@@ -68,6 +69,8 @@ def _measured_once() -> float:
     """How many times as fast as in float32 a product and its gradient run in bfloat16, from the file that keeps it for this machine."""
     path = default_folder() / "measured" / f"{machine_digest()}.json"
     about = {"jax": jax.__version__, "cores": core_count(), "rounds": MEASURED_ROUNDS}
+    if (products := host_products.chosen()) != host_products.XLA:
+        about["products"] = products
     if (kept := _kept(path, about)) is not None:
         return kept
     times = round(measure_bfloat16(), 3)
