@@ -4,8 +4,9 @@
     float32]
 
 One process, alternating, medians; torch needs the torch extra. The ceiling is the machine's own matrix rate on the
-step's largest product. On a GPU each side runs there, bfloat16 by --dtype bfloat16 (torch: autocast). Adds to
-bench/results/train_step.json, which keeps a run of each machine, device and type.
+step's largest product. On a GPU each side runs there, bfloat16 by --dtype bfloat16 (torch: autocast).
+JDISTILL_PRODUCTS=torch: ours with torch's products. Adds to bench/results/train_step.json, which keeps a run of each
+machine, device, type and kind of products.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from jdistill.core import sharding
 from jdistill.data.batching.batches import TokenTable
 from jdistill.feeds.stage import Start
 from jdistill.methods import simtde
+from jdistill.models import host_products
 from jdistill.models.registry import architecture_of
 from jdistill.train.optimizer import make_optimizer
 from jdistill.train.step import init_state, jit_step, make_step
@@ -205,6 +207,8 @@ def main() -> None:
     about = {"device": sharding.describe_devices(), "dtype": flags.dtype}
     if jax.default_backend() == "gpu" and flags.dtype == "float32":
         about["products"] = "TF32"
+    if host_products.chosen() == host_products.TORCH:
+        about["products"] = "torch's"
     keep_rows("train_step", command_line(), rows, ("batch", "length"), **about)
 
 

@@ -37,6 +37,7 @@ from jdistill.core.progress import clock, log, setup_logging
 from jdistill.core.remote import is_url
 from jdistill.core.shared_folders import check_shared
 from jdistill.feeds.tokens import cache_folder
+from jdistill.models.host_products import describe_compute
 from jdistill.run.budget import settle_student
 from jdistill.run.completeness import lacking
 from jdistill.run.finish import finish
@@ -128,7 +129,7 @@ def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:
             "%s is finished, but %s; made again", workdir, "; ".join(what for part in lacks.values() for what in part)
         )
     began = time.monotonic()
-    log.info("devices: %s", sharding.describe_devices())
+    log.info("devices: %s", describe_compute())
     clear_temporary(workdir)
     ready = prepare(cfg)
     trained = train_stages(ready, workdir, lacks.keys())

@@ -53,6 +53,11 @@ def chosen() -> str:
     return name
 
 
+def describe_compute() -> str:
+    """The devices, and whose products they compute with where those are not XLA's, such as "1 x cpu, products by torch"."""
+    return sharding.describe_devices() + (f", products by {TORCH}" if chosen() == TORCH else "")
+
+
 def product(a: Array, b: Array, turn_a: bool = False, turn_b: bool = False) -> Array:
     """a [..., M, K] times b [..., K, N], the same leading axes; summed in float32.
 

@@ -28,7 +28,7 @@ from jdistill.train.early_end import GiveUp, Patience
 from jdistill.train.method import Method, TrainedStage
 from jdistill.train.metrics import Recorder
 from jdistill.train.optimizer import make_optimizer
-from jdistill.train.origins import ORIGINS_KEY, check_same_run, devices_over
+from jdistill.train.origins import begun_with, check_same_run, devices_over
 from jdistill.train.signals import Agreement, Interrupted, catch_signals, stopping_at
 from jdistill.train.step import TrainState, configured_step, host_params, init_state, place_frozen
 from jdistill.train.watch import Watch
@@ -106,7 +106,7 @@ class _Training:
         self.checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last, cfg.checkpoint_every)
         # What a checkpoint says of the run that it belongs to.
         self.about: dict[str, Any] = {"texts": len(data), "data": data.fingerprint, "steps": self.steps, "seconds": 0.0}
-        self.about |= {ORIGINS_KEY: dict(data.origins), "devices": sharding.describe_devices()}
+        self.about |= begun_with(data.origins)
         self.patience = Patience(cfg, self.checkpoints, self.about, folder.name)
         if self.checkpoints.steps():
             self._resume()

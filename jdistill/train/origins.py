@@ -7,12 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from jdistill.core.errors import UserError
-from jdistill.core.sharding import describe_devices
+from jdistill.models.host_products import describe_compute
 
 ORIGINS_KEY = "origins"  # of a checkpoint's description; those of older versions have none
 STUDENT_VOCABULARY, BASE = "the student's vocabulary", "the base model"
 OF_DEV_SETS = "what the dev sets hold"
 THEN = ", then "  # between the devices of one sitting and those of the next
+
+
+def begun_with(origins: Mapping[str, str]) -> dict[str, Any]:
+    """What a checkpoint's description says of its stage's models and devices.
+
+    Args:
+      origins: a fingerprint by the name of what has it.
+    """
+    return {ORIGINS_KEY: dict(origins), "devices": describe_compute()}
 
 
 def check_same_run(saved: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
@@ -72,7 +81,7 @@ def devices_over(saved: Mapping[str, Any], goes_on: bool) -> str:
       saved: the checkpoint's description; one of before it named devices counts as this process's.
       goes_on: whether any step is left.
     """
-    before, now = saved.get("devices", ""), describe_devices()
+    before, now = saved.get("devices", ""), describe_compute()
     if before and (not goes_on or before.split(THEN)[-1] == now):
         return str(before)
     return f"{before}{THEN}{now}" if before else now

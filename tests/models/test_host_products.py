@@ -85,6 +85,13 @@ def test_attention_and_its_gradients_are_those_of_float32(by_torch):
         assert np.abs(exact(got) - exact(of_float32)).max() <= 8 * ROUNDING * np.abs(exact(of_float32)).max()
 
 
+def test_a_log_and_a_checkpoint_say_whose_products_they_are(monkeypatch):
+    devices = host_products.describe_compute()
+    assert "torch" not in devices
+    monkeypatch.setattr(host_products, "chosen", lambda: host_products.TORCH)
+    assert host_products.describe_compute() == f"{devices}, products by torch"
+
+
 def test_small_ones_float32_and_several_devices_stay_with_xla(monkeypatch):
     monkeypatch.setattr(host_products, "chosen", lambda: host_products.TORCH)
     monkeypatch.setattr(jax, "device_count", lambda: 1)

@@ -66,5 +66,5 @@ def test_what_changed_is_named(changes: dict[str, Any], message: str) -> None:
 def test_a_stage_names_the_devices_that_trained_it(
     before: str, goes_on: bool, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origins, "describe_devices", lambda: "8 x cpu")
+    monkeypatch.setattr(origins, "describe_compute", lambda: "8 x cpu")
     assert devices_over({"devices": before} if before else {}, goes_on) == told
