@@ -2,9 +2,10 @@
 
     python bench/distilface_table.py --start MODEL.gguf --text sentences.txt.gz --senteval SENTEVAL \\
         --dev_pairs sts-dev-clean.csv --workdir runs/distilface-table [--layers 8] [--pooler avg_last4] [--steps 1000] \\
-        [--rates 3e-5 1e-4 3e-4] [--rate_steps 100] [-- --config.batch_size=64 …]
+        [--rates 3e-5 1e-4 3e-4] [--rate_steps 100] [--run RUN] [-- --config.batch_size=64 …]
 
-Before: the start's first layers as they are, reading as the student does, as many tokens too, and, where that is both ways,
+--run: a finished run of these keys, rate and steps chosen by other means, such as a sweep of more keys than the rate; none is made
+then. Before: the start's first layers as they are, reading as the student does, as many tokens too, and, where that is both ways,
 causally as well. Averages are the paper's, of STS12 to 15 and STS-B. The best untuned is the best of all rows before, of the
 paper's 14 poolers and the last token's. Everything resumes. Adds to bench/results/distilface_table.json.
 """
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flax.traverse_util import flatten_dict
 from record import check_settings, command_line, joined, keep_rows, shown
 from runs import finished_run
 
@@ -85,6 +87,35 @@ def best_rate(flags: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return trials[0]
 
 
+def of_best_rate(flags: argparse.Namespace) -> tuple[Path, float]:
+    """The run at the rate that is best on dev, finished, and the rate."""
+    run = flags.workdir / "run"
+    best = best_rate(flags, flags.workdir / "rates")
+    rate: float = best["params"]["learning_rate"]
+    print(f"rate {rate:g}, dev {best['score']:.2f} after {flags.rate_steps} steps")
+    # What is chosen here after what the command line says for the sweep too.
+    chosen = {"learning_rate": rate, "max_steps": flags.steps, "index_texts": 0, "latency_texts": 0, "onnx": False}
+    chosen["evaluate_teacher"] = False
+    finished_run(CONFIG, run, keys_of(flags), [*flags.extra, *(f"--config.{key}={of}" for key, of in chosen.items())])
+    return run, rate
+
+
+def of_run(flags: argparse.Namespace) -> tuple[Path, float]:
+    """The run of --run and its rate. Raises SystemExit for one that is not finished, or has other keys than the command line says."""
+    if not (flags.run / "results.json").is_file():
+        raise SystemExit(f"--run {flags.run}: not a finished run")
+    there = flatten_dict(json.loads((flags.run / "config.json").read_text()), sep=".")
+    told = {
+        key: value for key, value in keys_of(flags).items() if key not in ("start", "text", "senteval", "dev_pairs")
+    }
+    told |= {"max_steps": flags.steps} | dict(key.removeprefix("--config.").split("=", 1) for key in flags.extra)
+    if others := [
+        f"{key}={there.get(key)}, not {value}" for key, value in told.items() if str(there.get(key)) != str(value)
+    ]:
+        raise SystemExit(f"--run {flags.run}: {', '.join(others)}")
+    return flags.run, there["learning_rate"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("start", "text", "senteval", "dev_pairs"):
@@ -96,20 +127,14 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", default=["3e-5", "1e-4", "3e-4"])
     parser.add_argument("--rate_steps", type=int, default=100)
     parser.add_argument("--workdir", type=Path, default=Path("runs/distilface-table"))
+    parser.add_argument("--run", type=Path)
     parser.add_argument("extra", nargs="*", help="of jdistill.sweep and jdistill.main, after --")
     flags = parser.parse_args()
     setup_logging()
     flags.workdir = flags.workdir.absolute()
     decides = ("start", "text", "senteval", "layers", "attention", "pooler", "rates", "rate_steps", "steps", "extra")
     check_settings(flags.workdir, {name: getattr(flags, name) for name in decides}, "rates")
-    run = flags.workdir / "run"
-    best = best_rate(flags, flags.workdir / "rates")
-    print(f"rate {best['params']['learning_rate']:g}, dev {best['score']:.2f} after {flags.rate_steps} steps")
-    of_run = {"learning_rate": best["params"]["learning_rate"], "max_steps": flags.steps}
-    unmeasured = {"index_texts": 0, "latency_texts": 0, "onnx": False, "evaluate_teacher": False}
-    # What is chosen here after what the command line says for the sweep too.
-    chosen = [f"--config.{key}={value}" for key, value in (of_run | unmeasured).items()]
-    finished_run(CONFIG, run, keys_of(flags), [*flags.extra, *chosen])
+    run, rate = of_run(flags) if flags.run else of_best_rate(flags)
     senteval, rows = Path(flags.senteval), {}
     for attention in dict.fromkeys(("causal", flags.attention)):
         untrained = untrained_student(run, distilface.get_config("poolers"), {"student.attention": attention})
@@ -124,7 +149,7 @@ def main() -> None:
         "keys": joined(flags.extra),
         "layers": flags.layers,
     }
-    about |= {"trained with": flags.pooler, "steps": flags.steps, "learning_rate": best["params"]["learning_rate"]}
+    about |= {"trained with": flags.pooler, "steps": flags.steps, "learning_rate": rate}
     kept = [
         {"row": name, "pooler": pooler} | of | {"of the best untuned (%)": 100 * of["average"] / best_untuned - 100}
         for name, figures in rows.items()
