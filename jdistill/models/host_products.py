@@ -19,7 +19,7 @@ from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.core.types import Array
 
-VARIABLE, XLA, TORCH = "JDISTILL_PRODUCTS", "xla", "torch"
+PRODUCTS_VARIABLE, XLA, TORCH = "JDISTILL_PRODUCTS", "xla", "torch"
 TARGET = "jdistill_torch_product"
 STATUS_RETURNING = 3  # XLA's number for custom calls of the form below
 # Under so many multiplications the call itself, some 50 us, is what a product would cost.
@@ -45,9 +45,9 @@ def chosen() -> str:
 
     Raises: UserError where it says neither, or torch cannot be imported.
     """
-    name = os.environ.get(VARIABLE) or XLA
+    name = os.environ.get(PRODUCTS_VARIABLE) or XLA
     if name not in (XLA, TORCH):
-        raise UserError(f"{VARIABLE}={name} is not one of {XLA}, {TORCH}")
+        raise UserError(f"{PRODUCTS_VARIABLE}={name} is not one of {XLA}, {TORCH}")
     if name == TORCH:
         _register()
     return name
@@ -58,7 +58,7 @@ def describe_compute() -> str:
     return sharding.describe_devices() + (f", products by {TORCH}" if chosen() == TORCH else "")
 
 
-def product(a: Array, b: Array, turn_a: bool = False, turn_b: bool = False) -> Array:
+def torch_product(a: Array, b: Array, turn_a: bool = False, turn_b: bool = False) -> Array:
     """a [..., M, K] times b [..., K, N], the same leading axes; summed in float32.
 
     Args:
@@ -98,7 +98,7 @@ def _register() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise UserError(f"{VARIABLE}={TORCH} needs torch: pip install 'jdistill[torch]' ({error})") from error
+        raise UserError(f"{PRODUCTS_VARIABLE}={TORCH} needs torch: pip install 'jdistill[torch]' ({error})") from error
 
     def tensor(pointer: int, shape: tuple[int, ...]) -> torch.Tensor:
         memory = (ctypes.c_char * (2 * prod(shape))).from_address(pointer)

@@ -17,9 +17,9 @@ from jdistill.models import host_products
 def product(a: Array, b: Array) -> Array:
     """a @ b. In bfloat16 XLA's CPU runs it at twice float32's rate if the sum is float32, and slower than that otherwise."""
     if b.ndim == 2 and _torch_takes(a, b, b.shape[-1]):
-        return host_products.product(_rows(a), b).reshape(*a.shape[:-1], b.shape[-1])
+        return host_products.torch_product(_rows(a), b).reshape(*a.shape[:-1], b.shape[-1])
     if a.ndim == b.ndim and _torch_takes(a, b, b.shape[-1]):
-        return host_products.product(a, b)
+        return host_products.torch_product(a, b)
     if a.dtype == b.dtype == jnp.bfloat16 and sharding.platform() == "cpu":
         return jnp.matmul(a, b, preferred_element_type=jnp.float32).astype(a.dtype)
     return a @ b
@@ -28,7 +28,7 @@ def product(a: Array, b: Array) -> Array:
 def times_transpose(a: Array, b: Array) -> Array:
     """a [M, K] times the transpose of b [N, K]: [M, N]; XLA's CPU is twice as fast in bfloat16 where no transposed copy stands before it."""
     if _torch_takes(a, b, b.shape[0]):
-        return host_products.product(a, b, turn_b=True)
+        return host_products.torch_product(a, b, turn_b=True)
     return jax.lax.dot_general(a, b, (((1,), (1,)), ((), ())), preferred_element_type=_sums_of(a)).astype(a.dtype)
 
 
@@ -62,8 +62,8 @@ def _backward(saved: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
     # copies that are transposed on their own avoid both; barriers keep the compiler from folding the copies back in.
     x, kernel = saved
     if _torch_takes(dy, kernel, x.shape[-1]):
-        dx = host_products.product(_rows(dy), kernel, turn_b=True).reshape(x.shape)
-        return dx, host_products.product(_rows(x), _rows(dy), turn_a=True)
+        dx = host_products.torch_product(_rows(dy), kernel, turn_b=True).reshape(x.shape)
+        return dx, host_products.torch_product(_rows(x), _rows(dy), turn_a=True)
     alone = jax.lax.optimization_barrier
     dx = product(dy, alone(kernel.T))
     x_NxD, dy_NxF = alone((_rows(x), _rows(dy)))
@@ -81,7 +81,7 @@ def over_leading(x: Array, dy: Array) -> Array:
     """
     L, B, D = x.shape
     if _torch_takes(x, dy, dy.shape[-1]):
-        return host_products.product(_rows(x), _rows(dy), turn_a=True)
+        return host_products.torch_product(_rows(x), _rows(dy), turn_a=True)
     if x.dtype == jnp.bfloat16 and D % 2 == 0:  # as _turned
         turned_DxLxB = jax.lax.optimization_barrier(x.reshape(L, B, D // 2, 2).transpose(2, 3, 0, 1)).reshape(D, L, B)
     else:
@@ -153,7 +153,7 @@ def _batched_backward(saved: tuple[Array, Array], dc: Array) -> tuple[Array, Arr
     # A contraction over the first of the two axes, which JAX's rule for db is, leaves the fast kernels: 6 times as slow.
     a, b = saved
     if _torch_takes(a, b, b.shape[-1]):
-        return host_products.product(dc, b, turn_b=True), host_products.product(a, dc, turn_a=True)
+        return host_products.torch_product(dc, b, turn_b=True), host_products.torch_product(a, dc, turn_a=True)
     return product(dc, jnp.swapaxes(b, -1, -2)), product(_turned(a), dc)
 
 
@@ -164,7 +164,7 @@ batched.defvjp(_batched_forward, _batched_backward)
 def batched_transposed(a: Array, b: Array) -> Array:
     """a [..., M, K] times the transpose of b [..., N, K], the same leading axes: [..., M, N]."""
     if _torch_takes(a, b, b.shape[-2]):
-        return host_products.product(a, b, turn_b=True)
+        return host_products.torch_product(a, b, turn_b=True)
     return product(a, jnp.swapaxes(b, -1, -2))
 
 
@@ -175,7 +175,7 @@ def _batched_transposed_forward(a: Array, b: Array) -> tuple[Array, tuple[Array,
 def _batched_transposed_backward(saved: tuple[Array, Array], dc: Array) -> tuple[Array, Array]:
     a, b = saved
     if _torch_takes(a, b, b.shape[-2]):
-        return host_products.product(dc, b), host_products.product(dc, a, turn_a=True)
+        return host_products.torch_product(dc, b), host_products.torch_product(dc, a, turn_a=True)
     return product(dc, b), product(_turned(dc), a)
 
 

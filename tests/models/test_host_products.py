@@ -47,13 +47,13 @@ def assert_rounded(got: jax.Array, wanted: np.ndarray, terms: np.ndarray) -> Non
 def test_products_in_all_forms_are_the_sums(by_torch, leading, turned):
     a, b = normal(0, *leading, 5, 7), normal(1, *leading, 7, 4)
     given_a, given_b = (x.mT if turn else x for x, turn in zip((a, b), turned, strict=True))
-    got = jax.jit(host_products.product, static_argnums=(2, 3))(given_a, given_b, *turned)
+    got = jax.jit(host_products.torch_product, static_argnums=(2, 3))(given_a, given_b, *turned)
     assert_rounded(got, exact(a) @ exact(b), np.abs(exact(a)) @ np.abs(exact(b)))
 
 
 def test_under_vmap_each_product_is_its_own(by_torch):
     a, b = normal(0, 3, 5, 7), normal(1, 7, 4)
-    got = jax.jit(jax.vmap(host_products.product, in_axes=(0, None)))(a, b)
+    got = jax.jit(jax.vmap(host_products.torch_product, in_axes=(0, None)))(a, b)
     assert_rounded(got, exact(a) @ exact(b), np.abs(exact(a)) @ np.abs(exact(b)))
 
 
