@@ -133,7 +133,8 @@ def main() -> None:
     setup_logging()
     flags.workdir = flags.workdir.absolute()
     decides = ("start", "text", "senteval", "layers", "attention", "pooler", "rates", "rate_steps", "steps", "extra")
-    check_settings(flags.workdir, {name: getattr(flags, name) for name in decides}, "rates")
+    given = {"run": flags.run.absolute()} if flags.run else {}  # its figures are kept there too
+    check_settings(flags.workdir, {name: getattr(flags, name) for name in decides} | given, "rates")
     run, rate = of_run(flags) if flags.run else of_best_rate(flags)
     senteval, rows = Path(flags.senteval), {}
     for attention in dict.fromkeys(("causal", flags.attention)):

@@ -18,7 +18,7 @@ def product(a: Array, b: Array) -> Array:
     """a @ b. In bfloat16 XLA's CPU runs it at twice float32's rate if the sum is float32, and slower than that otherwise."""
     if b.ndim == 2 and _torch_takes(a, b, b.shape[-1]):
         return host_products.torch_product(_rows(a), b).reshape(*a.shape[:-1], b.shape[-1])
-    if a.ndim == b.ndim and _torch_takes(a, b, b.shape[-1]):
+    if a.shape[:-2] == b.shape[:-2] and _torch_takes(a, b, b.shape[-1]):
         return host_products.torch_product(a, b)
     if a.dtype == b.dtype == jnp.bfloat16 and sharding.platform() == "cpu":
         return jnp.matmul(a, b, preferred_element_type=jnp.float32).astype(a.dtype)

@@ -51,6 +51,15 @@ def test_products_in_all_forms_are_the_sums(by_torch, leading, turned):
     assert_rounded(got, exact(a) @ exact(b), np.abs(exact(a)) @ np.abs(exact(b)))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_product_that_failed_is_no_number(by_torch, monkeypatch):
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("torch.matmul", fails)
+    assert np.isnan(exact(jax.jit(host_products.torch_product)(normal(0, 5, 7), normal(1, 7, 4)))).all()
+
+
 def test_under_vmap_each_product_is_its_own(by_torch):
     a, b = normal(0, 3, 5, 7), normal(1, 7, 4)
     got = jax.jit(jax.vmap(host_products.torch_product, in_axes=(0, None)))(a, b)
