@@ -5,9 +5,10 @@
 
 Each run is a folder WORKDIR/ROW-SEED that resumes; what is complete is not run again. All rows export their last checkpoint, so
 that none has fewer steps. ROW@BETA has that beta in both stages, ROW@BETA1,BETA2 one each; ibkd@1e-9 is CKD whose dependence of
-X and S (CKA) is measured too. Prints the table after stage 1 and after stage 2, beside the student before its first
-step ("untrained", of the first row and seed), and the difference of IBKD and CKD over the seeds with its 95 % interval. Without
---senteval nothing of a test set is read: for choosing. Adds to bench/results/ibkd_table.json.
+X and S (CKA) is measured too. --read adds the agreement on texts that were read to that on texts held out. Prints the table after
+stage 1 and after stage 2, beside the student before its first step ("untrained", of the first row and seed), and the difference of
+IBKD and CKD over the seeds with its 95 % interval. Without --senteval nothing of a test set is read: for choosing. Adds to
+bench/results/ibkd_table.json.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if __name__ == "__main__":
 
 from record import command_line, joined, keep_rows, shown
 from runs import finished_run, stage_export
+from seen import agreement_read
 from untrained import untrained_student
 
 import jdistill
@@ -54,7 +56,8 @@ ROWS: dict[str, tuple[str, list[str]]] = {
 }
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg")
 DEV = ("dev pairs", "agreement", "cka at start", "cka")
-MEASURES = (*DEV, *TASKS, "alignment", "uniformity", "off_diagonal")
+READ = "agreement read"
+MEASURES = (*DEV, READ, *TASKS, "alignment", "uniformity", "off_diagonal")
 
 
 def settings_of(row: str) -> tuple[str, list[str]]:
@@ -104,10 +107,11 @@ def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, flo
     if flags.senteval:  # the run itself has scored what its last stage gave
         found[stages[-1]] = json.loads((workdir / "results.json").read_text())["sts"]
     for stage in stages if asked_for(flags) else ():
-        if stage in found and not flags.geometry:
+        if stage in found and not flags.geometry and not flags.read:
             continue
-        out = stage_export(workdir, stage, flags.workdir / f"{workdir.name}-{stage}")
-        found[stage] = scores_of(flags, jdistill.load(str(out)), found.get(stage))
+        model = jdistill.load(str(stage_export(workdir, stage, flags.workdir / f"{workdir.name}-{stage}")))
+        read = {READ: agreement_read(workdir, ibkd.get_config(), model)} if flags.read else {}
+        found[stage] = read | scores_of(flags, model, found.get(stage))
     found = {stage: dev_figures(workdir / stage) | found.get(stage, {}) for stage in stages}
     path.write_text(json.dumps(found, indent=2) + "\n")
     return found
@@ -128,14 +132,16 @@ def dev_figures(stage: Path) -> dict[str, float]:
 
 def asked_for(flags: argparse.Namespace) -> tuple[str, ...]:
     """The figures that a model is loaded for."""
-    sts = TASKS if flags.senteval else ()
+    sts = (*((READ,) if flags.read else ()), *(TASKS if flags.senteval else ()))
     return (*sts, *(("alignment", "uniformity", "off_diagonal") if flags.geometry and flags.senteval else ()))
 
 
 def scores_of(
     flags: argparse.Namespace, model: jdistill.Encoder, sts: dict[str, float] | None = None
 ) -> dict[str, float]:
-    """STS, where it is not there yet, and, unless --no-geometry, the geometry."""
+    """STS, where it is not there yet, and, unless --no-geometry, the geometry; nothing without --senteval."""
+    if not flags.senteval:
+        return {}
     senteval = Path(flags.senteval)
     found: dict[str, float] = evaluate_sts(model, senteval)["sts"] if sts is None else sts
     if flags.geometry:
@@ -181,6 +187,7 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--geometry", action=argparse.BooleanOptionalAction, default=True, help="STS alone without it")
     parser.add_argument("--workdir", type=Path, default=Path("runs/ibkd-table"))
+    parser.add_argument("--read", action="store_true", help="agreement with the teacher on texts that were read, too")
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     return parser.parse_args()
 
@@ -196,10 +203,10 @@ def main() -> None:
         for row in flags.rows:
             done[row, seed] = figures(flags, run(flags, row, seed))
             keep(flags, row, seed, done[row, seed])
-    if asked_for(flags):
+    if flags.senteval:
         start = untrained_scores(flags, flags.rows[0], flags.seeds[0])
         keep(flags, "untrained", flags.seeds[0], {"start": start})
-        print("untrained: " + ", ".join(f"{name} {cell(name, start)}" for name in asked_for(flags)))
+        print("untrained: " + ", ".join(f"{name} {cell(name, start)}" for name in asked_for(flags) if name in start))
     measures = (*DEV, *asked_for(flags))
     for stage in ("distil", "finetune"):
         print(f"\n{stage}\n| row | seed | {' | '.join(measures)} |\n|{' --- |' * (len(measures) + 2)}")
@@ -207,16 +214,17 @@ def main() -> None:
             if stage in of_stage:
                 print(f"| {row} | {seed} | {' | '.join(cell(name, of_stage[stage]) for name in measures)} |")
         by = "Avg" if flags.senteval else "dev pairs"
-        for row in [name for name in flags.rows if name.startswith("ibkd")] if "ckd" in flags.rows else []:
+        plain = next((row for row in flags.rows if row == "ckd" or row.endswith("@1e-9")), "")
+        for row in [name for name in flags.rows if name.startswith("ibkd") and name != plain] if plain else []:
             gains = [
-                done[row, s][stage][by] - done["ckd", s][stage][by]
+                done[row, s][stage][by] - done[plain, s][stage][by]
                 for s in flags.seeds
                 if stage in done[row, s] and by in done[row, s][stage]
             ]
             if len(gains) > 1:
                 of_student = float(stats.t.ppf(0.975, len(gains) - 1))
                 half = of_student * statistics.stdev(gains) / math.sqrt(len(gains))
-                print(f"{row} - ckd, {by}, {len(gains)} seeds: {statistics.mean(gains):+.2f} ± {half:.2f} (95 %)")
+                print(f"{row} - {plain}, {by}, {len(gains)} seeds: {statistics.mean(gains):+.2f} ± {half:.2f} (95 %)")
 
 
 def cell(measure: str, figures: dict[str, float]) -> str:

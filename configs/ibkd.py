@@ -64,9 +64,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.hsic = ConfigDict()
     c.hsic.gamma = 0.5  # 0: the median heuristic
     c.hsic.estimator = (
-        "biased"  # biased (1/n², eq. 6), n_minus_1 (1/(n-1)², the authors' code), unbiased (Song et al. 2012)
+        "unbiased"  # biased (1/n², eq. 6), n_minus_1 (1/(n-1)², the authors' code), unbiased (Song et al. 2012)
     )
-    c.hsic.unit_rows = False  # rows to length one first
+    c.hsic.unit_rows = True  # rows to length one first
     c.hsic.stop_input = False  # no gradient through X, the student's embedding layer
 
     c.loss = ConfigDict()
