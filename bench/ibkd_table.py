@@ -5,10 +5,10 @@
 
 Each run is a folder WORKDIR/ROW-SEED that resumes; what is complete is not run again. All rows export their last checkpoint, so
 that none has fewer steps. ROW@BETA has that beta in both stages, ROW@BETA1,BETA2 one each; ibkd@1e-9 is CKD whose dependence of
-X and S (CKA) is measured too. --read adds the agreement on texts that were read to that on texts held out. Prints the table after
-stage 1 and after stage 2, beside the student before its first step ("untrained", of the first row and seed), and the difference of
-IBKD and CKD over the seeds with its 95 % interval. Without --senteval nothing of a test set is read: for choosing. Adds to
-bench/results/ibkd_table.json.
+X and S (CKA) is measured too. --read adds the agreement on texts that were read, and stage 1's figures through W, which is dropped.
+Prints the table after stage 1 and after stage 2, beside the student before its first step ("untrained", of the first row and seed),
+and the difference of IBKD and CKD over the seeds with its 95 % interval. Without --senteval nothing of a test set is read: for
+choosing. Adds to bench/results/ibkd_table.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 from record import command_line, joined, keep_rows, shown
 from runs import finished_run, stage_export
-from seen import agreement_read
+from seen import READ, THROUGH_W, figures_beside
 from untrained import untrained_student
 
 import jdistill
@@ -56,8 +56,7 @@ ROWS: dict[str, tuple[str, list[str]]] = {
 }
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg")
 DEV = ("dev pairs", "agreement", "cka at start", "cka")
-READ = "agreement read"
-MEASURES = (*DEV, READ, *TASKS, "alignment", "uniformity", "off_diagonal")
+MEASURES = (*DEV, *READ, *THROUGH_W, *TASKS, "alignment", "uniformity", "off_diagonal")
 
 
 def settings_of(row: str) -> tuple[str, list[str]]:
@@ -110,7 +109,7 @@ def figures(flags: argparse.Namespace, workdir: Path) -> dict[str, dict[str, flo
         if stage in found and not flags.geometry and not flags.read:
             continue
         model = jdistill.load(str(stage_export(workdir, stage, flags.workdir / f"{workdir.name}-{stage}")))
-        read = {READ: agreement_read(workdir, ibkd.get_config(), model)} if flags.read else {}
+        read = figures_beside(workdir, ibkd.get_config(), stage, model) if flags.read else {}
         found[stage] = read | scores_of(flags, model, found.get(stage))
     found = {stage: dev_figures(workdir / stage) | found.get(stage, {}) for stage in stages}
     path.write_text(json.dumps(found, indent=2) + "\n")
@@ -132,7 +131,7 @@ def dev_figures(stage: Path) -> dict[str, float]:
 
 def asked_for(flags: argparse.Namespace) -> tuple[str, ...]:
     """The figures that a model is loaded for."""
-    sts = (*((READ,) if flags.read else ()), *(TASKS if flags.senteval else ()))
+    sts = (*(READ if flags.read else ()), *(TASKS if flags.senteval else ()))
     return (*sts, *(("alignment", "uniformity", "off_diagonal") if flags.geometry and flags.senteval else ()))
 
 
@@ -187,7 +186,7 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--geometry", action=argparse.BooleanOptionalAction, default=True, help="STS alone without it")
     parser.add_argument("--workdir", type=Path, default=Path("runs/ibkd-table"))
-    parser.add_argument("--read", action="store_true", help="agreement with the teacher on texts that were read, too")
+    parser.add_argument("--read", action="store_true", help="the figures of bench/seen.py too")
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     return parser.parse_args()
 
@@ -207,7 +206,7 @@ def main() -> None:
         start = untrained_scores(flags, flags.rows[0], flags.seeds[0])
         keep(flags, "untrained", flags.seeds[0], {"start": start})
         print("untrained: " + ", ".join(f"{name} {cell(name, start)}" for name in asked_for(flags) if name in start))
-    measures = (*DEV, *asked_for(flags))
+    measures = (*DEV, *(THROUGH_W if flags.read else ()), *asked_for(flags))
     for stage in ("distil", "finetune"):
         print(f"\n{stage}\n| row | seed | {' | '.join(measures)} |\n|{' --- |' * (len(measures) + 2)}")
         for (row, seed), of_stage in done.items():

@@ -1,25 +1,44 @@
-"""How far a run's student agrees with its teacher on text that it has read, beside the text held out."""
+"""What the dev figures of a run do not tell: its student on text that it has read, and seen through W, which the export drops."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+import numpy as np
 from ml_collections import ConfigDict
 from untrained import config_of
 
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals.agreement import agreement
+from jdistill.export.trained import load_trained
+from jdistill.feeds.dev_score import encoder_score
 from jdistill.run.stages import prepare
 
+READ = ("agreement read",)
+THROUGH_W = ("agreement by W", "dev pairs by W")
 
-def agreement_read(workdir: Path, defaults: ConfigDict, model: Encoder) -> float:
-    """Spearman x 100 of student's and teacher's pair cosines on texts of the first stage, as many as the run holds out.
+
+def figures_beside(workdir: Path, defaults: ConfigDict, stage: str, model: Encoder) -> dict[str, float]:
+    """READ: Spearman x 100 of student's and teacher's pair cosines on the first texts of training, as many as are held out.
+    THROUGH_W, of a stage that has a W beside its student: what its log has of the student alone, of W s.
 
     Args:
       workdir: of a run; its teacher's answers are cached.
       defaults: of its method's config file, for keys that have been added since.
-      model: the student of one of its stages.
+      model: the student of the stage's exported checkpoint.
     """
-    shared = prepare(config_of(workdir, defaults)).shared
+    cfg = config_of(workdir, defaults)
+    shared = prepare(cfg).shared
     texts, vectors = shared.embeddings.first(len(shared.corpus.held_out), held_out=False)
-    return float(agreement(model.encode(texts, show_progress=True), vectors)["spearman"])
+    figures = {READ[0]: float(agreement(model.encode(texts, show_progress=True), vectors)["spearman"])}
+    _, params, _ = load_trained(workdir, stage)
+    if "W" in params:
+        projection = ({"kernel": np.asarray(params["W"])},)
+        in_space = dataclasses.replace(
+            model, dense=(*model.dense, *projection), dense_activations=(*model.dense_activations, "Identity")
+        )
+        scored = encoder_score(cfg, shared.corpus, shared.embeddings, by_agreement=True)(in_space)
+        named = dict(zip(("spearman", "pairs"), THROUGH_W, strict=True))
+        figures |= {name: scored[key] for key, name in named.items() if key in scored}
+    return figures
