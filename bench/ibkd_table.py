@@ -51,7 +51,7 @@ ROWS: dict[str, tuple[str, list[str]]] = {
     "ibkd": ("", []),
     "ibkd-imq": ("", ["--config.kernel=imq"]),
     "ibkd-linear": ("", ["--config.kernel=linear"]),
-    "ibkd-unit": ("", ["--config.hsic.unit_rows=True"]),
+    "ibkd-raw": ("", ["--config.hsic.unit_rows=False", "--config.hsic.estimator=biased"]),
     "ibkd-median": ("", ["--config.hsic.gamma=0.0"]),
 }
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg")

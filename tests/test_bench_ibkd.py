@@ -21,7 +21,7 @@ def test_a_rows_betas() -> None:
     assert ibkd_table.settings_of("ibkd-imq@10,0.5") == (
         "", ["--config.kernel=imq", both[0], "--config.finetune.loss.beta=0.5"]
     )  # fmt: skip
-    assert ibkd_table.row_name("ibkd-unit@1e-9,0") == "ibkd-unit@1e-9,0"
+    assert ibkd_table.row_name("ibkd-raw@1e-9,0") == "ibkd-raw@1e-9,0"
     for wrong in ("ibkd2", "ckd@1", "ibkd@-1", "ibkd@", "ibkd@1,2,3", "ibkd@nan"):
         with pytest.raises(ValueError):
             ibkd_table.row_name(wrong)
