@@ -15,7 +15,7 @@ from albert_setting import tiny_albert_config
 from conftest import random_params, tiny_config, tiny_decoder_config
 from modernbert_setting import tiny_modernbert_config
 from mpnet_setting import tiny_mpnet_config
-from naive import aligned_from
+from naive import added, aligned_from
 from nomicbert_setting import tiny_nomicbert_config
 from parity import assert_close
 from simtde_setting import random_tokens
@@ -147,12 +147,15 @@ STEPS = (
 )
 
 
-def cka_from(method: Method, batch: dict[str, np.ndarray], name: str) -> float:
-    """The size of the sums behind CKA; blocks have the median heuristic, under which a kernel is exp(-1/2) at the median distance."""
+def sums_behind(method: Method, batch: dict[str, np.ndarray], name: str) -> dict[str, float]:
+    """The size of the sums of which CKA and HSIC are what is left; blocks have the median heuristic, under which a kernel is exp(-1/2)
+    at the median distance."""
     reps = ibkd_setting.evaluate(method, batch)[2]
-    sides = reps["input"], reps["sentence"]
-    gammas = (0.5 / float(median_distance(sides[0])), 0.5 / float(median_distance(sides[1])))
-    return aligned_from(*sides, "rbf", gammas if name == "ibkd_blocks" else (0.5, 0.5))
+    sides = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in (reps["input"], reps["sentence"])]
+    gammas = (0.5, 0.5)
+    if name == "ibkd_blocks":
+        gammas = (0.5 / float(median_distance(sides[0])), 0.5 / float(median_distance(sides[1])))
+    return {"cka": aligned_from(*sides, "rbf", gammas), "hsic": added(*sides, "rbf", "unbiased", gammas)}
 
 
 IN_CHUNKS = ("simtde:matched", "ibkd", "distilface")
@@ -166,8 +169,9 @@ def test_a_packed_step_has_the_gradient_of_the_padded_one(name: str) -> None:
     for chunk_size in (0, ROWS // GROUPS) if name in IN_CHUNKS else (0,):
         found, same = gradient_of(method, given.packed, chunk_size)
         for key, value in metrics.items():
-            if key == "cka":  # what larger sums leave, over the root of what they leave of either side alone
-                assert_close(same[key], value, ROWS * ROWS, 2, largest=cka_from(method, given.padded, name), what=key)
+            if key in ("cka", "hsic"):  # what larger sums leave
+                largest = sums_behind(method, given.padded, name)[key]
+                assert_close(same[key], value, ROWS * ROWS, 2, largest=largest, what=key)
             else:
                 np.testing.assert_allclose(same[key], value, rtol=1e-5, err_msg=key)
         flat, expected = (np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]) for tree in (found, one))
