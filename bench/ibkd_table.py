@@ -186,7 +186,6 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--geometry", action=argparse.BooleanOptionalAction, default=True, help="STS alone without it")
     parser.add_argument("--workdir", type=Path, default=Path("runs/ibkd-table"))
-    parser.add_argument("--read", action="store_true", help="the figures of bench/seen.py too")
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     return parser.parse_args()
 
@@ -196,6 +195,7 @@ def main() -> None:
     parser.add_argument(
         "--rows", nargs="+", type=row_name, default=list(ROWS), help="of these, ROW@BETA or ROW@BETA1,BETA2 for others"
     )
+    parser.add_argument("--read", action="store_true", help="the figures of bench/seen.py too")
     flags = parse(parser)
     done: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
     for seed in flags.seeds:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
-import numpy as np
 from ml_collections import ConfigDict
 from untrained import config_of
 
@@ -14,6 +12,7 @@ from jdistill.evals.agreement import agreement
 from jdistill.export.trained import load_trained
 from jdistill.feeds.dev_score import encoder_score
 from jdistill.run.stages import prepare
+from jdistill.students.transformer import projected
 
 READ = ("agreement read",)
 THROUGH_W = ("agreement by W", "dev pairs by W")
@@ -34,10 +33,7 @@ def figures_beside(workdir: Path, defaults: ConfigDict, stage: str, model: Encod
     figures = {READ[0]: float(agreement(model.encode(texts, show_progress=True), vectors)["spearman"])}
     _, params, _ = load_trained(workdir, stage)
     if "W" in params:
-        projection = ({"kernel": np.asarray(params["W"])},)
-        in_space = dataclasses.replace(
-            model, dense=(*model.dense, *projection), dense_activations=(*model.dense_activations, "Identity")
-        )
+        in_space = projected(model, params["W"])
         scored = encoder_score(cfg, shared.corpus, shared.embeddings, by_agreement=True)(in_space)
         named = dict(zip(("spearman", "pairs"), THROUGH_W, strict=True))
         figures |= {name: scored[key] for key, name in named.items() if key in scored}

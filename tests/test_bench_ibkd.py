@@ -32,6 +32,20 @@ def test_one_beta_moves_and_the_other_is_the_papers() -> None:
     assert ibkd_beta.betas_of(0.5, "1") == "0.5"
 
 
+def test_figure_3_takes_a_measure_of_each_stage_and_draws_it_alike_twice(tmp_path: Path) -> None:
+    of_stages = {"distil": {"dev pairs": 72.0, "agreement": 50.0, "cka": 0.3}, "finetune": {"dev pairs": 73.0}}
+    assert ibkd_beta.row_of(of_stages, "dev pairs") == {
+        "after stage 1": 72.0, "after stage 2": 73.0, "cka after stage 1": 0.3
+    }  # fmt: skip
+    with pytest.raises(KeyError):
+        ibkd_beta.row_of(of_stages, "Avg")
+    averages = {"distil": [72.0, 72.5], "finetune": [73.0, 73.1]}
+    for name in ("a.svg", "b.svg"):
+        ibkd_beta.draw(tmp_path / name, "2", "dev pairs", [0.0, 10.0], averages)
+    drawn = (tmp_path / "a.svg").read_text()
+    assert drawn == (tmp_path / "b.svg").read_text() and "beta of stage 2" in drawn and "dev pairs" in drawn
+
+
 def test_a_stages_last_dev_figures_and_first_and_last_alignment(tmp_path: Path) -> None:
     rows = [
         {"step": 1, "loss": 2.0, "cka": 0.7},

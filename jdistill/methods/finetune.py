@@ -26,7 +26,7 @@ from jdistill.methods import information
 from jdistill.models.pooling import POOLERS
 from jdistill.models.registry import architecture_of
 from jdistill.students.shape import check_student
-from jdistill.students.transformer import representer
+from jdistill.students.transformer import projected, representer
 from jdistill.train.method import Method, scalars
 
 PROJECTION_STARTS = ("pca", "random")
@@ -194,7 +194,4 @@ def with_projection(cfg: ConfigDict, student: Encoder, context: Start) -> Encode
         kernel = np.linalg.svd(x_NxD, full_matrices=False)[2][:d].T
         if kernel.shape[1] < d:
             raise UserError(f"{len(rows)} texts are too few for the PCA start of --config.output_dim={d}; use random")
-    projection = {"kernel": np.ascontiguousarray(kernel, np.float32)}
-    return dataclasses.replace(
-        student, dense=(*student.dense, projection), dense_activations=(*student.dense_activations, "Identity")
-    )
+    return projected(student, kernel)

@@ -6,8 +6,6 @@ with it, follow them under MSE.
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -20,7 +18,7 @@ from jdistill.feeds.texts import Texts
 from jdistill.losses import embedding
 from jdistill.methods import finetune
 from jdistill.students.shape import check_student
-from jdistill.students.transformer import make_student, representer
+from jdistill.students.transformer import make_student, projected, representer
 from jdistill.train.method import Method
 
 TEACHER_PCA_TEXTS = 20_000  # texts whose teacher vectors the PCA is fitted to
@@ -62,9 +60,7 @@ def build(cfg: ConfigDict, context: Start) -> Method:
     axes_dxT *= np.sign(np.take_along_axis(axes_dxT, np.abs(axes_dxT).argmax(1)[:, None], axis=1))
     D = student.dim
     kernel = axes_dxT.T if D == T else rng.normal(0, D**-0.5, (D, d))
-    student = dataclasses.replace(
-        student, dense=({"kernel": np.ascontiguousarray(kernel, np.float32)},), dense_activations=("Identity",)
-    )
+    student = projected(student, kernel)
     frozen = {"axes": np.ascontiguousarray(axes_dxT.T, np.float32)}
 
     def objective(

@@ -6,8 +6,6 @@ are trained by the squared distance of unit vectors alone.
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
@@ -16,7 +14,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
 from jdistill.losses.embedding import HIGHEST, unit
-from jdistill.students.transformer import to_teacher
+from jdistill.students.transformer import projected, to_teacher
 
 
 def check_aligned(cfg: ConfigDict) -> None:
@@ -40,10 +38,7 @@ def with_W(cfg: ConfigDict, student: Encoder, teacher_width: int) -> tuple[Encod
     W_DxT = to_teacher(student.dim, teacher_width, np.random.default_rng([cfg.seed, 2]))
     if not cfg.loss.align:
         return student, {"student": student.weights(), "W": W_DxT}
-    projection = ({"kernel": W_DxT},)
-    student = dataclasses.replace(
-        student, dense=(*student.dense, *projection), dense_activations=(*student.dense_activations, "Identity")
-    )
+    student = projected(student, W_DxT)
     return student, {"student": student.weights()}
 
 

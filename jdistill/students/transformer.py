@@ -88,6 +88,15 @@ def to_teacher(student_width: int, teacher_width: int, rng: np.random.Generator)
     return rng.normal(0, student_width**-0.5, (student_width, teacher_width)).astype(np.float32)
 
 
+def projected(student: Encoder, kernel_DxT: jax.typing.ArrayLike) -> Encoder:
+    """The student whose vectors, after its own projections, are multiplied by a matrix [D, T] more, float32."""
+    return dataclasses.replace(
+        student,
+        dense=(*student.dense, {"kernel": np.ascontiguousarray(kernel_DxT, np.float32)}),
+        dense_activations=(*student.dense_activations, "Identity"),
+    )
+
+
 def _sample_tokens(tokens: TokenTable, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Token ids and their positions, int [N] each, of texts drawn at random until SAMPLE_TOKENS are there."""
     drawn = sample_rows(rng, len(tokens), SAMPLE_TOKENS)
