@@ -34,21 +34,28 @@ from jdistill.retrieval.index_kinds import check_index_flags
 
 TOLD_EVERY_S = 20
 PART_SCHEMA = pa.schema(
-    [("number", pa.int64()), ("texts", pa.large_list(pa.large_string())), ("ids", pa.large_list(pa.large_string()))]
+    [
+        ("number", pa.int64()),
+        ("texts", pa.large_list(pa.large_string())),
+        ("ids", pa.large_list(pa.large_string())),
+        ("skipped", pa.large_string()),
+    ]
 )
 
 
 @dataclass(frozen=True)
 class PartReader:
-    """Reads the text as parts, a row each. A Ray Data function that yields."""
+    """Reads the text as parts, a row each, and at last a row of number -1 with what was left out. A Ray Data function that yields."""
 
     stream: TextStream
     part_size: int
 
     def __call__(self, _: Any) -> Iterator[pa.Table]:
         for part in split_parts(self.stream, self.part_size):
-            row = {"number": part.number, "texts": part.texts, "ids": part.ids}
+            row = {"number": part.number, "texts": part.texts, "ids": part.ids, "skipped": ""}
             yield pa.Table.from_pylist([row], PART_SCHEMA)
+        row = {"number": -1, "texts": [], "ids": [], "skipped": self.stream.skipped.words()}
+        yield pa.Table.from_pylist([row], PART_SCHEMA)
 
 
 class PartEmbedder:
@@ -61,8 +68,11 @@ class PartEmbedder:
         self.encoder: BulkEncoder | None = None
 
     def __call__(self, parts: pa.Table) -> dict[str, np.ndarray]:
-        """One row a part: its number, its texts, whether it was made, and what the user must mend, which Ray would bury in its own errors."""
+        """One row a part: its number, its texts, whether it was made, and what the user must mend, which Ray would bury in its own errors.
+        A row of no part is passed on."""
         (row,) = parts.to_pylist()
+        if row["number"] < 0:
+            return told_of(row["number"], skipped=row["skipped"])
         part = PartTexts(row["number"], row["texts"], row["ids"] or [])
         made, refusal = False, ""
         try:
@@ -71,8 +81,7 @@ class PartEmbedder:
             refusal = str(error)
         except OSError as error:
             refusal = f"{error.filename or self.flags.out}: {error.strerror or error}"
-        about = {"number": part.number, "texts": len(part.texts), "made": made, "refusal": refusal}
-        return {name: np.array([value]) for name, value in about.items()}
+        return told_of(part.number, len(part.texts), made, refusal)
 
     def _encoder(self) -> BulkEncoder:
         """Loaded with the first part. Raises UserError for another model than that of the process that started the workers."""
@@ -84,6 +93,14 @@ class PartEmbedder:
                     f"--model={self.flags.model} is another model on {os.uname().nodename} than at the start"
                 )
         return self.encoder
+
+
+def told_of(
+    number: int, texts: int = 0, made: bool = False, refusal: str = "", skipped: str = ""
+) -> dict[str, np.ndarray]:
+    """A worker's answer, of one row."""
+    about = {"number": number, "texts": texts, "made": made, "refusal": refusal, "skipped": skipped}
+    return {name: np.array([value]) for name, value in about.items()}
 
 
 def open_encoder(flags: argparse.Namespace) -> BulkEncoder:
@@ -144,6 +161,10 @@ def make_parts(flags: argparse.Namespace, stream: TextStream, settings: EmbedSet
         for row in data.iter_rows():
             if row["refusal"]:
                 raise UserError(row["refusal"])
+            if row["number"] < 0:
+                if row["skipped"]:
+                    log.warning("%s: skipped %s", flags.text, row["skipped"])
+                continue
             rows.append(row)
             if time.monotonic() - told > TOLD_EVERY_S:
                 told = time.monotonic()

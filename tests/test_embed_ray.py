@@ -74,7 +74,7 @@ def children(parent: int) -> dict[int, str]:
 
 @pytest.mark.skipif(WITHOUT_RAY, reason="ray is not installed, which the ray extra brings")
 def test_a_killed_worker_changes_nothing(tmp_path: Path, tiny_teacher: Path) -> None:
-    (tmp_path / "text.txt").write_text("\n".join(sentences(400)))
+    (tmp_path / "text.txt").write_text("\n".join([*sentences(200), "", *sentences(400)[200:], " "]))
     flags = ["--model", str(tiny_teacher), "--text", str(tmp_path / "text.txt"), "--part_size", "2"]
     command = [sys.executable, str(SCRIPT), *flags, "--out", str(tmp_path / "ray"), "--workers", "2"]
     with (tmp_path / "log").open("w") as told:
@@ -92,7 +92,9 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, tiny_teacher: Path) -> 
         assert process.wait(HANG) == 0, (tmp_path / "log").read_text()[-3000:]
     finally:
         process.kill()
-    assert "all 200 parts are there, 400 texts" in (tmp_path / "log").read_text()
+    told = (tmp_path / "log").read_text()
+    assert "all 200 parts are there, 400 texts" in told
+    assert "text.txt: skipped 1 empty (first: " in told and "text.txt line 402)" in told
     assert embed.main([*flags, "--out", str(tmp_path / "plain")]) == 0
     names = sorted(path.name for path in (tmp_path / "plain").iterdir())
     assert names == sorted(path.name for path in (tmp_path / "ray").iterdir())

@@ -99,18 +99,19 @@ class Skipped:
           count: texts that were kept.
         """
         if not count:
-            fault = f"skipped {self._words()}" if self.counts else "it is empty"
+            fault = f"skipped {self.words()}" if self.counts else "it is empty"
             raise UserError(f"--{key}={source} holds no usable text: {fault}")
 
     def warn(self, source: str) -> None:
         """Logs what a source's reading left out, if anything."""
         if self.counts:
-            log.warning("%s: skipped %s", source, self._words())
+            log.warning("%s: skipped %s", source, self.words())
 
     def tell(self, source: str, key: str, count: int) -> None:
         """Both, as refuse_none has them."""
         self.refuse_none(source, key, count)
         self.warn(source)
 
-    def _words(self) -> str:
+    def words(self) -> str:
+        """How many for which reason, and where each was met first; "" where nothing was left out."""
         return ", ".join(f"{count} {reason} (first: {self.first[reason]})" for reason, count in self.counts.items())
