@@ -61,8 +61,7 @@ def draw(picture: Path, of: str, measure: str, betas: list[float], averages: dic
     axes.set(xlabel={"both": "beta of both stages"}.get(of, f"beta of stage {of}"), ylabel=measure)
     axes.grid(alpha=0.25)
     axes.legend()
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, metadata={"Date": None} if picture.suffix == ".svg" else None)
+    figure.savefig(picture, metadata={"Date": None})
 
 
 def main() -> None:
@@ -71,7 +70,6 @@ def main() -> None:
     kernels = [row for row in ROWS if row.startswith("ibkd")]
     parser.add_argument("--row", choices=kernels, default="ibkd", help="of bench/ibkd_table.py: the kernel")
     parser.add_argument("--of", choices=("both", "1", "2"), default="both", help="the stage whose beta moves")
-    parser.add_argument("--picture", type=Path, help="an svg or png; WORKDIR/beta-OF.svg by default")
     flags = parse(parser)
     if not flags.senteval and not flags.dev_pairs:
         parser.error("the figure is of --senteval's average or of --dev_pairs; name one")
@@ -88,7 +86,7 @@ def main() -> None:
         for stage, label in STAGES.items():
             averages[stage].append(statistics.mean(of_seed[label] for of_seed in found))
         print(f"| {beta:g} | {' | '.join(f'{averages[stage][-1]:.2f}' for stage in STAGES)} |", flush=True)
-    picture = flags.picture or flags.workdir / f"beta-{flags.of}.svg"
+    picture = flags.workdir / f"beta-{flags.of}.svg"
     draw(picture, flags.of, measure, flags.betas, averages)
     print(picture)
 
