@@ -70,7 +70,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.hsic.stop_input = False  # no gradient through X, the student's embedding layer
 
     c.loss = ConfigDict()
-    c.loss.beta = 1.0  # eq. 8: weight of HSIC(X, S)
+    c.loss.beta = 1.0  # weight of HSIC(X, S): eq. 8, in stage 2 eq. 9
     c.loss.temperature = 0.1  # what similarities are divided by
     c.loss.similarity = "cosine"  # of W s and t: cosine (as the authors run it) or bilinear (s W t, as printed)
     c.loss.own_negatives = False  # stage 2: eq. 10 as printed, dot products and the anchor's own negatives only

@@ -179,7 +179,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="for site: the folder node_modules that holds onnxruntime-web and @huggingface/tokenizers, or the https address of a CDN",
     )
     parser.add_argument("--stage", default="", help="the stage whose student is exported; without it, the last one")
-    parser.add_argument("--step", type=int, help="of a kept checkpoint to export instead of the best")
+    parser.add_argument(
+        "--step", type=int, help="of a kept checkpoint to export instead of the one that the config names"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace --out whatever it holds")
     return parser
 

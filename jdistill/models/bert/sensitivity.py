@@ -1,6 +1,7 @@
 """How much a text's vector moves with the output of the embedding block: what weighs a compact block's start.
 
-The mean over tokens of J^T J, where J is the derivative of the text's unit vector with respect to a token's block output.
+The mean over tokens of J^T J, where J is the derivative of the text's unit vector with respect to a token's block output, times
+the text's number of tokens, so that short and long texts count alike; 3 % of the identity are mixed in.
 It is drawn, not computed: of a random direction v of the vector, g = J^T v is one backward pass, and the mean of g g^T is
 J^T J. A direction in which the vector does not move may be lost without loss.
 """
