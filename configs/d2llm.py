@@ -78,9 +78,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.test_pairs = 0  # evaluate on the first so many; 0: all
     c.rescore = 100  # of beir, and of the asymmetric file's questions: documents proposed by the index that the interaction module ranks anew; 0: all
     c.threshold_pairs = 1000  # training pairs on which the threshold of accuracy is chosen; 0: all
-    c.max_queries = (
-        0  # train on the first so many of each file, those with a positive first; unlabelled ones beside; 0: all
-    )
+    c.max_queries = 0  # train on the first so many of each file, those with a positive first; 0: all
     c.queries_without_positive = True  # take part; CI, which compares with a positive, learns nothing of them
     # Text sources of queries without labels, whose mined passages (of the pairs above) the judge alone scores; empty: none.
     c.unlabelled_symmetric = ""
