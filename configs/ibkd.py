@@ -98,6 +98,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.finetune.max_steps = 0
     c.finetune.loss = ConfigDict({"beta": 0.5, "temperature": 0.05})
     c.finetune.checkpoint_every = 100
+    c.finetune.packed = True  # the texts of triplets too; --config.packed=False leaves both stages padded
 
     c.method = variant or "ibkd"
     return base.apply_variant(c, variant, VARIANTS, "configs/ibkd.py")

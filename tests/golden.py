@@ -66,6 +66,7 @@ LATER = (
     "loss_scaling",
     "loss.vectors",
     "loss.listed",
+    "finetune.packed",
 )  # keys that change no number, and came after the numbers were written
 LONG = {key: STEPS for key in ("max_steps", "checkpoint_every")}
 

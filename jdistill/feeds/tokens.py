@@ -70,28 +70,32 @@ def make_batches(cfg: ConfigDict, lengths: np.ndarray, of_epoch: EpochRows | Non
     return Batches(lengths, cfg.batch_size, widths, cfg.seed, of_epoch=of_epoch)
 
 
-def make_packed_batches(cfg: ConfigDict, lengths: np.ndarray, of_epoch: EpochRows | None = None) -> PackedBatches:
+def make_packed_batches(
+    cfg: ConfigDict, lengths: np.ndarray, of_epoch: EpochRows | None = None, parts: np.ndarray | None = None
+) -> PackedBatches:
     """Batches of a stage whose texts are packed.
 
     Args:
       lengths: int [N], of each text, in tokens.
       of_epoch: which texts an epoch has; None: each once.
+      parts: as PackedBatches has them, of rows of several texts.
     """
-    return PackedBatches(lengths, cfg.batch_size, number_of_groups(cfg), cfg.seed, cfg.length_multiple, of_epoch)
+    groups = number_of_groups(cfg, 1 if parts is None else parts.shape[1])
+    return PackedBatches(lengths, cfg.batch_size, groups, cfg.seed, cfg.length_multiple, of_epoch, parts)
 
 
-def may_pack(cfg: ConfigDict) -> bool:
+def may_pack(cfg: ConfigDict, texts: int = 1) -> bool:
     """Whether a stage that packs its texts is the same run on 1, 2, 4 and 8 devices: dropout's masks depend on the groups, of which there
-    must then be as many on any, each large enough."""
-    return not cfg.student.dropout or _large_enough(cfg, _fewest_groups(cfg, USUAL_DEVICES))
+    must then be as many on any, each large enough. texts: of a row."""
+    return not cfg.student.dropout or _large_enough(cfg, _fewest_groups(cfg, USUAL_DEVICES, texts), texts)
 
 
-def number_of_groups(cfg: ConfigDict) -> int:
-    """Groups that a batch's texts are packed in: one for each device in each chunk of cfg.chunk_size texts, and none is large. With dropout
-    as many as 8 devices take, where each is then large enough. Raises UserError for chunks that have no text for each device."""
+def number_of_groups(cfg: ConfigDict, texts: int = 1) -> int:
+    """Groups that a batch's rows of so many texts are packed in: one for each device in each chunk of cfg.chunk_size rows, and none is large.
+    With dropout as many as 8 devices take, where each is then large enough. Raises UserError for chunks that have no row for each device."""
     devices = sharding.global_mesh().size
-    usual = _fewest_groups(cfg, math.lcm(devices, USUAL_DEVICES)) if cfg.student.dropout else None
-    groups = usual if usual and _large_enough(cfg, usual) else _fewest_groups(cfg, devices)
+    usual = _fewest_groups(cfg, math.lcm(devices, USUAL_DEVICES), texts) if cfg.student.dropout else None
+    groups = usual if usual and _large_enough(cfg, usual, texts) else _fewest_groups(cfg, devices, texts)
     if groups is None:
         raise UserError(
             f"--config.chunk_size={cfg.chunk_size}: a batch of {cfg.batch_size} packed texts in chunks of so many has none for each of "
@@ -100,16 +104,16 @@ def number_of_groups(cfg: ConfigDict) -> int:
     return groups
 
 
-def _fewest_groups(cfg: ConfigDict, devices: int) -> int | None:
+def _fewest_groups(cfg: ConfigDict, devices: int, texts: int) -> int | None:
     """The least multiple of `devices` that divides a batch into groups within a chunk and within MOST_TEXTS; None: there is none."""
     B = cfg.batch_size
     chunks = math.ceil(B / cfg.chunk_size) if cfg.chunk_size else 1
-    least = max(devices * chunks, math.ceil(B / MOST_TEXTS / devices) * devices)
+    least = max(devices * chunks, math.ceil(B / max(1, MOST_TEXTS // texts) / devices) * devices)
     return next((count for count in range(least, B + 1, devices) if B % count == 0), None)
 
 
-def _large_enough(cfg: ConfigDict, groups: int | None) -> bool:
-    return groups is not None and cfg.batch_size // groups >= TEXTS_OF_A_GROUP
+def _large_enough(cfg: ConfigDict, groups: int | None, texts: int) -> bool:
+    return groups is not None and cfg.batch_size // groups * texts >= TEXTS_OF_A_GROUP
 
 
 def cache_folder(cfg: ConfigDict) -> Path:

@@ -13,6 +13,7 @@ from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.batching.batches import TokenTable, check_rows
+from jdistill.data.batching.layout import Layout
 from jdistill.data.batching.order import sample_rows
 from jdistill.data.sets.triplets import (
     Triplets,
@@ -29,7 +30,8 @@ from jdistill.feeds.dev_score import DEV_SETS
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.roles import corpus_tokens
 from jdistill.feeds.shared import Shared
-from jdistill.feeds.tokens import make_batches, readers, tokens_of
+from jdistill.feeds.tokens import make_batches, make_packed_batches, may_pack, readers, tokens_of
+from jdistill.models.registry import architecture_of
 from jdistill.train.dataset import Data
 
 
@@ -119,7 +121,8 @@ def triplet_batches(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tu
     """The tokens of the triplets by the student's prompts and lengths, and their batches.
 
     Returns: tokens, and Data of {"ids": int32 [n, K+2, L], "mask": bool [n, K+2, L], "real": bool [n, K+2], false where a row has
-      fewer than K negatives, …} (data.sets.triplets).
+      fewer than K negatives, …} (data.sets.triplets); packed, where the config and the student allow it, the tokens are as
+      data.batching.packing has them, and [groups, triplets of a group] takes the place of n.
     """
     most = max(map(len, triplets.negatives))
     if cfg.negatives > most:
@@ -150,7 +153,16 @@ def triplet_batches(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tu
     check_rows(passages=len(tokens.passages.lengths), texts=len(passages))
     fingerprint = digest(columns, triplets.anchors, passages, *([] if tokens.scores is None else [tokens.scores]))
 
-    def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
-        return tokens.padded(rows, width, student.config.pad_token_id)
+    pad_id, texts = student.config.pad_token_id, columns.shape[1] + 1
 
-    return tokens, Data(make_batches(cfg, tokens.lengths), rows_of, fingerprint, "triplets", columns.shape[1] + 1)
+    def padded_rows(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return tokens.padded(rows, width, pad_id)
+
+    if not (cfg.packed and architecture_of(student.config).packs and may_pack(cfg, texts)):
+        return tokens, Data(make_batches(cfg, tokens.lengths), padded_rows, fingerprint, "triplets", texts)
+    batches = make_packed_batches(cfg, np.maximum(tokens.text_lengths, 0).sum(1), parts=tokens.text_lengths)
+
+    def packed_rows(step: int, layout: Layout, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return tokens.packed(rows.reshape(-1, cfg.batch_size // batches.count), layout, pad_id)
+
+    return tokens, Data(batches, packed_rows, fingerprint, "triplets", texts)

@@ -46,6 +46,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         return ()
     changed = cfg.copy_and_resolve_references()
     changed.update(cfg.finetune)
+    changed.packed = cfg.packed and cfg.finetune.get("packed", True)
     scalars(changed.loss, "temperature")
     if changed.batch_size < 2:
         raise UserError("--config.finetune.batch_size=1: InfoNCE needs at least 2 triplets in a batch")
@@ -79,6 +80,8 @@ def build(cfg: ConfigDict, context: Start) -> Method:
     represent_texts = representer(student, cfg.dtype)
 
     def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
+        if "place" in batch:  # packed, [groups, triplets of a group, K+2, …] as they come
+            return represent_texts(params, frozen, batch, rng)
         n, columns, L = batch["ids"].shape
         texts = {"ids": batch["ids"].reshape(n * columns, L), "mask": batch["mask"].reshape(n * columns, L)}
         reps = represent_texts(params, frozen, texts, rng)

@@ -28,7 +28,7 @@ class TokenBatch:
       mask_BxL: bool, true for tokens.
       segments: of packed texts; None: a row is a text.
       member: of packed texts, for each block whose a token is, bool [n * R, K, W].
-      place_nxg: of packed texts, n groups of g, where each stands among the K of all rows of its group, int32.
+      place_nxg: of packed texts, n groups of g, where each stands among the K of all rows of its group, int32; [n, g, C] of rows of C texts.
     """
 
     ids_BxL: Array
@@ -63,7 +63,7 @@ class TokenBatch:
         return hidden_states(config, params, self.ids_BxL, self.mask_BxL, dtype, rng, segments=self.segments)
 
     def pool(self, name: str, states: Sequence[Array], params: Any = None) -> Array:
-        """The vectors of the texts: float32 [B, D], or of packed ones [n, g, D].
+        """The vectors of the texts: float32 [B, D], or of packed ones [n, g, D], of rows of C texts [n, g, C, D].
 
         Args:
           name: of a pooler.
@@ -90,7 +90,8 @@ class TokenBatch:
         vectors = [pool_each(name, own, member, params) for own, member in of_block]
         n = self.place_nxg.shape[0]
         every_nxTxD = jnp.concatenate([x.reshape(n, -1, x.shape[-1]) for x in vectors], axis=1)
-        return jnp.take_along_axis(every_nxTxD, self.place_nxg[..., None], axis=1)
+        chosen = jnp.take_along_axis(every_nxTxD, self.place_nxg.reshape(n, -1, 1), axis=1)
+        return chosen.reshape(*self.place_nxg.shape, -1)
 
 
 def _whose(member_BxKxW: Array) -> tuple[Array, Array]:
@@ -102,15 +103,15 @@ def _whose(member_BxKxW: Array) -> tuple[Array, Array]:
 
 
 def rows_and_texts(batch: Mapping[str, Array]) -> tuple[int, int]:
-    """Rows of a batch that chunks and devices share, and texts of each: groups, where texts are packed."""
+    """Rows of a batch that chunks and devices share, and texts (triplets) of each: groups, where texts are packed."""
     if "place" in batch:
-        groups, texts = batch["place"].shape
+        groups, texts = batch["place"].shape[:2]
         return groups, texts
     return next(iter(batch.values())).shape[0], 1
 
 
 def by_text(arrays: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
-    """Arrays of a batch text by text, [n, ...]: those of packed texts are [groups, texts of a group, ...] before.
+    """Arrays of a batch text by text (triplet by triplet), [n, ...]: those of packed texts are [groups, texts of a group, ...] before.
 
     Args:
       arrays: of the batch or made of it, by name; those that TokenBatch reads stay as they are.
@@ -118,7 +119,7 @@ def by_text(arrays: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str
     """
     if "place" not in batch:
         return dict(arrays)
-    shape = batch["place"].shape
+    shape = batch["place"].shape[:2]
     return {
         name: x.reshape(-1, *x.shape[2:]) if name not in TOKEN_ARRAYS and x.shape[:2] == shape else x
         for name, x in arrays.items()

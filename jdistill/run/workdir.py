@@ -38,6 +38,7 @@ MAY_CHANGE = {"cache_dir", "log_every", "keep_last", "prefetch", "answers_ahead"
 # Dotted keys that were not always there, and what runs did before: a folder that lacks one goes on as it began.
 BEFORE = {
     "packed": False,
+    "finetune.packed": False,
     "prefetch": 2,
     "answers_ahead": 0,
     "shard_params": False,

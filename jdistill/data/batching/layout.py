@@ -49,7 +49,7 @@ def find_places(lengths_nxg: np.ndarray, layout: Layout) -> tuple[np.ndarray, np
     """The row of each text: the fullest one that it fits into.
 
     Args:
-      lengths_nxg: int, falling in each group.
+      lengths_nxg: int, falling in each group; -1: there is no such text, and it takes no place.
 
     Returns: the row, int [n, g], counted over all blocks; the number of the text in its row, int [n, g]; whether all fit, bool [n].
     """
@@ -62,11 +62,12 @@ def find_places(lengths_nxg: np.ndarray, layout: Layout) -> tuple[np.ndarray, np
     for text, length_n in enumerate(lengths_nxg.T):
         after = free - length_n[:, None]
         chosen = np.where((after >= 0) & (left > 0), after, full).argmin(1)
-        fits &= (after[every, chosen] >= 0) & (left[every, chosen] > 0)
+        there = length_n >= 0
+        fits &= ~there | ((after[every, chosen] >= 0) & (left[every, chosen] > 0))
         row[:, text] = chosen
         number[:, text] = -left[every, chosen]
-        free[every, chosen] -= length_n
-        left[every, chosen] -= 1
+        free[every, chosen] -= np.maximum(length_n, 0)
+        left[every, chosen] -= there
     return row, number + np.repeat(layout.most, layout.rows)[row], fits
 
 
@@ -106,6 +107,8 @@ def _smallest(lengths_nxg: np.ndarray, widths: tuple[int, ...]) -> Layout:
         rows = (*rows, count)
     row, number, _ = find_places(lengths_nxg, Layout(rows, widths, (g,) * len(rows)))
     block = np.repeat(np.arange(len(rows)), rows)[row]
-    most = tuple(int(number[block == k].max(initial=0)) + 1 + SPARE_TEXTS for k in range(len(rows)))
+    most = tuple(
+        int(number[(block == k) & (lengths_nxg >= 0)].max(initial=0)) + 1 + SPARE_TEXTS for k in range(len(rows))
+    )
     kept = [k for k, count in enumerate(rows) if count]
     return Layout(tuple(rows[k] for k in kept), tuple(widths[k] for k in kept), tuple(most[k] for k in kept))

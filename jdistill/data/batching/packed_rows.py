@@ -25,8 +25,7 @@ class PackedRows:
     @cached_property
     def text_lengths(self) -> np.ndarray:
         """int64 [N, T], 0 where there is no text."""
-        of_passage = np.append(self.tokens.passages.lengths, 0)  # the last one for -1
-        return np.concatenate([self.tokens.anchors.lengths[:, None], of_passage[self.tokens.columns]], axis=1)
+        return np.maximum(self.tokens.text_lengths, 0)
 
     @cached_property
     def sequences(self) -> int:

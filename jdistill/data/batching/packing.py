@@ -1,6 +1,7 @@
 """Several texts in a row and no padding: texts are dealt to batches of like length, and laid out in rows.
 
-N texts, n groups of g texts each, R rows of W tokens, at most K texts in each.
+N texts, n groups of g texts each, R rows of W tokens, at most K texts in each. What a batch counts may be more than a text: a triplet has C,
+which stay in one group.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class PackedBatches:
       seed: of the order.
       multiple: of which each width is one.
       of_epoch: which texts an epoch has; None: each once.
+      parts: int [N, C], of what is counted as one text, such as a triplet, the tokens of each of its C texts, -1 where it has none. None: it
+        is one text.
 
     Raises: UserError where the texts do not fill a batch.
     """
@@ -62,6 +65,7 @@ class PackedBatches:
     seed: int
     multiple: int = 1
     of_epoch: EpochRows | None = None
+    parts: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         rows = len(self.lengths) if self.of_epoch is None else self.of_epoch.count
@@ -74,7 +78,8 @@ class PackedBatches:
         self._window = (-1, 0)
         sample = range(min(self.steps_per_epoch, -(-LAYOUT_GROUPS // self.count)))
         grouped = np.concatenate([self._rows_of(step).reshape(self.count, -1) for step in sample])
-        self.layout = choose_layout(self.lengths[grouped], int(self.lengths.max()), self.multiple)
+        longest = self.lengths if self.parts is None else self.parts
+        self.layout = choose_layout(self._to_place(grouped), int(longest.max()), self.multiple)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -109,7 +114,7 @@ class PackedBatches:
     def at(self, step: int) -> tuple[Layout, np.ndarray]:
         """The batch of step 0, 1, …: its layout and its texts, group after group, int64 [batch_size]."""
         rows = self._rows_of(step)
-        lengths_nxg, layout = self.lengths[rows.reshape(self.count, -1)], self.layout
+        lengths_nxg, layout = self._to_place(rows.reshape(self.count, -1)), self.layout
         while not find_places(lengths_nxg, layout)[2].all():
             layout = layout.longer()
         return layout, rows
@@ -117,6 +122,12 @@ class PackedBatches:
     def shapes_used(self) -> list[Layout]:
         """The layouts that a stage compiles for, the commonest first."""
         return [self.layout]
+
+    def _to_place(self, rows_nxg: np.ndarray) -> np.ndarray:
+        """Tokens of each text of these groups, which are dealt, falling in each group: int [n, g] or [n, g C]."""
+        if self.parts is None:
+            return self.lengths[rows_nxg]
+        return -np.sort(-self.parts[rows_nxg].reshape(len(rows_nxg), -1), axis=1)
 
     def _rows_of(self, step: int) -> np.ndarray:
         rows = self.members(step)
@@ -140,12 +151,12 @@ def pack_texts(tokens: TokenTable, rows_nxg: np.ndarray, layout: Layout, pad_id:
     """Groups of texts as arrays.
 
     Args:
-      rows_nxg: int64, numbers of texts, falling in length in each group, which the layout holds.
+      rows_nxg: int64, numbers of texts, falling in length in each group, which the layout holds; -1: there is none.
 
     Returns: for each block of the layout "ids_0", "ids_1", … int32 [n, R, W], and "lengths_0", "lengths_1", … int32 [n, R, K], of the
       texts that stand in a row one after another; and "place" int32 [n, g], a text's number among the K texts of all rows.
     """
-    lengths_nxg = tokens.lengths_of(rows_nxg)
+    lengths_nxg = _lengths(tokens, rows_nxg)
     row, number, fits = find_places(lengths_nxg, layout)
     if not fits.all():
         raise ValueError(f"{layout} does not hold {lengths_nxg.sum(1).max()} tokens of a group")
@@ -155,7 +166,7 @@ def pack_texts(tokens: TokenTable, rows_nxg: np.ndarray, layout: Layout, pad_id:
     place = np.zeros((n, g), np.int64)
     out: dict[str, np.ndarray] = {}
     for k, (count, width, most) in enumerate(zip(layout.rows, layout.widths, layout.most, strict=True)):
-        group, text = np.nonzero((row >= first_row[k]) & (row < first_row[k + 1]))
+        group, text = np.nonzero((lengths_nxg >= 0) & (row >= first_row[k]) & (row < first_row[k + 1]))
         r, which = row[group, text] - first_row[k], number[group, text]
         lengths = np.zeros((n, count, most), np.int32)
         lengths[group, r, which] = lengths_nxg[group, text]
@@ -168,3 +179,24 @@ def pack_texts(tokens: TokenTable, rows_nxg: np.ndarray, layout: Layout, pad_id:
         place[group, text] = first_place[k] + r * most + which
         out |= {f"ids_{k}": ids, f"lengths_{k}": lengths}
     return out | {"place": place.astype(np.int32)}
+
+
+def pack_parts(tokens: TokenTable, texts_nxgxC: np.ndarray, layout: Layout, pad_id: int) -> dict[str, np.ndarray]:
+    """Groups of rows of C texts as arrays, those of a row in one group.
+
+    Args:
+      texts_nxgxC: int64, numbers of texts in any order, which the layout holds; -1: there is none.
+
+    Returns: as pack_texts, but "place" int32 [n, g, C].
+    """
+    texts_nxT = texts_nxgxC.reshape(len(texts_nxgxC), -1)
+    falling = np.argsort(-_lengths(tokens, texts_nxT), axis=1, kind="stable")
+    arrays = pack_texts(tokens, np.take_along_axis(texts_nxT, falling, axis=1), layout, pad_id)
+    place = np.empty_like(arrays["place"])
+    np.put_along_axis(place, falling, arrays["place"], axis=1)
+    return arrays | {"place": place.reshape(texts_nxgxC.shape)}
+
+
+def _lengths(tokens: TokenTable, texts: np.ndarray) -> np.ndarray:
+    """Tokens of these texts, int64, of the shape of their numbers; -1 for -1."""
+    return np.where(texts < 0, -1, tokens.lengths_of(np.maximum(texts, 0)))

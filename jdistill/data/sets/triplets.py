@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import parse_json
 from jdistill.data.batching.batches import TokenTable
+from jdistill.data.batching.layout import Layout
+from jdistill.data.batching.packing import pack_parts
 from jdistill.data.sets.passage_scores import read_scores
 from jdistill.data.text.holdout import comparable
 from jdistill.data.text.records import has_surplus, records_of
@@ -158,8 +161,18 @@ class TripletTokens:
     @property
     def lengths(self) -> np.ndarray:
         """The longest text of each triplet, in tokens: int64 [N]."""
-        of_passage = np.append(self.passages.lengths, 0)  # the last one for -1
-        return np.maximum(self.anchors.lengths, of_passage[self.columns].max(1))
+        return self.text_lengths.max(1)
+
+    @cached_property
+    def text_lengths(self) -> np.ndarray:
+        """Tokens of each text, int64 [N, K + 2], -1 where there is none."""
+        of_passage = np.append(self.passages.lengths, -1)  # the last one for -1
+        return np.concatenate([self.anchors.lengths[:, None], of_passage[self.columns]], axis=1)
+
+    @cached_property
+    def _all(self) -> TokenTable:
+        """The anchors' tokens, and behind them the passages'."""
+        return self.anchors.joined(self.passages)
 
     def padded(self, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
         """ids int32 and mask bool [n, K+2, width]; real bool [n, K+2], false for a negative that is not there; texts int32
@@ -170,15 +183,22 @@ class TripletTokens:
         ids, mask = self.passages.padded(np.maximum(columns, 0).ravel(), width, pad_id)
         ids, mask = ids.reshape(*columns.shape, width), mask.reshape(*columns.shape, width)
         there = columns >= 0
-        scores = {} if self.scores is None else {"scores": self.scores[rows]}
-        return (
-            {
-                "ids": np.concatenate([anchor_ids[:, None], np.where(there[..., None], ids, pad_id)], axis=1),
-                "mask": np.concatenate([anchor_mask[:, None], mask & there[..., None]], axis=1),
-            }
-            | self.which(rows)
-            | scores
-        )
+        return {
+            "ids": np.concatenate([anchor_ids[:, None], np.where(there[..., None], ids, pad_id)], axis=1),
+            "mask": np.concatenate([anchor_mask[:, None], mask & there[..., None]], axis=1),
+        } | self._about(rows)
+
+    def packed(self, rows_nxg: np.ndarray, layout: Layout, pad_id: int) -> dict[str, np.ndarray]:
+        """n groups of g triplets whose texts stand in common rows (data.batching.packing.pack_parts), and what padded has beside
+        the tokens, [n, g, ...] in the place of [n, ...]."""
+        columns = self.columns[rows_nxg]
+        passages = np.where(columns < 0, -1, columns + len(self.anchors))
+        of_row = {name: x.reshape(*rows_nxg.shape, -1) for name, x in self._about(rows_nxg.ravel()).items()}
+        return pack_parts(self._all, np.concatenate([rows_nxg[..., None], passages], axis=2), layout, pad_id) | of_row
+
+    def _about(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """real, texts and scores, as padded has them."""
+        return self.which(rows) | ({} if self.scores is None else {"scores": self.scores[rows]})
 
     def which(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """real and texts, as padded has them."""
