@@ -85,7 +85,7 @@ METHODS = {
 VARIANTS = {
     "packed": Compiled(lambda: packed_setting(ROWS, 0.1, groups=16, **ONE_LAYER)),
     "pair_mse": Compiled(lambda: simtde("pair_mse", ROWS, 0.1, **ONE_LAYER), pairs=True),
-    "finetune": Compiled(lambda: ibkd("finetune", ROWS, 0.1, **ONE_LAYER), pairs=True),
+    "finetune": Compiled(lambda: ibkd("finetune_packed", ROWS, 0.1, **ONE_LAYER), pairs=True),
     # A bandwidth of its own: the median's is of a sample of rows, all pairs of which are looked at.
     "chunks_and_blocks": Compiled(
         lambda: ibkd("ibkd_blocks", ROWS, 0.1, block_size=16, **{"hsic.gamma": 0.5}, **ONE_LAYER), {"chunk_size": 40}

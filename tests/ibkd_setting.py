@@ -9,6 +9,7 @@ from simtde_setting import LOSSES, random_tokens, small_teacher, start
 from steps import loss_of
 
 from configs import ibkd as config_file
+from jdistill.data.batching.layout import Layout
 from jdistill.data.sets.triplets import TripletTokens
 from jdistill.feeds.stage import Start
 from jdistill.feeds.texts import Texts, other_rows
@@ -36,6 +37,7 @@ SETTINGS: dict[str, tuple[str, str, dict[str, object]]] = {
     ),
     "finetune_kl": ("", "finetune", {"loss.scores": "kl", "loss.scores_weight": 3.0, "loss.scores_temperature": 2.0}),
     "supervised": ("supervised", "finetune", {}),
+    "finetune_packed": ("", "finetune", {"output_dim": 8, "projection_start": "random"}),
 }
 # What test_sharding.py compiles for any number of devices: packed texts, matrices in chunks and blocks, D2LLM's lists and a base
 # that is split too.
@@ -49,7 +51,7 @@ def of_devices(count: int) -> list[str]:
     return [
         *ON_ANY_COUNT,
         *(
-            [*LOSSES, "ibkd", "finetune", "finetune_kl", "crd", "bilstm", "task", "distilface"]
+            [*LOSSES, "ibkd", "finetune", "finetune_packed", "finetune_kl", "crd", "bilstm", "task", "distilface"]
             if count in (1, 8)
             else []
         ),
@@ -91,6 +93,9 @@ def setting(name: str, rows: int = 8, dropout: float = 0.0, **changes: object) -
         if stage.cfg.loss.scores:
             scores = np.random.default_rng(4).normal(0, 3, triplets.columns.shape).astype(np.float32)
             triplets = replace(triplets, scores=scores)
+        if name == "finetune_packed":  # in eight groups, which as many devices share
+            texts = rows // 8 * (NEGATIVES + 2)
+            return method, triplets.packed(which_rows.reshape(8, -1), Layout((texts,), (20,), (3,)), 0)
         return method, triplets.padded(which_rows, 20, 0)
     ids, mask = tokens.padded(which_rows, 20, 0)
     batch = {"ids": ids, "mask": mask, "teacher": given.embeddings(which_rows)}

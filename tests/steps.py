@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from jdistill.models import registry
+from jdistill.models.token_batch import by_text
 from jdistill.train.method import Method
 from jdistill.train.step import make_gradient
 
@@ -22,7 +23,7 @@ def loss_of(method: Method) -> Callable[..., tuple[Any, dict[str, Any], Any]]:
     @jax.jit
     def loss(params: Any, frozen: Any, batch: Batch, key: Any) -> tuple[Any, dict[str, Any], Any]:
         reps = method.represent(params, frozen, batch, key)
-        return *method.objective(params, frozen, reps, batch), reps
+        return *method.objective(params, frozen, by_text(reps, batch), by_text(batch, batch)), reps
 
     return lambda params, batch, key=None: loss(params, method.frozen, batch, key)
 

@@ -41,9 +41,11 @@ class LabelledTriplets:
 
     Args:
       with_scores: whether the loss reads a reranker's scores of the passages.
+      packs: whether the method reads packed triplets.
     """
 
     with_scores: bool = False
+    packs: bool = False
     dev_keys = DEV_SETS
 
     def reads_text(self, there_is: bool) -> bool:
@@ -53,7 +55,7 @@ class LabelledTriplets:
         triplets = training_triplets(shared, self.with_scores)
         if self.with_scores:
             check_scored(triplets, shared.cfg.triplets)
-        return TripletFeed(shared, triplets)
+        return TripletFeed(shared, triplets, self.packs)
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,10 @@ class TripletFeed(Feed):
     """A row is an anchor, a positive and K negatives."""
 
     triplets: Triplets
+    packs: bool = False
 
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
-        of_triplets, data = triplet_batches(cfg, self.triplets, student)
+        of_triplets, data = triplet_batches(cfg, self.triplets, student, self.packs)
         # What is fitted to the text, such as the projection's start, is to fit the corpus as well as the labelled rows.
         tokens = of_triplets.passages
         if self.shared.corpus.train:
@@ -117,11 +120,13 @@ def sample_of(corpus: Corpus, count: int) -> np.ndarray:
     return np.sort(sample_rows(np.random.default_rng(0), len(corpus.train), count))
 
 
-def triplet_batches(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tuple[TripletTokens, Data]:
+def triplet_batches(
+    cfg: ConfigDict, triplets: Triplets, student: Encoder, packs: bool = False
+) -> tuple[TripletTokens, Data]:
     """The tokens of the triplets by the student's prompts and lengths, and their batches.
 
     Returns: tokens, and Data of {"ids": int32 [n, K+2, L], "mask": bool [n, K+2, L], "real": bool [n, K+2], false where a row has
-      fewer than K negatives, …} (data.sets.triplets); packed, where the config and the student allow it, the tokens are as
+      fewer than K negatives, …} (data.sets.triplets); packed, where method, config and student allow it, the tokens are as
       data.batching.packing has them, and [groups, triplets of a group] takes the place of n.
     """
     most = max(map(len, triplets.negatives))
@@ -158,7 +163,7 @@ def triplet_batches(cfg: ConfigDict, triplets: Triplets, student: Encoder) -> tu
     def padded_rows(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
         return tokens.padded(rows, width, pad_id)
 
-    if not (cfg.packed and architecture_of(student.config).packs and may_pack(cfg, texts)):
+    if not (packs and cfg.packed and architecture_of(student.config).packs and may_pack(cfg, texts)):
         return tokens, Data(make_batches(cfg, tokens.lengths), padded_rows, fingerprint, "triplets", texts)
     batches = make_packed_batches(cfg, np.maximum(tokens.text_lengths, 0).sum(1), parts=tokens.text_lengths)
 

@@ -56,7 +56,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
             f"--config.projection_start={cfg.projection_start!r} is not one of {', '.join(PROJECTION_STARTS)}"
         )
     _check_scores(changed)
-    return (Stage("finetune", LabelledTriplets(bool(changed.loss.scores)), changed, build),)
+    return (Stage("finetune", LabelledTriplets(bool(changed.loss.scores), packs=True), changed, build),)
 
 
 def _check_scores(cfg: ConfigDict) -> None:

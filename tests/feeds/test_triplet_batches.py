@@ -20,7 +20,7 @@ def test_fewer_negatives_than_were_asked_for_are_told(asked: int, taken: int, ca
     log.addHandler(caplog.handler)
     _, data = triplet_batches(config(negatives=asked), triplets, make_encoder(num_layers=1))
     log.removeHandler(caplog.handler)
-    assert data.batch(0)["real"].shape == (1, 8, taken + 2)
+    assert data.batch(0)["real"].shape == (8, taken + 2)
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert set(told) == (
         {"WARNING: --config.negatives=8: no row of --config.triplets=given has more than 2, and so many are used"}

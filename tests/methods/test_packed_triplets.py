@@ -75,7 +75,7 @@ def triplets_of(count: int) -> Triplets:
 
 def test_the_feed_packs_an_epoch_with_every_triplet_once_and_little_padding() -> None:
     cfg = ibkd_setting.config(batch_size=32, length_multiple=1)
-    tokens, data = triplet_batches(cfg, triplets_of(300), make_encoder(num_layers=1))
+    tokens, data = triplet_batches(cfg, triplets_of(300), make_encoder(num_layers=1), packs=True)
     assert isinstance(data.batches, PackedBatches) and data.texts_per_row == 5
     seen = []
     for step in range(data.batches.steps_per_epoch):
@@ -87,7 +87,7 @@ def test_the_feed_packs_an_epoch_with_every_triplet_once_and_little_padding() ->
         seen += rows.tolist()
     assert len(set(seen)) == len(seen) == 288
     _, other = triplet_batches(
-        ibkd_setting.config(batch_size=32, packed=False), triplets_of(300), make_encoder(num_layers=1)
+        ibkd_setting.config(batch_size=32, packed=False), triplets_of(300), make_encoder(num_layers=1), packs=True
     )
     padded = np.mean([32 * 5 * other.batches.at(step)[0] for step in range(other.batches.steps_per_epoch)])
     assert data.batches.capacity(data.batches.layout) < 0.7 * padded
