@@ -69,7 +69,7 @@ def get_config() -> ConfigDict:
 
     # Batches: packed, or of a handful of lengths, each compiled once.
     c.packed = (
-        True  # several texts stand in a row, with hardly any padding: transformers on unlabelled text and on triplets
+        True  # several texts stand in a row, with hardly any padding: transformers on unlabelled text and triplets
     )
     c.topics = 0  # texts of a batch are of one of so many topics, harder to tell apart (unlabelled text, not packed); 0: as they come
     c.length_buckets = 10  # at most so many widths, chosen for the least padding in this text; a short run gets fewer

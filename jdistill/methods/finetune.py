@@ -46,7 +46,7 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
         return ()
     changed = cfg.copy_and_resolve_references()
     changed.update(cfg.finetune)
-    changed.packed = cfg.packed and cfg.finetune.get("packed", True)
+    changed.packed = cfg.packed and cfg.finetune.get("packed", False)
     scalars(changed.loss, "temperature")
     if changed.batch_size < 2:
         raise UserError("--config.finetune.batch_size=1: InfoNCE needs at least 2 triplets in a batch")
