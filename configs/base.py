@@ -68,9 +68,7 @@ def get_config() -> ConfigDict:
     c.seed = 0  # below 2**32
 
     # Batches: packed, or of a handful of lengths, each compiled once.
-    c.packed = (
-        True  # several texts stand in a row, with hardly any padding: transformers on unlabelled text and triplets
-    )
+    c.packed = True  # several texts stand in a row, with hardly any padding: transformers, on text and triplets
     c.topics = 0  # texts of a batch are of one of so many topics, harder to tell apart (unlabelled text, not packed); 0: as they come
     c.length_buckets = 10  # at most so many widths, chosen for the least padding in this text; a short run gets fewer
     c.prefetch = 2  # batches that a thread makes and puts on the devices ahead of the step; 0: none
