@@ -22,7 +22,8 @@ SEED = 0  # one set of pairs for all checkpoints, so that their figures compare
 def agreement(student: np.ndarray, teacher: np.ndarray) -> dict[str, Any]:
     """Figures of two models' vectors, [N, D_s] and [N, D_t], of the same N texts in the same order, of any length.
 
-    "mean_cosine": of a text's two vectors; only where D_s = D_t. "spearman", "pearson": x 100, of the two models'
+    "mean_cosine": of a text's two vectors; only where D_s = D_t, and beside it "constant_cosine": the most that one vector for all texts
+    would have, which is that of the mean of the teacher's. "spearman", "pearson": x 100, of the two models'
     cosines over fixed pairs: each text with its 3 nearest by the teacher, and as many random ones, since almost all
     random pairs are unrelated; 0 where undefined, left out below FEWEST_RANKED texts. "top10_overlap": percent of a text's
     10 nearest that both models share; left out below FEWEST_FOR_OVERLAP texts. "pairs": at most 1,000 of those pairs as
@@ -35,6 +36,9 @@ def agreement(student: np.ndarray, teacher: np.ndarray) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     if u_NxS.shape[1] == v_NxT.shape[1]:
         figures["mean_cosine"] = float(np.mean(_cosines(u_NxS, v_NxT)))
+        figures["constant_cosine"] = float(
+            np.linalg.norm(v_NxT.mean(0))
+        )  # the mean of v c is greatest for c along the mean of v
     if texts < FEWEST_RANKED:
         log.warning("agreement with the teacher is measured on %d held-out texts: too few to mean anything", texts)
         return figures | {"pairs": []}

@@ -12,6 +12,7 @@ from jdistill.report.tables import num, retention
 
 AGREEMENT = {
     "mean_cosine": "mean cosine",
+    "constant_cosine": "the same of the best constant vector",
     "spearman": "Spearman of pair cosines x 100",
     "pearson": "Pearson of pair cosines x 100",
     "top10_overlap": "overlap of the ten nearest, %",
@@ -121,7 +122,7 @@ def _pairs(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _agreement(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
     figures = results.get("agreement", {})
     rows = [
-        [label, f"{figures[key]:.{4 if key == 'mean_cosine' else 2}f}"]
+        [label, f"{figures[key]:.{4 if key.endswith('_cosine') else 2}f}"]
         for key, label in AGREEMENT.items()
         if figures.get(key) is not None
     ]

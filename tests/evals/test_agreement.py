@@ -34,9 +34,19 @@ def test_a_perfect_student_of_another_scale_and_basis() -> None:
         assert found["top10_overlap"] > 99.5
 
 
+def test_the_mean_cosine_stands_beside_that_of_the_best_constant_vector() -> None:
+    teacher = TEACHER + 2.0 * np.eye(16, dtype=np.float32)[3]  # vectors that lie to one side
+    constant = unit(teacher).mean(0)
+    found = agreement(np.tile(constant, (300, 1)), teacher)
+    assert found["constant_cosine"] == pytest.approx(found["mean_cosine"], abs=1e-6) and found["mean_cosine"] > 0.3
+    others = constant + RNG.normal(size=(50, 16)) * 0.1
+    cosines = unit(others) @ unit(teacher).T
+    assert cosines.mean(1).max() < found["constant_cosine"]
+
+
 def test_widths_may_differ_and_json_can_hold_it() -> None:
     found = agreement(np.concatenate([TEACHER, np.zeros((300, 4), np.float32)], axis=1), TEACHER)
-    assert "mean_cosine" not in found and found["spearman"] == pytest.approx(100, abs=0.01)
+    assert not {"mean_cosine", "constant_cosine"} & found.keys() and found["spearman"] == pytest.approx(100, abs=0.01)
     assert json.loads(json.dumps(found)) == found
 
 
@@ -87,8 +97,9 @@ def test_a_collapsed_or_diverged_student() -> None:
 def test_few_texts(texts: int) -> None:
     found = agreement(TEACHER[:texts], TEACHER[:texts])
     ranks = {} if texts < 3 else {"spearman": pytest.approx(100), "pearson": pytest.approx(100)}
-    pairs = found.pop("pairs")
+    pairs, constant = found.pop("pairs"), found.pop("constant_cosine")
     assert found == ranks | {"mean_cosine": pytest.approx(1)} and bool(pairs) == bool(ranks)
+    assert constant == pytest.approx(np.linalg.norm(unit(TEACHER[:texts]).mean(0)), abs=1e-6)
     assert len(headline_lines({"agreement": found}, "teacher")) == (1 if ranks else 0)
 
 
