@@ -98,15 +98,17 @@ def compare(name: str, batch_size: int, flags: argparse.Namespace, start: Encode
     """Both sides of one config and batch size, on unlabelled text."""
     cfg = importlib.import_module(f"configs.{name}").get_config()
     cfg.update({"batch_size": batch_size, "dtype": flags.dtype})
-    stage = methods.METHODS[cfg.method](cfg)[0]
-    corpus, tokens = Corpus(texts, [], 0), token_table(start, texts)
-    vectors = np.random.default_rng(0).normal(0, 0.3, (len(tokens), start.dim)).astype(np.float32)
+    stage, tokens = methods.METHODS[cfg.method](cfg)[0], token_table(start, texts)
+    sides = {kind: side_of_texts(stage, start, tokens, kind == "packed") for kind in ("padded", "packed")}
+    return timed(name, batch_size, flags, sides)
 
-    def side(packed: bool) -> Side:
-        data = text_batches(cfg, corpus, tokens, vectors.__getitem__, start.config.pad_token_id, packed=packed)
-        return Side(stage.cfg, stage, start, tokens, data, vectors.__getitem__)
 
-    return timed(name, batch_size, flags, {"padded": side(False), "packed": side(True)})
+def side_of_texts(stage: Any, start: Encoder, tokens: TokenTable, packed: bool) -> Side:
+    """A stage on unlabelled text, with random answers."""
+    answers = np.random.default_rng(0).normal(0, 0.3, (len(tokens), start.dim)).astype(np.float32).__getitem__
+    corpus, pad_id = Corpus([""] * len(tokens), [], 0), start.config.pad_token_id
+    data = text_batches(stage.cfg, corpus, tokens, answers, pad_id, packed=packed)
+    return Side(stage.cfg, stage, start, tokens, data, answers)
 
 
 def compare_triplets(batch_size: int, flags: argparse.Namespace, start: Encoder) -> dict[str, Any]:

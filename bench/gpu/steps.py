@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
-from packing import Side
+from packing import Side, side_of_texts
 
 from gpu.made_up import make_encoder, make_tokens
 from gpu.parts import Cell, Row, Setting
@@ -23,7 +23,6 @@ from jdistill import methods
 from jdistill.core import sharding
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.batching.layout import Layout
-from jdistill.feeds.corpus import Corpus
 
 BATCHES = (4096, 65_536, 16_384, 1024, 256)  # the most telling first
 LARGE = 8192  # texts; larger batches come in chunks and blocks of rows
@@ -59,7 +58,7 @@ def step_row(setting: Setting, name: str, batch_size: int, dtype: str, packed: b
     texts = max(batch_size * (1 if packed else 4), setting.pick(65_536, 64))
     tokens = make_tokens(texts, start.config.vocab_size)
     stage = methods.METHODS[cfg.method](cfg)[0]
-    side = Side(stage.cfg, stage, start, tokens, Corpus([""] * len(tokens), [], 0), packed)
+    side = side_of_texts(stage, start, tokens, packed)
     shapes = _shapes(side)
     seconds = gib = compiling = host = flops = 0.0
     for number, share in shapes.values():

@@ -24,7 +24,7 @@ def packed_batch(tokens: TripletTokens, rows: np.ndarray) -> dict[str, np.ndarra
     return tokens.packed(rows.reshape(GROUPS, -1), LAYOUT, 0)
 
 
-@pytest.mark.parametrize("name", ["finetune", "finetune_own", "finetune_kl", "supervised"])
+@pytest.mark.parametrize("name", ["finetune", "finetune_own", "finetune_kl", "finetune_margins", "supervised"])
 def test_packed_triplets_have_the_gradient_of_padded_ones(name: str) -> None:
     method, padded = ibkd_setting.setting(name, ROWS)
     rows = np.random.default_rng(0).permutation(ROWS)  # in another order than the padded ones
