@@ -21,6 +21,7 @@ from jdistill.data.batching.order import EpochRows
 from jdistill.data.batching.packing import PackedBatches
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.tokenizing import tokenizing
+from jdistill.train.dataset import check_shared
 
 # A width costs a compilation of seconds, which fewer steps than this would not repay; but the first few always do.
 STEPS_PER_WIDTH, FEWEST_WIDTHS = 50, 4
@@ -86,14 +87,23 @@ def make_packed_batches(
 
 def may_pack(cfg: ConfigDict, texts: int = 1) -> bool:
     """Whether a stage that packs its texts is the same run on 1, 2, 4 and 8 devices: dropout's masks depend on the groups, of which there
-    must then be as many on any, each large enough. texts: of a row."""
-    return not cfg.student.dropout or _large_enough(cfg, _fewest_groups(cfg, USUAL_DEVICES, texts), texts)
+    must then be as many on any, each large enough. Rows of several texts are in large groups on one device, or padding costs less, and
+    what one device does all do.
+
+    Args:
+      texts: of a row.
+    """
+    if cfg.student.dropout:
+        return _large_enough(cfg, _fewest_groups(cfg, USUAL_DEVICES, texts), texts)
+    return texts == 1 or _large_enough(cfg, _fewest_groups(cfg, 1, texts), texts)
 
 
 def number_of_groups(cfg: ConfigDict, texts: int = 1) -> int:
-    """Groups that a batch's rows of so many texts are packed in: one for each device in each chunk of cfg.chunk_size rows, and none is large.
-    With dropout as many as 8 devices take, where each is then large enough. Raises UserError for chunks that have no row for each device."""
+    """Groups that a batch's rows of so many texts are packed in: at least one for each device in each chunk of cfg.chunk_size rows, and none is
+    large. With dropout as many as 8 devices take, where each is then large enough. Raises UserError for rows that devices or chunks cannot
+    share."""
     devices = sharding.global_mesh().size
+    check_shared(cfg.batch_size, devices)
     usual = _fewest_groups(cfg, math.lcm(devices, USUAL_DEVICES), texts) if cfg.student.dropout else None
     groups = usual if usual and _large_enough(cfg, usual, texts) else _fewest_groups(cfg, devices, texts)
     if groups is None:

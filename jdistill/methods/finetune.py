@@ -100,13 +100,21 @@ def build(cfg: ConfigDict, context: Start) -> Method:
             total = total + frozen["scores_weight"] * metrics[cfg.loss.scores]
         if cfg.loss.beta:  # over all n(K+2) texts, S before the projection
             x, s = (reps[name].reshape(-1, reps[name].shape[-1]) for name in ("input", "sentence"))
-            value, watch = information.term(cfg, x, s, batch["real"].reshape(-1))
+            value, watch = information.term(cfg, x, s, batch["real"].reshape(-1), text_numbers(batch))
             total = total + frozen["beta"] * value  # eq. 9
             metrics |= watch
         return total, metrics | {"loss": total}
 
     names = ("temperature", "beta", *(("in_batch", "scores_weight", "scores_temperature") if cfg.loss.scores else ()))
     return Method({"student": student.weights()}, student, scalars(cfg.loss, *names), represent, objective)
+
+
+def text_numbers(batch: dict[str, Array]) -> Array | None:
+    """A number for each text of a packed batch, whatever order its triplets stand in, int32 [n (K+2)]; None: they stand in one order."""
+    if "row" not in batch:
+        return None
+    columns = batch["real"].shape[1]
+    return (batch["row"][:, None] * columns + jnp.arange(columns, dtype=jnp.int32)).reshape(-1)
 
 
 def in_batch_loss(cfg: ConfigDict, temperature: Array, out: Array, batch: dict[str, Array]) -> Array:

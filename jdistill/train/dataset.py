@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from jdistill.core import sharding
+from jdistill.core.errors import UserError
 
 
 class BatchOrder(Protocol):
@@ -88,3 +89,9 @@ class Data:
         shape, rows = self.batches.at(step)
         share = len(rows) // sharding.process_count()
         return self.rows_of(step, shape, rows[sharding.process_index() * share :][:share])
+
+
+def check_shared(batch_size: int, devices: int) -> None:
+    """Raises UserError for a batch whose rows cannot be split evenly over the devices."""
+    if batch_size % devices:
+        raise UserError(f"--config.batch_size={batch_size} does not divide by the {devices} devices")

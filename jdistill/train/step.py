@@ -12,11 +12,11 @@ import optax
 from ml_collections import ConfigDict
 
 from jdistill.core import sharding
-from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
 from jdistill.losses.embedding import from_blocks, number_of_blocks, to_blocks
 from jdistill.models.token_batch import by_text, rows_and_texts
 from jdistill.train.average import averaged
+from jdistill.train.dataset import check_shared
 from jdistill.train.loss_scale import all_finite, scale_of
 from jdistill.train.method import Method
 
@@ -147,8 +147,7 @@ def configured_step(
 
     Raises: UserError for a batch whose rows cannot be split evenly over the devices.
     """
-    if cfg.batch_size % mesh.size:
-        raise UserError(f"--config.batch_size={cfg.batch_size} does not divide by the {mesh.size} devices")
+    check_shared(cfg.batch_size, mesh.size)
     over = mesh if cfg.shard_params else None
     return make_step(method, optimizer, cfg.seed, cfg.student.dropout > 0, cfg.chunk_size, over)
 

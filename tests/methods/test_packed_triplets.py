@@ -10,7 +10,7 @@ from conftest import make_encoder, sentences
 from steps import gradient_of
 
 from jdistill.data.batching.layout import Layout
-from jdistill.data.batching.packing import PackedBatches
+from jdistill.data.batching.packing import PackedBatches, deal
 from jdistill.data.sets.triplets import Triplets, TripletTokens
 from jdistill.feeds.tokens import may_pack, number_of_groups
 from jdistill.feeds.triplets import triplet_batches
@@ -64,6 +64,18 @@ def test_each_text_of_a_triplet_is_read_back_at_its_place() -> None:
         np.testing.assert_array_equal(read[key], padded[key])
 
 
+def test_the_median_is_of_the_same_texts_however_many_groups_there_are() -> None:
+    """Of more than 256 texts the bandwidth looks at some, which their order does not choose."""
+    rows, (method, _) = 128, ibkd_setting.setting("finetune", ROWS, **{"hsic.gamma": 0.0, "finetune.loss.beta": 20.0})
+    tokens, found = ibkd_setting.triplet_tokens(rows), []
+    for groups in (1, 8):
+        dealt = deal(np.maximum(tokens.text_lengths, 0).sum(1), groups)
+        layout = Layout((4 * rows // groups,), (20,), (3,))
+        grads, _ = gradient_of(method, tokens.packed(dealt, layout, 0))
+        found.append(np.concatenate([np.ravel(x) for x in jax.tree.leaves(grads)]))
+    assert np.linalg.norm(found[1] - found[0]) <= 1e-5 * np.linalg.norm(found[0])
+
+
 def triplets_of(count: int) -> Triplets:
     """Triplets with one to three negatives, some texts of which are long."""
     texts = sentences(5 * count)
@@ -96,12 +108,20 @@ def test_the_feed_packs_an_epoch_with_every_triplet_once_and_little_padding() ->
 
 @pytest.mark.parametrize(
     ("batch_size", "dropout", "groups", "packs"),
-    [(256, 0.0, 4, True), (64, 0.0, 1, True), (256, 0.1, 8, True), (64, 0.1, 8, False), (96, 0.1, 8, True)],
+    [
+        (256, 0.0, 4, True),
+        (64, 0.0, 1, True),
+        (256, 0.1, 8, True),
+        (64, 0.1, 8, False),
+        (96, 0.1, 8, True),
+        (127, 0.0, 127, False),
+        (10, 0.0, 1, False),
+    ],  # fmt: skip
 )
 def test_the_texts_of_a_triplet_count_where_groups_are_made(
     batch_size: int, dropout: float, groups: int, packs: bool
 ) -> None:
-    """At most 256 texts of three each in a group, hence 85 triplets; with dropout 8 groups of 32 texts at least."""
+    """At most 256 texts of three each in a group, hence 85 triplets, and 32 at least; with dropout in 8 groups."""
     cfg = ibkd_setting.config(batch_size=batch_size, **{"student.dropout": dropout})
     assert may_pack(cfg, 3) == packs
     if packs:

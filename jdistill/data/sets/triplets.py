@@ -171,7 +171,7 @@ class TripletTokens:
 
     @cached_property
     def _all(self) -> TokenTable:
-        """The anchors' tokens, and behind them the passages'."""
+        """The anchors' tokens, and behind them the passages', in memory as the triplets themselves are."""
         return self.anchors.joined(self.passages)
 
     def padded(self, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
@@ -189,12 +189,13 @@ class TripletTokens:
         } | self._about(rows)
 
     def packed(self, rows_nxg: np.ndarray, layout: Layout, pad_id: int) -> dict[str, np.ndarray]:
-        """n groups of g triplets whose texts stand in common rows (data.batching.packing.pack_parts), and what padded has beside
-        the tokens, [n, g, ...] in the place of [n, ...]."""
+        """n groups of g triplets whose texts stand in common rows (data.batching.packing.pack_parts), what padded has beside the tokens,
+        [n, g, ...] in the place of [n, ...], and which triplets they are, since their order depends on the groups: row int32 [n, g]."""
         columns = self.columns[rows_nxg]
         passages = np.where(columns < 0, -1, columns + len(self.anchors))
         of_row = {name: x.reshape(*rows_nxg.shape, -1) for name, x in self._about(rows_nxg.ravel()).items()}
-        return pack_parts(self._all, np.concatenate([rows_nxg[..., None], passages], axis=2), layout, pad_id) | of_row
+        texts = np.concatenate([rows_nxg[..., None], passages], axis=2)
+        return pack_parts(self._all, texts, layout, pad_id) | of_row | {"row": rows_nxg.astype(np.int32)}
 
     def _about(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """real, texts and scores, as padded has them."""
