@@ -36,7 +36,7 @@ ONNX_DENSE_ACTIVATIONS = ("Identity", "Tanh")
 def build_graph(folder: Path) -> tuple[onnx.ModelProto, storage.Constants]:
     """The float32 graph of the encoder in `folder`, token ids in, token and sentence vectors out, and apart from it its constants.
 
-    Inputs, int64 [batch, sequence], both dynamic: input_ids, attention_mask (1: a token, 0: padding), and for BERT and ELECTRA
+    Inputs, int64 [batch, sequence], both dynamic: input_ids, attention_mask (1: a token, 0: padding), and for BERT, ELECTRA and NomicBERT
     token_type_ids. Outputs, float32: token_embeddings [batch, sequence, hidden], last_hidden_state (the same, by the name that optimum
     and with it sentence-transformers' backends ask for) and sentence_embedding [batch, dim] after all modules of modules.json; without
     that file, the mean over the tokens. Prompts are text, so they are the caller's.
