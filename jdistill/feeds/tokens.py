@@ -21,7 +21,7 @@ from jdistill.data.batching.order import EpochRows
 from jdistill.data.batching.packing import PackedBatches
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.tokenizing import tokenizing
-from jdistill.train.dataset import check_shared
+from jdistill.train.dataset import check_divides
 
 # A width costs a compilation of seconds, which fewer steps than this would not repay; but the first few always do.
 STEPS_PER_WIDTH, FEWEST_WIDTHS = 50, 4
@@ -103,7 +103,7 @@ def number_of_groups(cfg: ConfigDict, texts: int = 1) -> int:
     large. With dropout as many as 8 devices take, where each is then large enough. Raises UserError for rows that devices or chunks cannot
     share."""
     devices = sharding.global_mesh().size
-    check_shared(cfg.batch_size, devices)
+    check_divides(cfg.batch_size, devices)
     usual = _fewest_groups(cfg, math.lcm(devices, USUAL_DEVICES), texts) if cfg.student.dropout else None
     groups = usual if usual and _large_enough(cfg, usual, texts) else _fewest_groups(cfg, devices, texts)
     if groups is None:

@@ -91,7 +91,7 @@ class Data:
         return self.rows_of(step, shape, rows[sharding.process_index() * share :][:share])
 
 
-def check_shared(batch_size: int, devices: int) -> None:
+def check_divides(batch_size: int, devices: int) -> None:
     """Raises UserError for a batch whose rows cannot be split evenly over the devices."""
     if batch_size % devices:
         raise UserError(f"--config.batch_size={batch_size} does not divide by the {devices} devices")

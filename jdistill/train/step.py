@@ -16,7 +16,7 @@ from jdistill.core.types import Array, Tree
 from jdistill.losses.embedding import from_blocks, number_of_blocks, to_blocks
 from jdistill.models.token_batch import by_text, rows_and_texts
 from jdistill.train.average import averaged
-from jdistill.train.dataset import check_shared
+from jdistill.train.dataset import check_divides
 from jdistill.train.loss_scale import all_finite, scale_of
 from jdistill.train.method import Method
 
@@ -147,7 +147,7 @@ def configured_step(
 
     Raises: UserError for a batch whose rows cannot be split evenly over the devices.
     """
-    check_shared(cfg.batch_size, mesh.size)
+    check_divides(cfg.batch_size, mesh.size)
     over = mesh if cfg.shard_params else None
     return make_step(method, optimizer, cfg.seed, cfg.student.dropout > 0, cfg.chunk_size, over)
 
