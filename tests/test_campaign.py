@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT / "bench")]
 from campaign import cases, faults, products  # noqa: E402
 from campaign.faults import ACTIONS, Fault  # noqa: E402
 from campaign.launches import End  # noqa: E402
+from campaign.pairs import without_kept  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the library is for Linux with glibc")
 
@@ -188,6 +189,15 @@ def test_ended_cases_are_kept_and_counted(tmp_path: Path) -> None:
     assert (found["cases"], found["kills"], found["equal"], found["refused"], found["wrong"]) == (3, 3, 1, 1, 1)
     assert found["by_phase"]["export"] == {"cases": 2} | dict.fromkeys(cases.OUTCOMES, 0) | {"equal": 1, "refused": 1}
     assert found["wrong_by_kind"] == {"exit code #": 1} and (tmp_path / "kept" / "kills+b+0+0" / "logs").is_dir()
+
+
+def test_what_a_refused_process_says_that_it_keeps_is_no_wrong_product() -> None:
+    """Which of two that mine at once comes to its end first is chance: the other is refused before it mines or after."""
+    found = {"mined.jsonl": "a", "mined.jsonl.01.part": "b"}
+    assert without_kept(found, ["error: --out=mined.jsonl exists. What was mined is kept beside it (…)"]) == {
+        "mined.jsonl": "a"
+    }
+    assert without_kept(found, ["error: --out=mined.jsonl exists"]) == found
 
 
 def test_a_sample_of_each_part(tmp_path: Path) -> None:

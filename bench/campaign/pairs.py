@@ -51,10 +51,18 @@ def run_case(place: Workplace, case_id: str) -> Case:
         if shared == "cache" and end.code:
             case.settle(case.add("the refused one again", place.run(replace(launch, start_after=0.0))), {}, {})
     if case.outcome == "equal":
-        case.settle(next(end for end in ends if end.code == 0), place.products(), expected)
+        found = without_kept(place.products(), refusals)
+        case.settle(next(end for end in ends if end.code == 0), found, expected)
     if case.outcome == "equal" and refusals:
         case.outcome, case.why = "refused", refusals
     return case
+
+
+def without_kept(found: dict[str, str], refusals: list[str]) -> dict[str, str]:
+    """The products without the unfinished files of a process that was refused once it had found its passages, and says that it keeps them."""
+    if not any("is kept beside it" in line for line in refusals):
+        return found
+    return {name: digest for name, digest in found.items() if not name.endswith(".part")}
 
 
 def _beside(path: str) -> str:
