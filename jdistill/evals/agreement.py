@@ -36,9 +36,8 @@ def agreement(student: np.ndarray, teacher: np.ndarray) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     if u_NxS.shape[1] == v_NxT.shape[1]:
         figures["mean_cosine"] = float(np.mean(_cosines(u_NxS, v_NxT)))
-        figures["constant_cosine"] = float(
-            np.linalg.norm(v_NxT.mean(0))
-        )  # the mean of v c is greatest for c along the mean of v
+        # The mean of v c over the texts is greatest for the unit c along the mean of v.
+        figures["constant_cosine"] = float(np.linalg.norm(v_NxT.mean(0)))
     if texts < FEWEST_RANKED:
         log.warning("agreement with the teacher is measured on %d held-out texts: too few to mean anything", texts)
         return figures | {"pairs": []}
