@@ -82,15 +82,18 @@ def of_d2llm(rows: int) -> ConfigDict:
     return cfg
 
 
-def tuning(layers: int, rows: int = 16, tokens: int = 320) -> Case:
-    """The judge's tuning (Appendix D): prompts of so many tokens."""
+def tuning(layers: int, rows: int = 16, tokens: int = 264, begun_tokens: int = 56) -> Case:
+    """The judge's tuning (Appendix D): prompts of so many tokens behind one of two instructions of so many."""
     cfg = of_d2llm(rows)
     cfg.lora.update(cfg.tune.lora)
     model = abstract_encoder("Qwen2.5-7B", layers)
     answers = jax.ShapeDtypeStruct((2, model.config.hidden_size), np.float32)
-    feed = SimpleNamespace(judge=SimpleNamespace(model=model, answer_rows=answers))
+    begun = tuple(jax.ShapeDtypeStruct((2, begun_tokens), np.dtype(kind)) for kind in ("int32", "bool"))
+    feed = SimpleNamespace(judge=SimpleNamespace(model=model, answer_rows=answers), beginnings=lambda cfg: begun)
     method = build_judge(cfg, Start(model, True, model.dim, cast(Any, None), cast(Any, None), cast(Any, feed)))
-    batch = arrays(ids=("int32", (rows, tokens)), mask=("bool", (rows, tokens)), label=("float32", (rows,)))
+    batch = arrays(
+        ids=("int32", (rows, tokens)), mask=("bool", (rows, tokens)), beginning=("int32", (rows,)), label=("float32", (rows,)),
+    )  # fmt: skip
     return cfg, method, batch
 
 

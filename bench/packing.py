@@ -61,8 +61,17 @@ def token_table(encoder: Encoder, texts: list[str]) -> TokenTable:
 class Side:
     """One way to make batches, with its compiled step and state."""
 
-    def __init__(self, cfg: ConfigDict, stage: Any, start: Encoder, tokens: TokenTable, data: Data, answers: Any):
-        self.data, method = data, stage.build(cfg, Start(start, True, start.dim, tokens, answers, None))
+    def __init__(
+        self,
+        cfg: ConfigDict,
+        stage: Any,
+        start: Encoder,
+        tokens: TokenTable,
+        data: Data,
+        answers: Any,
+        feed: Any = None,
+    ):
+        self.data, method = data, stage.build(cfg, Start(start, True, start.dim, tokens, answers, feed))
         self.mesh, optimizer = sharding.global_mesh(), make_optimizer(cfg, 1000)
         self.step = jit_step(make_step(method, optimizer, 0, cfg.student.dropout > 0, cfg.chunk_size), self.mesh)
         self.state = init_state(method, optimizer, self.mesh)

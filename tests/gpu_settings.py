@@ -55,11 +55,13 @@ def judge() -> Made:
     model = Encoder(shape, random_params(shape), tokenizer=None, max_length=64)  # type: ignore[arg-type]
     tokens, rng = random_tokens(ROWS), np.random.default_rng(0)
     answers = rng.normal(size=(2, shape.hidden_size)).astype(np.float32)
-    feed = SimpleNamespace(judge=SimpleNamespace(model=model, answer_rows=answers))
+    beginnings = random_tokens(2).padded(np.arange(2), 20, 0)
+    feed = SimpleNamespace(judge=SimpleNamespace(model=model, answer_rows=answers), beginnings=lambda cfg: beginnings)
     of_start = start(model, tokens)
     method = build_judge(d2llm_config(), type(of_start)(**vars(of_start) | {"feed": cast(Any, feed)}))
     ids, mask = tokens.padded(np.arange(ROWS), 20, 0)
-    return method, {"ids": ids, "mask": mask, "label": (np.arange(ROWS) % 2).astype(np.float32)}
+    odd = np.arange(ROWS) % 2
+    return method, {"ids": ids, "mask": mask, "beginning": odd.astype(np.int32), "label": odd.astype(np.float32)}
 
 
 def small_d2llm() -> Made:

@@ -47,6 +47,10 @@ class JudgeTuning:
 class TuningFeed(JudgedFeed):
     """A row is a prompt of the judge."""
 
+    def beginnings(self, cfg: ConfigDict) -> tuple[np.ndarray, np.ndarray]:
+        """The instructions that the prompts begin with, a row for each file: ids int32 [n, P], and their mask, bool [n, P]."""
+        return padded_beginnings(cfg, self.judged_pairs)
+
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
         return prompt_batches(cfg, self.judged_pairs)
 
@@ -87,30 +91,43 @@ def labelled_pairs(judged_set: JudgedSet, every: bool) -> tuple[list[str], list[
     return train.queries, train.passages, [float(label) for label in train.labels]
 
 
+def padded_beginnings(cfg: ConfigDict, judged_pairs: JudgedPairs) -> tuple[np.ndarray, np.ndarray]:
+    """What each judge's prompts begin with, before the query, in the order of the judges: as TuningFeed.beginnings."""
+    beginnings = table_of_lists([judge.pieces[0] for judge in judged_pairs.judges.values()])
+    width = round_up(max(1, int(beginnings.lengths.max())), cfg.length_multiple)
+    pad_id = next(iter(judged_pairs.judges.values())).model.config.pad_token_id
+    return beginnings.padded(np.arange(len(judged_pairs.judges)), width, pad_id)
+
+
 def prompt_batches(cfg: ConfigDict, judged_pairs: JudgedPairs) -> tuple[TokenTable, Data]:
     """Prompts of a judge with their labels, as cfg.tune.prompts names them.
 
     Args:
       judged_pairs: the files, each with its candidates.
 
-    Returns: the prompts' tokens, and Data of {"ids": int32 [n, L], "mask": bool [n, L], "label": float32 [n], 1 or 0}.
+    Returns: the prompts' tokens, and Data of {"ids": int32 [n, L], "mask": bool [n, L], what follows a prompt's beginning; "beginning": int32 [n],
+      which of padded_beginnings that is; "label": float32 [n], 1 or 0}. The order is that of whole prompts by their lengths.
     """
-    ids: list[list[int]] = []
+    prompts: list[list[int]] = []
     labels: list[float] = []
+    beginning: list[int] = []
     for judged_set in judged_pairs.sets:
         every = not cfg.max_queries
         drawn = cfg.tune.prompts == "drawn"
         queries, passages, of_set = drawn_pairs(judged_set) if drawn else labelled_pairs(judged_set, every)
         labels += of_set
-        ids += judged_pairs.judges[judged_set.branch].prompts(queries, passages)
-    model, label = next(iter(judged_pairs.judges.values())).model, np.array(labels, np.float32)
-    tokens = TokenTable(
-        np.fromiter((token for row in ids for token in row), np.int32), np.cumsum([0, *map(len, ids)]).astype(np.int64)
-    )
+        beginning += [list(judged_pairs.judges).index(judged_set.branch)] * len(of_set)
+        prompts += judged_pairs.judges[judged_set.branch].prompts(queries, passages)
+    model = next(iter(judged_pairs.judges.values())).model
+    label, which = np.array(labels, np.float32), np.array(beginning, np.int32)
+    shared = [len(judge.pieces[0]) for judge in judged_pairs.judges.values()]
+    tokens = table_of_lists(prompts)
+    rests = table_of_lists([prompt[shared[i] :] for prompt, i in zip(prompts, beginning, strict=True)])
 
     def rows_of(step: int, width: int, rows: np.ndarray) -> dict[str, np.ndarray]:
-        ids, mask = tokens.padded(rows, width, model.config.pad_token_id)
-        return {"ids": ids, "mask": mask, "label": label[rows]}
+        L = round_up(width - min(shared), cfg.length_multiple)
+        ids, mask = rests.padded(rows, L, model.config.pad_token_id)
+        return {"ids": ids, "mask": mask, "beginning": which[rows], "label": label[rows]}
 
     if len(label) < cfg.batch_size:  # of the stage: tune.batch_size
         raise UserError(
@@ -119,3 +136,14 @@ def prompt_batches(cfg: ConfigDict, judged_pairs: JudgedPairs) -> tuple[TokenTab
         )
     fingerprint = digest(tokens.ids, tokens.offsets, label)
     return tokens, Data(make_batches(cfg, tokens.lengths), rows_of, fingerprint, "judgements")
+
+
+def table_of_lists(texts: Sequence[Sequence[int]]) -> TokenTable:
+    """Token ids of texts as one table, in memory."""
+    ids = np.fromiter((token for text in texts for token in text), np.int32)
+    return TokenTable(ids, np.cumsum([0, *map(len, texts)]).astype(np.int64))
+
+
+def round_up(tokens: int, multiple: int) -> int:
+    """The least multiple that holds so many tokens."""
+    return -(-tokens // multiple) * multiple

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -12,6 +14,7 @@ from jdistill.feeds.judge_tuning import TuningFeed
 from jdistill.feeds.stage import Start
 from jdistill.losses.imitation import judge_logits
 from jdistill.models import lora
+from jdistill.models.beginnings import Beginnings
 from jdistill.models.pooling import last_token_pool
 from jdistill.models.precision import settled_dtype
 from jdistill.models.registry import hidden_states
@@ -23,13 +26,22 @@ def build_judge(cfg: ConfigDict, context: Start[TuningFeed]) -> Method:
     judge = context.feed.judge
     model = judge.model
     adapters = lora.start(model.params, cfg.lora.paths, cfg.lora.rank, np.random.default_rng([cfg.seed, 5]))
-    frozen = {"base": model.params, "answers": judge.answer_rows}
+    begun_nxP, of_begun_nxP = context.feed.beginnings(cfg)
+    frozen = {
+        "base": model.params,
+        "answers": judge.answer_rows,
+        "beginnings": {"ids": begun_nxP, "mask": of_begun_nxP},
+    }
 
     dtype = jnp.dtype(settled_dtype(cfg.dtype))
 
     def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
+        """The logits of prompts, whose places but the instructions' are ids and mask [n, L], int32 and bool, and beginning int32 [n]."""
         weights = lora.merge(frozen["base"], params["adapters"], cfg.lora.alpha, rng, cfg.student.dropout)
-        states = hidden_states(model.config, weights, batch["ids"], batch["mask"], dtype, remat=cfg.remat)
+        read, begun = partial(hidden_states, model.config, weights, dtype=dtype, remat=cfg.remat), frozen["beginnings"]
+        # The instructions once, not for each prompt: causal layers make the same of them whatever follows.
+        before = Beginnings(read(begun["ids"], begun["mask"]), begun["mask"], batch["beginning"])
+        states = read(batch["ids"], batch["mask"], before=before)
         return {"logit": judge_logits(last_token_pool(states[-1], batch["mask"]), frozen["answers"])}
 
     def merged(params: Tree) -> Tree:

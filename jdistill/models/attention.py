@@ -45,6 +45,7 @@ def attend(
     """Each query's mean of the values, weighted by the softmax of its scores: [B, H, L, K].
 
     Args:
+      key_BxHxLxK, value_BxHxLxK: may have more tokens than there are queries, where bias has a row for each query.
       bias: added to the scores, query by key: float32, broadcast to [B, H, L, L].
       scale: of the scores.
       drop: dropout of the weights, which stand whole then, however long the row; None: there is none.
@@ -110,8 +111,9 @@ def fits_cudnn(query_BxHxLxK: Array, bias: Array | BiasByQuery) -> bool:
     """Whether cuDNN's attention takes this: float16 or bfloat16 on a GPU, an even number of places, heads that are not wide, and a bias that is
     the same for all heads: one for each head is learnt, and its gradient is ours."""
     L, K = query_BxHxLxK.shape[-2:]
+    keys = L if isinstance(bias, BiasByQuery) else bias.shape[-1]
     shared = isinstance(bias, BiasByQuery) or (bias.ndim == 4 and bias.shape[1] == 1)
-    narrow = K <= WIDEST_CUDNN_HEAD and K % HEAD_MULTIPLE == 0 and L % 2 == 0
+    narrow = K <= WIDEST_CUDNN_HEAD and K % HEAD_MULTIPLE == 0 and L % 2 == 0 and keys % 2 == 0
     return sharding.platform() == "gpu" and query_BxHxLxK.dtype.itemsize == 2 and narrow and shared
 
 
@@ -128,10 +130,10 @@ def attend_by_library(
     Args:
       implementation: cudnn, or xla, which runs anywhere.
     """
-    B, H, L, K = query_BxHxLxK.shape
+    B, _, L, _ = query_BxHxLxK.shape
     query, key, value = (x.transpose(0, 2, 1, 3) for x in (query_BxHxLxK, key_BxHxLxK, value_BxHxLxK))
     # cuDNN's kernel wants each query's bias, and in the scores' type, whose lowest number is another.
-    seen = jnp.broadcast_to(whole_bias(bias) >= 0, (B, 1, L, L))
+    seen = jnp.broadcast_to(whole_bias(bias) >= 0, (B, 1, L, key_BxHxLxK.shape[2]))
     mixed_BxLxHxK = jax.nn.dot_product_attention(
         query, key, value, mask=seen, scale=scale, implementation=implementation
     )

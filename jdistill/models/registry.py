@@ -12,6 +12,7 @@ import numpy as np
 from jdistill.core.errors import UserError
 from jdistill.models.albert import AlbertArchitecture
 from jdistill.models.architecture import Architecture, ModelConfig
+from jdistill.models.beginnings import Beginnings
 from jdistill.models.bert import BertArchitecture
 from jdistill.models.bilstm import BilstmArchitecture
 from jdistill.models.conversion import Names
@@ -78,6 +79,7 @@ def hidden_states(
     dropout_rng: jax.Array | None = None,
     remat: bool = False,
     segments: Segments | None = None,
+    before: Beginnings | None = None,
 ) -> tuple[jax.Array, ...]:
     """All hidden states of a model, as transformers counts them, the embeddings' first.
 
@@ -89,12 +91,13 @@ def hidden_states(
       dropout_rng: a key; None: no dropout.
       remat: a decoder's layers keep no activations for the backward pass, which computes them anew.
       segments: of several texts in one row, of an architecture that packs.
+      before: what each row goes on from, of a decoder.
 
     Returns: num_layers + 1 arrays [B, L, D]; a recurrent model's embeddings are of another width.
     """
     rngs = {} if dropout_rng is None else {"dropout": dropout_rng}
     model = architecture_of(config).module(config, dtype, remat)
-    more: dict[str, Any] = {} if segments is None else {"segments": segments}
+    more: dict[str, Any] = {name: x for name, x in (("segments", segments), ("before", before)) if x is not None}
     states = model.apply({"params": params}, ids_BxL, mask_BxL, dropout_rng is None, rngs=rngs, **more)
     return cast(tuple[jax.Array, ...], states)
 

@@ -14,15 +14,13 @@ from judged_setting import I, K, P, asked, judged_files, judged_model
 from parity import assert_close
 
 from configs import d2llm
-from jdistill.core.errors import UserError
 from jdistill.data.sets.candidates import Queries
 from jdistill.data.sets.pairs import Pairs, sample_pairs
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import pair_scores
 from jdistill.feeds.candidates import CandidateFeed, candidate_batches
-from jdistill.feeds.judge_tuning import prompt_batches
-from jdistill.feeds.judged import JudgedPairs, JudgedSet, changed_judge_keys, pairs_to_judge
+from jdistill.feeds.judged import JudgedPairs, changed_judge_keys, pairs_to_judge
 from jdistill.feeds.judged_results import evaluate_judged
 from jdistill.feeds.negatives import mined_negatives
 from jdistill.teachers.judge import Judge
@@ -118,63 +116,6 @@ def test_rows_take_few_places_and_every_width_holds_them(given: tuple, model: En
         assert int((batch["segments"] > 0).sum()) == int(data.batches.real_tokens[rows].sum())
         places, tokens = places + batch["ids"].size, tokens + int((batch["segments"] > 0).sum())
     assert data.batches.padding == pytest.approx(1 - tokens / places, abs=0.05) and tokens / places > 0.7
-
-
-def test_prompts_of_all_labelled_pairs(given: tuple) -> None:
-    cfg, judged = given
-    assert cfg.tune.prompts == "labelled"
-    for max_queries in (0, 5):
-        some = replace(judged, sets=tuple(first_queries(one, max_queries) for one in judged.sets))
-        changed = cfg.copy_and_resolve_references()
-        changed.max_queries = max_queries
-        _, data = prompt_batches(changed, some)
-        batch = data.rows_of(0, data.batches.widths[-1], np.arange(len(data)))
-        expected = []
-        for one in some.sets:
-            pairs = zip(one.train.queries, one.train.passages, one.train.labels, strict=True)
-            kept = [pair for pair in pairs if not max_queries or pair[0] in one.candidates.queries]
-            queries, passages, labels = zip(*kept, strict=True)
-            prompts = judged.judges[one.branch].prompts(list(queries), list(passages))
-            expected += [(tuple(ids), float(label)) for ids, label in zip(prompts, labels, strict=True)]
-        found = [
-            (tuple(ids[mask]), float(label))
-            for ids, mask, label in zip(batch["ids"], batch["mask"], batch["label"], strict=True)
-        ]
-        assert found == expected and 0 < batch["label"].mean() < 1
-    assert len(expected) < sum(len(one.train) for one in judged.sets)
-    changed.batch_size = len(expected) + 1  # of the stage: tune.batch_size
-    with pytest.raises(
-        UserError, match=f"{len(expected)} prompts .* tune.batch_size={len(expected) + 1}; lower --config.tune"
-    ):
-        prompt_batches(changed, some)
-
-
-def first_queries(judged_set: JudgedSet, count: int) -> JudgedSet:
-    """With candidates of the first queries alone, as max_queries has it; 0: of all."""
-    of_set = judged_set.candidates
-    some = replace(of_set, queries=of_set.queries[:count], columns=of_set.columns[:count]) if count else of_set
-    return replace(judged_set, candidates=some)
-
-
-def test_prompts_have_as_many_wrong_passages_as_right_ones(given: tuple) -> None:
-    cfg, judged = given
-    cfg = cfg.copy_and_resolve_references()
-    cfg.tune.prompts = "drawn"
-    _, data = prompt_batches(cfg, judged)
-    rows = np.arange(len(data))
-    batch = data.rows_of(0, data.batches.widths[-1], rows)
-    expected = {}
-    for one in judged.sets:
-        for query, columns in zip(one.candidates.queries, one.candidates.columns, strict=True):
-            right, wrong = columns[:P], columns[P : P + K][:P]
-            for label, chosen in ((1.0, right), (0.0, wrong)):
-                passages = [one.candidates.passages[j] for j in chosen if j >= 0]
-                for ids in judged.judges[one.branch].prompts([query] * len(passages), passages):
-                    expected[tuple(ids)] = label
-    found = {
-        tuple(ids[mask]): label for ids, mask, label in zip(batch["ids"], batch["mask"], batch["label"], strict=True)
-    }
-    assert found == expected and batch["label"].mean() == 0.5
 
 
 def test_a_student_and_its_judge_are_measured_on_the_same_pairs(given: tuple) -> None:

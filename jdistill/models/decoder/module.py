@@ -1,12 +1,12 @@
 """The decoder that Llama's family and Gemma 3 share, as one Flax Linen module; causal, or reading both ways.
 
-Shapes: B texts, L tokens, H query heads, G key/value heads, K width of a head, D width of the layers, F width inside the
-feed-forward block, V vocabulary.
+Shapes: B texts, L tokens, M those that are attended to, L but where texts go on from beginnings; H query heads, G key/value heads, K width of
+a head, D width of the layers, F width inside the feed-forward block, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import jax
@@ -15,6 +15,7 @@ import numpy as np
 
 from jdistill.core.types import Array, Tree
 from jdistill.models.attention import attend
+from jdistill.models.beginnings import Beginnings
 from jdistill.models.bert import ACTIVATIONS
 from jdistill.models.decoder.config import DecoderConfig
 from jdistill.models.matmul import Dense
@@ -70,18 +71,30 @@ class GroupedAttention(nn.Module):
     def __call__(
         self,
         x_BxLxD: Array,
-        angle_BxLxHalf: Array,
+        angle_BxMxHalf: Array,
         bias: Sequence[Array | BiasByQuery],
         deterministic: bool,
         blocks: tuple[tuple[int, int], ...] = (),
+        before: tuple[Array, Array]
+        | None = None,  # normed states of beginnings [n, P, D], and of which each text is, [B]
     ) -> Array:
         c = self.config
 
-        def heads(count: int, name: str) -> Array:
-            x = Dense(count * c.head_size, use_bias=c.qkv_bias, dtype=self.dtype, name=name)(x_BxLxD)
-            return x.reshape(*x.shape[:2], count, c.head_size)
+        def heads_by(count: int, name: str) -> Callable[[Array], Array]:
+            dense = Dense(count * c.head_size, use_bias=c.qkv_bias, dtype=self.dtype, name=name)
 
-        query, key, value = heads(c.num_heads, "query"), heads(c.num_kv_heads, "key"), heads(c.num_kv_heads, "value")
+            def heads(x: Array) -> Array:
+                return dense(x).reshape(*x.shape[:2], count, c.head_size)
+
+            return heads
+
+        query = heads_by(c.num_heads, "query")(x_BxLxD)
+        as_key, as_value = heads_by(c.num_kv_heads, "key"), heads_by(c.num_kv_heads, "value")
+        key, value = as_key(x_BxLxD), as_value(x_BxLxD)
+        if before is not None:
+            state_nxPxD, of_B = before
+            key = jnp.concatenate([as_key(state_nxPxD)[of_B], key], axis=1)
+            value = jnp.concatenate([as_value(state_nxPxD)[of_B], value], axis=1)
         if c.qk_norm:
             query = RMSNorm(c.rms_norm_eps, c.gemma, name="query_norm")(query)
             key = RMSNorm(c.rms_norm_eps, c.gemma, name="key_norm")(key)
@@ -91,16 +104,17 @@ class GroupedAttention(nn.Module):
         def drop(weights: Array) -> Array:
             return nn.Dropout(c.attention_dropout)(weights, deterministic=deterministic)
 
-        def mix(query: Array, key: Array, value: Array, angle_BxLxHalf: Array, bias: Array | BiasByQuery) -> Array:
+        def mix(query: Array, key: Array, value: Array, angle_BxMxHalf: Array, bias: Array | BiasByQuery) -> Array:
             query, key, value_BxGxLxK = (x.transpose(0, 2, 1, 3) for x in (query, key, value))
-            query_BxHxLxK, key_BxGxLxK = rotate(query, angle_BxLxHalf), rotate(key, angle_BxLxHalf)
+            query_BxHxLxK = rotate(query, angle_BxMxHalf[:, -query.shape[2] :])
+            key_BxGxLxK = rotate(key, angle_BxMxHalf)
             group = c.num_heads // c.num_kv_heads
             key_BxHxLxK, value_BxHxLxK = (jnp.repeat(x, group, axis=1) for x in (key_BxGxLxK, value_BxGxLxK))
             mixed_BxHxLxK = attend(query_BxHxLxK, key_BxHxLxK, value_BxHxLxK, bias, scale, drop if drops else None)
             mixed_BxLxHxK = mixed_BxHxLxK.transpose(0, 2, 1, 3)
             return mixed_BxLxHxK.reshape(*mixed_BxLxHxK.shape[:2], -1)
 
-        out_BxLxHK = in_blocks(mix, blocks, [query, key, value, angle_BxLxHalf], bias)
+        out_BxLxHK = in_blocks(mix, blocks, [query, key, value, angle_BxMxHalf], bias)
         return Dense(c.hidden_size, use_bias=c.out_bias, dtype=self.dtype, name="out")(out_BxLxHK)
 
 
@@ -114,28 +128,30 @@ class DecoderLayer(nn.Module):
     def __call__(
         self,
         x_BxLxD: Array,
-        angle_BxLxHalf: Array,
+        angle_BxMxHalf: Array,
         bias: Sequence[Array | BiasByQuery],
         deterministic: bool,
         blocks: tuple[tuple[int, int], ...] = (),
+        before: tuple[Array, Array]
+        | None = None,  # this layer's input of beginnings [n, P, D], and of which each text is, [B]
     ) -> Array:
         c = self.config
 
         def dense(width: int, name: str) -> Dense:
             return Dense(width, use_bias=c.mlp_bias, dtype=self.dtype, name=name)
 
-        def norm(x: Array, name: str) -> Array:
-            return RMSNorm(c.rms_norm_eps, c.gemma, name=name)(x)
+        def norm(name: str) -> RMSNorm:
+            return RMSNorm(c.rms_norm_eps, c.gemma, name=name)
 
         def add(x: Array, update: Array, name: str) -> Array:
-            update = norm(update, name) if c.gemma else update
+            update = norm(name)(update) if c.gemma else update
             return x + nn.Dropout(c.hidden_dropout)(update, deterministic=deterministic)
 
-        normed = norm(x_BxLxD, "attention_norm")
-        attention = GroupedAttention(c, self.dtype, name="attention")
-        attended = attention(normed, angle_BxLxHalf, bias, deterministic, blocks)
+        attention_norm, attention = norm("attention_norm"), GroupedAttention(c, self.dtype, name="attention")
+        normed_before = None if before is None else (attention_norm(before[0]), before[1])
+        attended = attention(attention_norm(x_BxLxD), angle_BxMxHalf, bias, deterministic, blocks, normed_before)
         x_BxLxD = add(x_BxLxD, attended, "attended_norm")
-        normed = norm(x_BxLxD, "output_norm")
+        normed = norm("output_norm")(x_BxLxD)
         gate_BxLxF = ACTIVATIONS[c.activation](dense(c.intermediate_size, "gate")(normed))
         inner_BxLxF = gate_BxLxF * dense(c.intermediate_size, "up")(normed)
         return add(x_BxLxD, dense(c.hidden_size, "down")(inner_BxLxF), "down_norm")
@@ -150,7 +166,12 @@ class Decoder(nn.Module):
 
     @nn.compact
     def __call__(
-        self, ids_BxL: Array, mask_BxL: Array, deterministic: bool = True, segments: Segments | None = None
+        self,
+        ids_BxL: Array,
+        mask_BxL: Array,
+        deterministic: bool = True,
+        segments: Segments | None = None,
+        before: Beginnings | None = None,
     ) -> tuple[Array, ...]:
         """All hidden states, as transformers counts them: num_layers + 1 arrays [B, L, D], the embeddings' first, the last
         one after the final norm.
@@ -160,18 +181,26 @@ class Decoder(nn.Module):
           mask_BxL: bool or int, true for tokens.
           deterministic: no dropout; else it draws from the rng stream "dropout".
           segments: of several texts in one row.
+          before: what each row goes on from; None: a row is whole. A causal decoder's rows, each of which is one text.
+
+        Raises: ValueError for beginnings of another kind of rows or decoder.
         """
         c = self.config
+        if before is not None and (segments is not None or not c.causal):
+            raise ValueError("beginnings are of a causal decoder, and of rows that are one text each")
         mask_BxL = mask_BxL.astype(bool)
         if segments is None:  # each row is one text
             counted_BxL = jnp.maximum(jnp.cumsum(mask_BxL, axis=1) - 1, 0)
             segments = Segments(jnp.zeros_like(counted_BxL), counted_BxL)
+        mask_BxM, of_keys = (mask_BxL, segments) if before is None else before.joined(mask_BxL, segments)
         windows = [c.window(i) for i in range(c.num_layers)]
         angles, biases = {}, {}  # of the layers that see all, and of those that slide
         for window in dict.fromkeys(windows):
             frequencies = rope_frequencies(c, window is not None)
-            angles[window] = segments.positions_BxL[:, :, None] * jnp.asarray(frequencies)
-            biases[window] = segments.biases(mask_BxL, c.causal, window)
+            angles[window] = of_keys.positions_BxL[:, :, None] * jnp.asarray(frequencies)
+            biases[window] = of_keys.biases(mask_BxM, c.causal, window)
+            if before is not None:
+                biases[window] = [before.of_rests(bias) for bias in biases[window]]
         init = nn.initializers.normal(0.02)
         word = nn.Embed(c.vocab_size, c.hidden_size, embedding_init=init, name="word")
         x = first_state(c, word(ids_BxL), self.dtype)
@@ -182,7 +211,8 @@ class Decoder(nn.Module):
         )  # deterministic and blocks, self being 0
         for i, window in enumerate(windows):
             layer = kind(c, self.dtype, name=f"layer_{i}")
-            x = layer(x, angles[window], biases[window], deterministic, segments.blocks)
+            begun = None if before is None else (before.states[i], before.of_B)
+            x = layer(x, angles[window], biases[window], deterministic, segments.blocks, begun)
             states.append(x)
         states[-1] = RMSNorm(c.rms_norm_eps, c.gemma, name="final_norm")(x)
         return tuple(states)
