@@ -1,7 +1,7 @@
 """kill -9 at random moments of a short run, resumed each time: are the final parameters bit-identical to the
 uninterrupted run's?
 
-    python bench/kill.py [--kills 10] [--seed 0] [--keep FOLDER] -- --config configs/quickstart.py
+    python bench/kill.py [--kills 10] [--seed 0] -- --config configs/quickstart.py
     --config.max_steps=60 --config.checkpoint_every=10 …
 
 Moments are drawn uniformly over the time the uninterrupted run took, start-up, saving and export included. Prints

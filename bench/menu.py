@@ -5,7 +5,7 @@
 
 A shape is LAYERSxEMBEDDINGxINNER, 0 for the teacher's own. Each is a run in WORKDIR/SHAPE that resumes; what is complete is not run again.
 COLLECTIONS are to develop on, in BEIR layout: a menu is for choosing. Then all students and the teacher embed one question at a time, in
-ONNX Runtime, alternating, the median of several rounds. Writes bench/results/menu.json. Needs the bench extra.
+ONNX Runtime, alternating, the median of several rounds. Writes bench/results/menu.json.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 A row is NAME, or NAME: KEY=VALUE KEY=VALUE …, of config keys. Each is a run in WORKDIR/NAME/SEED that resumes; what is complete is not run
 again, and each row is kept when it is made. Name an optimiser's rates as rows of their own: the config's is Muon's; a row may have a text
 of its own (text=…). COLLECTIONS, folders in BEIR layout, are to develop on: this is for choosing. Writes bench/results/recipes.json, a row
-a collection. Needs the bench extra.
+a collection.
 """
 
 from __future__ import annotations

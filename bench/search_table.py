@@ -7,7 +7,7 @@
 Each seed is a run in WORKDIR/SEED by the config as it stands, which resumes; what is complete is not run again. Then each student searches
 DEV and TEST, folders in BEIR layout, and the questions' file as a collection (its answered questions against all of its sentences): in an
 index of its own and in its teacher's, beside teacher and BM25. Test figures are for reading once: leave --test and --questions out while
-anything is still chosen. Writes bench/results/search.json. Needs the bench extra.
+anything is still chosen. Writes bench/results/search.json.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 Each side is a process with empty caches. Ours is `python -m jdistill.main --config configs/simtde.py` with one pass, its export and what it
 checks of it included; what only reports (index, latency, the teacher's own figures) is off. Theirs loads the teacher by
 sentence-transformers, encodes the text, trains three of its layers by MSELoss for one pass (bench/st_trainer.py) and saves them; its rate is
---st_learning_rate, 5e-4 by default, the better of the two that were tried. Where dev pairs are named, both students' Spearman stands beside. Adds to
-bench/results/whole_way.json, which keeps a run of each machine. Needs the bench and torch extras.
+--st_learning_rate, 5e-4 by default (1e-3 and 2e-3 do better on dev pairs: docs/results/speed.md). Where dev pairs are named, both students'
+Spearman stands beside. Adds to bench/results/whole_way.json, which keeps a run of each machine. Needs the bench and torch extras.
 """
 
 from __future__ import annotations

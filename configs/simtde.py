@@ -6,7 +6,7 @@ pair: 78.09 of 78.87. (It counts BERT's pooler too: 9.5 million.)
     python -m jdistill.main --config configs/simtde.py --workdir runs/simtde \\
         --config.teacher=FOLDER --config.text=sentences.txt.gz --config.senteval=SENTEVAL
 
-Cost and figures: docs/results/simtde.md, which also says why batch size, learning rate and alpha are as they are.
+Cost and figures: docs/results/simtde.md, which also says why batch size and alpha are as they are.
 Variants, --config configs/simtde.py:NAME, are the paper's own alpha and the rows of its
 Table 2:
 
@@ -74,7 +74,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.batch_size = 64
     c.learning_rate = 5e-4
     c.length_buckets = 12
-    c.epochs = 4.0  # passes; held-out agreement rose with each (docs/results/simtde.md)
+    c.epochs = 4.0  # passes; held-out agreement rose to the end (docs/results/simtde.md)
     c.checkpoint = "auto"  # the last is nearest to the teacher: scored pairs tell late ones apart by chance (docs/results/simtde.md)
 
     c.student = ConfigDict()

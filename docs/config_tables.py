@@ -98,8 +98,8 @@ def config_page() -> str:
         MADE,
         "Which keys a run has, what each may be, and what the files of `configs/` set them to.",
         "A config is a Python file. Any key is overridden on the command line as `--config.key=value`; a variant is named "
-        "behind a colon, as in `--config configs/simtde.py:paper`. A value of the wrong type or out of its range is refused "
-        "before the first text is read, with all faults in one message.",
+        "behind a colon, as in `--config configs/simtde.py:paper`. A value of the wrong type, or out of its range, is "
+        "refused before the first text is read: the first of the wrong type by itself, those out of range in one message.",
     ]
     for name in FILES:
         module = importlib.import_module(f"configs.{name}")
