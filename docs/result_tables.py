@@ -20,7 +20,8 @@ def results_page() -> str:
         "# Results",
         MADE,
         "What was measured, by which command. Each page of figures answers one question; the tables below are read from the "
-        "files that the benches write into `bench/results`.",
+        "files that the benches write into `bench/results`. A commit is that of the checkout a bench ran in; a bench that was new "
+        "then came with a later one.",
         pages_of_figures(),
     ]
     for path in sorted((ROOT / "bench" / "results").glob("*.json")):
