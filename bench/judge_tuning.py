@@ -49,9 +49,6 @@ from jdistill.train.method import Method
 class Whole:
     """A stage whose prompts are read whole, as they were before their instruction was shared."""
 
-    def __init__(self, cfg: ConfigDict):
-        self.cfg = cfg
-
     def build(self, cfg: ConfigDict, context: Any) -> Method:
         method = build_judge(cfg, context)
         config, dtype = method.student.config, jnp.dtype(cfg.dtype)
@@ -62,12 +59,6 @@ class Whole:
             return {"logit": judge_logits(last_token_pool(states[-1], batch["mask"]), frozen["answers"])}
 
         return replace(method, represent=represent)
-
-
-class Shared(Whole):
-    """The stage as it is."""
-
-    build = staticmethod(build_judge)  # type: ignore[assignment]
 
 
 def whole_prompts(tokens: TokenTable, data: Data, pad_id: int) -> Data:
@@ -87,7 +78,7 @@ def sides_of(cfg: ConfigDict, judged: JudgedPairs) -> tuple[dict[str, Side], Tok
     feed = TuningFeed(cast(Any, None), judged)
     model = feed.judge.model
     whole = whole_prompts(tokens, data, model.config.pad_token_id)
-    of = {"whole": (Whole(stage.cfg), whole), "shared": (Shared(stage.cfg), data)}
+    of = {"whole": (Whole(), whole), "shared": (stage, data)}
     return (
         {name: Side(stage.cfg, kind, model, tokens, rows, None, feed) for name, (kind, rows) in of.items()},
         tokens,

@@ -39,6 +39,7 @@ from jdistill.data.sets.triplets import read_triplets
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.corpus import Corpus
+from jdistill.feeds.judge_tuning import table_of_lists
 from jdistill.feeds.stage import Start
 from jdistill.feeds.texts import text_batches
 from jdistill.feeds.triplets import triplet_batches
@@ -52,10 +53,7 @@ COUNTED = 200  # batches that padding is counted in
 
 def token_table(encoder: Encoder, texts: list[str]) -> TokenTable:
     """The texts' tokens, in memory."""
-    ids = encoder.tokenize(texts)
-    return TokenTable(
-        np.array([token for row in ids for token in row], np.int32), np.cumsum([0] + [len(row) for row in ids])
-    )
+    return table_of_lists(encoder.tokenize(texts))
 
 
 class Side:

@@ -75,8 +75,8 @@ class GroupedAttention(nn.Module):
         bias: Sequence[Array | BiasByQuery],
         deterministic: bool,
         blocks: tuple[tuple[int, int], ...] = (),
-        before: tuple[Array, Array]
-        | None = None,  # normed states of beginnings [n, P, D], and of which each text is, [B]
+        # Normed states of beginnings [n, P, D], and of which each text is, [B].
+        before: tuple[Array, Array] | None = None,
     ) -> Array:
         c = self.config
 
@@ -132,8 +132,8 @@ class DecoderLayer(nn.Module):
         bias: Sequence[Array | BiasByQuery],
         deterministic: bool,
         blocks: tuple[tuple[int, int], ...] = (),
-        before: tuple[Array, Array]
-        | None = None,  # this layer's input of beginnings [n, P, D], and of which each text is, [B]
+        # This layer's input of beginnings [n, P, D], and of which each text is, [B].
+        before: tuple[Array, Array] | None = None,
     ) -> Array:
         c = self.config
 
