@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jdistill.core.errors import UserError
 from jdistill.core.fetched import path_here
 from jdistill.data.sets.collections import query_texts
@@ -19,7 +21,7 @@ from jdistill.evals.entity import evaluate_entity, read_entities
 from jdistill.evals.geometry import evaluate_geometry
 from jdistill.evals.lexical import evaluate_bm25
 from jdistill.evals.retrieval import evaluate_beside_queries_of, evaluate_retrieval
-from jdistill.evals.sts import evaluate_pairs, evaluate_sts, read_ranked_pairs
+from jdistill.evals.sts import evaluate_pairs_of, evaluate_sts, ranked_pairs
 from jdistill.retrieval.index import EXACT
 
 
@@ -152,15 +154,16 @@ def retrieval_lines(results: dict[str, Any]) -> list[str]:
 
 
 def of_pairs(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
-    """Spearman x 100 on a file of scored pairs, under "scored_pairs"."""
-    return {"scored_pairs": evaluate_pairs(encoder, path_here(source, "pairs"))}
+    """Spearman x 100 on a file of scored pairs, under "scored_pairs"; of a folder's files the mean, and each under "scored_pairs_of"."""
+    of_file = evaluate_pairs_of(encoder, path_here(source, "pairs"))
+    each = {"scored_pairs_of": of_file} if len(of_file) > 1 else {}
+    return {"scored_pairs": float(np.mean(list(of_file.values()))), **each}
 
 
 def pairs_lines(results: dict[str, Any]) -> list[str]:
-    """The line of of_pairs' figure."""
-    return titled(
-        "Scored pairs, Spearman x 100", {"pairs": results["scored_pairs"]} if "scored_pairs" in results else {}
-    )
+    """The lines of of_pairs' figures."""
+    mean = {"pairs": results["scored_pairs"]} if "scored_pairs" in results else {}
+    return titled("Scored pairs, Spearman x 100", mean | results.get("scored_pairs_of", {}))
 
 
 def of_entity(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
@@ -192,13 +195,12 @@ def line_of(name: str, value: float | int) -> str:
 
 
 BEIR_HELP = "a folder of retrieval collections in BEIR layout, or a datasets id such as C-MTEB/T2Retrieval"
+PAIRS_HELP = "scored sentence pairs, .csv .tsv .txt or .jsonl, or a folder of such files, whose mean counts"
 GEOMETRY_HELP = "texts as --config.text takes them: the shape of the vectors"
 SETS: dict[str, EvaluationSet] = {
     "senteval": EvaluationSet("DIR", "a SentEval folder: the seven STS tasks", of_sts, sts_lines, reads(sts_sentences)),
     "beir": EvaluationSet("SOURCE", BEIR_HELP, of_retrieval, retrieval_lines, count_queries),
-    "pairs": EvaluationSet(
-        "FILE", "scored sentence pairs, .csv .tsv .txt or .jsonl", of_pairs, pairs_lines, reads(read_ranked_pairs)
-    ),
+    "pairs": EvaluationSet("FILE", PAIRS_HELP, of_pairs, pairs_lines, reads(ranked_pairs)),
     "entity": EvaluationSet(
         "FILE",
         "a .csv with query, entity, label",

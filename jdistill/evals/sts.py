@@ -13,6 +13,7 @@ from jdistill.core.progress import log
 from jdistill.data.sets.sts import (
     USUAL_PAIRS,
     StsTask,
+    pair_files,
     read_scored_pairs,
     sts_tasks,
 )
@@ -109,10 +110,21 @@ def read_ranked_pairs(path: Path) -> tuple[list[str], list[str], np.ndarray]:
     return left, right, gold
 
 
+def ranked_pairs(path: Path) -> dict[str, tuple[list[str], list[str], np.ndarray]]:
+    """A file's name -> what read_ranked_pairs reads of it, of a file or of a folder's. Raises UserError as that does and pair_files."""
+    return {file.name: read_ranked_pairs(file) for file in pair_files(path)}
+
+
+def evaluate_pairs_of(encoder: TextEncoder, path: Path) -> dict[str, float]:
+    """A file's name -> Spearman x 100 on it, of all that ranked_pairs reads."""
+    sets = ranked_pairs(path)
+    cosines = _cosines(_vectors(encoder, [(left, right) for left, right, _ in sets.values()]))
+    return {name: spearman(x, gold) for x, (name, (_, _, gold)) in zip(cosines, sets.items(), strict=True)}
+
+
 def evaluate_pairs(encoder: TextEncoder, path: Path) -> float:
-    """Spearman x 100 on a file that read_ranked_pairs reads."""
-    left, right, gold = read_ranked_pairs(path)
-    return spearman(_cosines(_vectors(encoder, [(left, right)]))[0], gold)
+    """Spearman x 100 on a file that read_ranked_pairs reads; of a folder of them the mean over its files, however long they are."""
+    return float(np.mean(list(evaluate_pairs_of(encoder, path).values())))
 
 
 def _vectors(

@@ -15,7 +15,7 @@ from jdistill.core.fetched import path_here
 from jdistill.core.progress import log
 from jdistill.data.batching.weights import SourceWeights
 from jdistill.data.sets.collections import query_texts
-from jdistill.data.sets.sts import read_scored_pairs, sts_sentences
+from jdistill.data.sets.sts import pair_files, read_scored_pairs, sts_sentences
 from jdistill.data.text.kept_split import split_kept, split_together
 from jdistill.data.text.kept_texts import KeptTexts, keep_sentences, keep_source, keep_texts
 from jdistill.data.text.pair_sources import check_pairs, pair_sources
@@ -135,9 +135,10 @@ def evaluation_texts(cfg: ConfigDict) -> Iterator[str]:
     if cfg.dev_retrieval:
         yield from query_texts(cfg.dev_retrieval, "config.dev_retrieval")
     if cfg.dev_pairs:
-        left, right, _ = read_scored_pairs(path_here(cfg.dev_pairs, "config.dev_pairs"))
-        yield from left
-        yield from right
+        for file in pair_files(path_here(cfg.dev_pairs, "config.dev_pairs")):
+            left, right, _ = read_scored_pairs(file)
+            yield from left
+            yield from right
 
 
 def named_sources(cfg: ConfigDict) -> tuple[TextSource, ...]:

@@ -14,7 +14,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.evals import sts
 from jdistill.evals.agreement import agreement
 from jdistill.evals.retrieval import document_vectors, ndcg_in
-from jdistill.evals.sts import read_ranked_pairs
+from jdistill.evals.sts import ranked_pairs
 from jdistill.evals.translations import mean_over_languages, translation_figures
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.parallel import held_out_pair_vectors
@@ -71,8 +71,8 @@ def dev_sets_digest(cfg: ConfigDict, keys: Collection[str]) -> str:
     """
     parts: list[DigestPart] = []
     if "dev_pairs" in keys and cfg.dev_pairs:
-        left, right, gold = read_ranked_pairs(path_here(cfg.dev_pairs, "config.dev_pairs"))
-        parts += [list(left), list(right), np.asarray(gold, np.float64)]
+        for left, right, gold in ranked_pairs(path_here(cfg.dev_pairs, "config.dev_pairs")).values():
+            parts += [list(left), list(right), np.asarray(gold, np.float64)]
     if "dev_retrieval" in keys and cfg.dev_retrieval:
         for collection in read_collections(cfg.dev_retrieval, "config.dev_retrieval"):
             for texts in (collection.documents, collection.queries):

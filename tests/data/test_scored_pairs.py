@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jdistill.core.errors import UserError
-from jdistill.data.sets.sts import read_scored_pairs
+from jdistill.data.sets.sts import pair_files, read_scored_pairs
 
 FORMATS = {
     "a.csv": 'id,score,sentence1,sentence2\n7,1.5,"one, ""two""",three\n8,2,four,five\n\n',
@@ -68,3 +68,13 @@ def test_bad_pairs_are_named_by_file_and_line(tmp_path: Path, name: str, content
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=message):
         read_scored_pairs(tmp_path / name)
+
+
+def test_a_folder_names_its_files_of_pairs(tmp_path: Path) -> None:
+    for name in ("b.tsv", "a.csv", ".a.csv", "notes.md"):
+        (tmp_path / name).write_text("")
+    assert pair_files(tmp_path) == [tmp_path / "a.csv", tmp_path / "b.tsv"]
+    assert pair_files(tmp_path / "none.csv") == [tmp_path / "none.csv"]  # read_scored_pairs tells that it is not there
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="empty holds no file of scored pairs, which end in .csv, .tsv, .txt, .jsonl"):
+        pair_files(tmp_path / "empty")

@@ -16,6 +16,7 @@ import jdistill
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.sets.sts import read_scored_pairs, sts_sentences, sts_tasks
+from jdistill.evals.sets import SETS, Options
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts, spearman
 
 MINILM = {"STS-B": 82.03}
@@ -110,6 +111,19 @@ def test_concatenated_figure_and_means_over_subsets(tmp_path: Path) -> None:
     cosines = [math.cos(math.radians(angle)) for angle in (50, 30, 10, 51, 5, 52, 6)]
     assert found["sts"] == {"STS13": pytest.approx(naive_spearman(cosines, [3, 4, 5, 0, 1, 1, 0]), abs=1e-6)}
     assert found["sts_pearson"] == {"STS13": pytest.approx(naive_pearson(cosines, [3, 4, 5, 0, 1, 1, 0]), abs=1e-4)}
+
+
+def test_of_a_folder_of_pairs_every_file_counts_alike(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("sentence1,sentence2,score\nx 0,y 50,1\nx 0,y 30,2\nx 0,y 10,3\n")
+    (tmp_path / "b.tsv").write_text("sentence1\tsentence2\tscore\nx 0\ty 50\t90\nx 0\ty 10\t80\n")
+    found = SETS["pairs"].evaluate(Angles(), str(tmp_path), Options())  # type: ignore[arg-type]
+    assert found["scored_pairs_of"] == pytest.approx({"a.csv": 100, "b.tsv": -100}) and found[
+        "scored_pairs"
+    ] == pytest.approx(0, abs=1e-9)
+    assert evaluate_pairs(Angles(), tmp_path) == pytest.approx(0, abs=1e-9)  # type: ignore[arg-type]
+    assert [line.split()[0] for line in SETS["pairs"].lines(found)] == ["Scored", "pairs", "a.csv", "b.tsv"]
+    of_file = SETS["pairs"].evaluate(Angles(), str(tmp_path / "a.csv"), Options())  # type: ignore[arg-type]
+    assert of_file == {"scored_pairs": pytest.approx(100)}
 
 
 class Differences:

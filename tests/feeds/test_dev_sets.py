@@ -11,6 +11,7 @@ from configs import d2llm as d2llm_file
 from configs import ibkd as ibkd_file
 from jdistill.core.errors import UserError
 from jdistill.data.sets.beir import write_collection
+from jdistill.feeds.corpus import evaluation_texts
 from jdistill.feeds.dev_score import DEV_SETS, dev_sets_digest
 from jdistill.run.stages import prepare
 
@@ -64,6 +65,19 @@ def test_what_dev_sets_hold_is_known_by_content(tmp_path: Path) -> None:
     assert len({first, found("2"), found(grade=2), found(text="a robin"), found(keys=("dev_pairs",))}) == 5
     assert found("2", keys=("dev_retrieval",)) == found(keys=("dev_retrieval",))
     assert not found(keys=("dev_queries",))
+
+
+def test_of_a_folder_of_dev_pairs_every_file_is_read(tmp_path: Path) -> None:
+    cfg = ibkd_file.get_config()
+    (tmp_path / "a.csv").write_text("sentence1,sentence2,score\na bird,a robin,4\na stone,a bridge,1\n")
+    cfg.dev_pairs = str(tmp_path / "a.csv")
+    of_file = dev_sets_digest(cfg, ("dev_pairs",))
+    cfg.dev_pairs = str(tmp_path)
+    assert dev_sets_digest(cfg, ("dev_pairs",)) == of_file  # the same pairs
+    (tmp_path / "b.tsv").write_text("sentence1\tsentence2\tscore\na leaf\ta tree\t4\na bell\ta tower\t1\n")
+    assert dev_sets_digest(cfg, ("dev_pairs",)) != of_file
+    sides = ["a bird", "a stone", "a robin", "a bridge", "a leaf", "a bell", "a tree", "a tower"]
+    assert list(evaluation_texts(cfg)) == sides  # none of which is trained on
 
 
 @pytest.mark.parametrize("config_file", [d2llm_file, task_file], ids=["judged", "task"])

@@ -20,6 +20,7 @@ from jdistill.data.text.usable import has_surrogate
 
 USUAL_PAIRS = {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STS-B": 1379, "SICK-R": 4927}
 STSB, SICK = Path("STS", "STSBenchmark", "sts-test.csv"), Path("SICK", "SICK_test_annotated.txt")
+PAIR_SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl")
 USER_COLUMNS = ("sentence1", "sentence2", "score")
 SICK_COLUMNS = ("sentence_A", "sentence_B", "relatedness_score")
 STSB_COLUMNS = (5, 6, 4)  # of the benchmark's headerless file: genre, file, year, id, score, sentence, sentence
@@ -84,6 +85,16 @@ def sts_digest(folder: Path) -> str:
     return digest(*parts)
 
 
+def pair_files(path: Path) -> list[Path]:
+    """The files of scored pairs that a path names: itself, or those of a folder by name. Raises UserError for a folder without one."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.suffix in PAIR_SUFFIXES and file.name[0] != ".")
+    if not files:
+        raise UserError(f"{path} holds no file of scored pairs, which end in {', '.join(PAIR_SUFFIXES)}")
+    return files
+
+
 def read_scored_pairs(path: Path) -> tuple[list[str], list[str], np.ndarray]:
     """Pairs of sentences with their scores from a .csv, .tsv, .txt or .jsonl file.
 
@@ -94,12 +105,9 @@ def read_scored_pairs(path: Path) -> tuple[list[str], list[str], np.ndarray]:
 
     Raises: UserError naming file and line for a missing column, an empty side, or a score that is no finite number.
     """
-    if path.suffix == ".jsonl":
-        rows = list(_jsonl_pairs(path))
-    elif path.suffix in (".csv", ".tsv", ".txt"):
-        rows = list(_table_pairs(path))
-    else:
+    if path.suffix not in PAIR_SUFFIXES:
         raise UserError(f"{path}: scored pairs are read from .csv, .tsv, .txt or .jsonl")
+    rows = list(_jsonl_pairs(path) if path.suffix == ".jsonl" else _table_pairs(path))
     if not rows:
         raise UserError(f"{path} holds no pair")
     _, left, right, gold = _subset(path.name, rows)
