@@ -63,12 +63,14 @@ def main(argv: list[str] | None = None) -> int:
         check_out_file(local_only(args.out), "--out", args.overwrite, MADE_BY)
     sets = read_sets(args)
     results = evaluate_model(args, sets)
-    print(printable(results_table(results), keep="\n"), flush=True)
-    if args.out:
-        out = Path(args.out)
-        check_out_file(out, "--out", args.overwrite, MADE_BY)  # again: hours may have passed
-        write_out(out, {"made_by": MADE_BY} | results)
-        log.info("written to %s", out)
+    try:
+        if args.out:
+            out = Path(args.out)
+            check_out_file(out, "--out", args.overwrite, MADE_BY)  # again: hours may have passed
+            write_out(out, {"made_by": MADE_BY} | results)
+            log.info("written to %s", out)
+    finally:  # after the file: whoever reads the table may have closed it
+        print(printable(results_table(results), keep="\n"), flush=True)
     return 0
 
 

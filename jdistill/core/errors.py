@@ -165,6 +165,10 @@ def number_of(error: BaseException) -> int:
     return next((number for number in FILE_SYSTEM if os.strerror(number) in text), -1)
 
 
+def _own_file(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW, 0o600)
+
+
 def _crash(error: Exception) -> str:
     """Keeps the traceback and says where."""
     text = "".join(traceback.format_exception(error))
@@ -173,7 +177,7 @@ def _crash(error: Exception) -> str:
         paths.insert(0, _crash_folder / CRASH_FILE)
     for path in paths:
         try:  # the user's alone, and never through a link that lies there
-            with open(path, "w", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
+            with open(path, "w", encoding="utf-8", errors="backslashreplace", opener=_own_file) as file:
                 file.write(f"{without_secrets(' '.join(sys.argv))}\n\n{text}")
         except OSError:
             continue

@@ -54,7 +54,7 @@ def local_copy(url: str, key: str, parts: tuple[str, ...] = ()) -> Path:
     )
     place.mkdir(parents=True, exist_ok=True)
     with only_one(place / f"{TEMPORARY}lock", place, "the fetching", wait=True):
-        there, record = _readable(store, parts), place / "versions.json"
+        there, record = _readable(store, parts), place / ".versions.json"  # no copy begins so
         before = look_into(record)
         before = before if isinstance(before, dict) else {}
         if copy.is_file() != ("" in there) and copy.exists():

@@ -15,6 +15,7 @@ from jdistill.core import files
 from jdistill.core.errors import UserError
 from jdistill.core.left_over import RANDOM_PART, bring_back, clear_beside, take_away
 from jdistill.core.locks import only_one
+from jdistill.core.run_folder import is_config
 
 
 def check_out(out: Path, kind: str, key: str, overwrite: bool = False, workdir: Path | None = None) -> None:
@@ -99,8 +100,16 @@ def check_out_file(out: Path, key: str, overwrite: bool, made_by: str = "") -> N
     here = Path(os.path.realpath(out.parent)) / out.name
     for folder in here.parents:
         kind, sealed = files.sealed_as(folder)
-        if here.relative_to(folder).as_posix() in sealed:
+        within = here.relative_to(folder)
+        if within.as_posix() in sealed | ({files.SEAL} if kind else set()):
             raise UserError(f"{key}={out} belongs to the {kind} in {folder}, which vouches for it; choose another name")
+        of_stage = (folder / within.parts[0] / "checkpoints").is_dir()
+        if (
+            (of_stage or within == Path("config.json"))
+            and here.exists()
+            and is_config(files.look_into(folder / "config.json"))
+        ):
+            raise UserError(f"{key}={out} belongs to the run in {folder}; choose another name")
     if overwrite or not (out.exists() or out.is_symlink()):
         return
     if not out.is_file():

@@ -85,5 +85,9 @@ def _open_locked(path: Path, place: Path, what: str, wait: bool) -> int | None:
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     command = without_secrets(shlex.join([os.path.basename(sys.argv[0] or "python"), *sys.argv[1:]]))[:300]
     os.ftruncate(handle, 0)
-    os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()} since {since}: {command}\n".encode(), 0)
+    os.pwrite(
+        handle,
+        f"process {os.getpid()} on {socket.gethostname()} since {since}: {command}\n".encode(errors="replace"),
+        0,
+    )
     return handle

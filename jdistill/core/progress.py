@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import time
@@ -26,6 +27,10 @@ def setup_logging(level: int = logging.INFO) -> None:
         log.addHandler(handler)
         log.propagate = False
     log.setLevel(level)
+    if isinstance(
+        sys.stdout, io.TextIOWrapper
+    ):  # answers of a command hold texts, and a terminal may know fewer letters
+        sys.stdout.reconfigure(errors="backslashreplace")
     # Libraries tell at INFO which backends they did not find and each file that a checkpoint writes.
     logging.getLogger("jax").setLevel(logging.WARNING)
     absl.logging.set_verbosity(absl.logging.WARNING)

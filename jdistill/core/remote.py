@@ -84,7 +84,7 @@ class Store:
         # One store behind another, and files that are lists of others', may come from a stranger's settings and go anywhere.
         if "::" in self.url or self.url.startswith("reference:"):
             raise ValueError("URLs of one store behind another are not read here")
-        return fsspec.url_to_fs(self.url)
+        return fsspec.url_to_fs(self.url, **({"auto_mkdir": True} if self.url.startswith("file:") else {}))
 
     def files(self) -> dict[str, ObjectVersion]:
         """The files of a folder, by their names relative to it, in order; of a file itself {"": its version}; of what is not there none.

@@ -10,6 +10,8 @@ from jdistill.core.files import look_into
 
 WITH_INDEX = ", with --config.index_texts above 0"  # what the command of a run with an index has
 
+OF_ANY_RUN = {"method", "teacher", "text"}  # keys that the config of any run has
+
 
 def check_is_run(workdir: Path) -> None:
     """Refuses a folder that is no run's."""
@@ -41,5 +43,5 @@ def export_of(source: str) -> str:
 
 
 def is_config(content: Any) -> bool:
-    """Whether a JSON file's content is the config of a run."""
-    return isinstance(content, dict) and isinstance(content.get("method"), str)
+    """Whether a JSON file's content is the config of a run, and not of a user's own program, whose may name a method too."""
+    return isinstance(content, dict) and isinstance(content.get("method"), str) and content.keys() >= OF_ANY_RUN

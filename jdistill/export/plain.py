@@ -18,7 +18,7 @@ def with_built_in_pooler(student: Encoder) -> Encoder:
     if student.dense:
         raise UserError(f"--plain: the student projects what {student.pooling} gives, so its pooler cannot be changed")
     log.info("pooler %s becomes %s", student.pooling, nearest_built_in(student.pooling))
-    return replace(student, pooling=nearest_built_in(student.pooling))
+    return replace(student, pooling=nearest_built_in(student.pooling), pooler={})
 
 
 def without_unfit(params: Tree, is_other_pooler: bool) -> Tree:

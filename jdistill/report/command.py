@@ -7,6 +7,7 @@ import argparse
 from jdistill.core.errors import UserError, exits_cleanly
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.remote import local_only
+from jdistill.core.run_folder import is_config
 from jdistill.report.facts import read_json_object
 from jdistill.report.run import write_report
 
@@ -20,7 +21,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--workdir", type=local_only, required=True, help="the folder of a run")
     setup_logging()
     workdir = parser.parse_args(argv).workdir
-    if workdir.is_dir() and "method" not in read_json_object(workdir / "config.json")[0]:
+    if workdir.is_dir() and not is_config(read_json_object(workdir / "config.json")[0]):
         if not any(next(workdir.glob(name), None) for name in OF_A_RUN):
             raise UserError(f"--workdir={workdir} is no run's folder: it holds none of {', '.join(OF_A_RUN)}")
         for name in ("report.html", "report"):

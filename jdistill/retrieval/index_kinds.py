@@ -11,6 +11,8 @@ import faiss
 from jdistill.core.errors import UserError
 
 OF_OPQ = 256  # centroids of the quantiser that a rotation is fitted by, whatever comes after it
+FEWEST_OF_NSG = 16  # neighbours; with 2 to 5 the building of 600 random vectors did not end in 10 s
+OF_SEARCH = ("nprobe", "efSearch", "k_factor", "k_factor_rf")  # efforts, behind quantizer_ too, that are counts
 MANY = 2**31  # rows to check a kind by, where it is not known yet how many there will be
 OF_DISTRIBUTIONS = 65_536  # vectors that tell ranges of values, residuals and rotations well enough
 
@@ -24,6 +26,7 @@ def check_kind(kind: str, effort: str, width: int, rows: int) -> None:
     except (RuntimeError, AssertionError) as error:
         raise refusal_of(kind, effort, rows, width, error) from None
     refuse_other_scores(made, kind)
+    refuse_useless(made, kind, effort)
     least = _fewest_to_train(made)
     if rows < least:
         raise UserError(
@@ -53,6 +56,40 @@ def refuse_other_scores(made: Any, kind: str) -> None:
             f"an index {kind!r} takes the vectors' mean off them before it compares them, so that its scores are no cosines and rank texts "
             "otherwise; OPQ in the place of PCA or ITQ (OPQ16_64,IVF256,PQ16) turns and shortens vectors without, and RR64 at random"
         )
+
+
+def refuse_useless(made: Any, kind: str, effort: str) -> None:
+    """Raises UserError where FAISS takes a kind or an effort that it then cannot fill or search: by sizes of nothing, graphs too thin to be
+    gone through, at which it ends the process or does not end, and ids of one's own, which nobody gives it."""
+    for part in _parts(made):
+        for one in (part, faiss.downcast_index(part.quantizer) if hasattr(part, "quantizer") else part):
+            fault = _useless(one)
+            if fault:
+                raise UserError(f"an index {kind!r} {fault}")
+    for name, value in re.findall(r"(\w+)=([^,]*)", effort):
+        if name.endswith(OF_SEARCH) and float(value) < 1:
+            raise UserError(f"an index {kind!r} that is searched with {name}={value} finds nothing; give 1 or more")
+
+
+def _useless(part: Any) -> str:
+    """What is wrong with a part of an index; "" where nothing is."""
+    if getattr(part, "nlist", 1) < 1:
+        return "has no clusters; IVF256,Flat has 256"
+    if hasattr(part, "pq") and part.pq.nbits < 1:
+        return "keeps no bits of a vector; IVF256,PQ48 keeps 48 times 8"
+    if hasattr(part, "hnsw") and _neighbours(part) < 2:
+        return "is a graph of fewer than two neighbours; HNSW32 has 32"
+    if hasattr(part, "nsg") and part.nsg.R < FEWEST_OF_NSG:
+        return f"is a graph of fewer than {FEWEST_OF_NSG} neighbours, which FAISS may not end to build; NSG32 has 32"
+    if isinstance(part, faiss.IndexIDMap | faiss.IndexIDMap2):
+        return "asks for ids of one's own, where texts are numbered by their rows; leave IDMap out"
+    return ""
+
+
+def _neighbours(graph: Any) -> int:
+    """Of a point of an HNSW graph, above its lowest layer, which has twice as many."""
+    up_to_layer = faiss.vector_to_array(graph.hnsw.cum_nneighbor_per_level)
+    return int(up_to_layer[1]) // 2 if len(up_to_layer) > 1 else 0
 
 
 def refusal_of(kind: str, effort: str, rows: int, width: int, error: Exception) -> UserError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from jdistill.core.fetched import RUN_FILES
 from jdistill.core.files import some_of
 from jdistill.core.progress import log
 from jdistill.core.remote import Store, is_url
+from jdistill.core.run_folder import is_config
 from jdistill.core.run_mirror import RunMirror
 from jdistill.core.store_lock import LOCK_OBJECT, StoreLock
 
@@ -53,7 +55,15 @@ def mirrored_run(workdir: str | Path, what: str = "a run") -> Iterator[Path]:
 
 def _check_holds_run(store: Store) -> None:
     there = [name for name in store.files() if name != LOCK_OBJECT]
-    if there and not {RUN_FILES, "config.json"} & set(there):
+    if there and RUN_FILES not in there and not _has_config(store):
         raise UserError(
             f"{store.label} is not empty and holds no run (it holds {some_of(there)}); choose a new or an empty folder"
         )
+
+
+def _has_config(store: Store) -> bool:
+    """Whether a folder without a list of its files is a run's all the same, such as one that was copied there."""
+    try:
+        return is_config(json.loads(store.read("config.json") or b"null"))
+    except (ValueError, RecursionError):
+        return False

@@ -45,9 +45,7 @@ def test_as_many_vectors_as_the_learning_part_within_needs(kind: str, rows: int)
     assert training_rows(kind, 32) == rows
 
 
-@pytest.mark.parametrize(
-    "kind", ["PQ16,RFlat", "Flat,Refine(PQ16)", "IDMap,PQ16", "RQ4x8", "IVF512,Flat", "OPQ4_32,Flat"]
-)
+@pytest.mark.parametrize("kind", ["PQ16,RFlat", "Flat,Refine(PQ16)", "RQ4x8", "IVF512,Flat", "OPQ4_32,Flat"])
 def test_too_few_vectors_are_refused_before_there_are_any(kind: str) -> None:
     least = 512 if kind.startswith("IVF") else 256
     check_kind(kind, "", 32, least)
@@ -67,6 +65,34 @@ def test_a_kind_that_ranks_by_distance_whatever_is_asked_is_refused(kind: str) -
     for refuse in (lambda: check_kind(kind, "", 32, 400), lambda: build_index(VECTORS, kind)):
         with pytest.raises(UserError, match="one by distance in FAISS"):
             refuse()
+
+
+@pytest.mark.parametrize(
+    ("kind", "effort", "message"),
+    [
+        ("HNSW0", "", "a graph of fewer than two neighbours"),
+        ("HNSW1_SQ8", "", "a graph of fewer than two neighbours"),
+        ("IVF4_HNSW1,Flat", "", "a graph of fewer than two neighbours"),
+        ("NSG4", "", "a graph of fewer than 16 neighbours"),
+        ("IVF0,Flat", "", "has no clusters"),
+        ("OPQ8,PQ8x0", "", "keeps no bits of a vector"),
+        ("IDMap,Flat", "", "leave IDMap out"),
+        ("IVF4,Flat", "nprobe=0", "searched with nprobe=0 finds nothing"),
+        ("IVF4,Flat", "max_codes=0,nprobe=-1", "searched with nprobe=-1 finds nothing"),
+        ("IVF4_HNSW8,Flat", "quantizer_efSearch=0", "searched with quantizer_efSearch=0 finds nothing"),
+    ],
+)
+def test_what_faiss_takes_and_cannot_fill_or_search_is_refused(kind: str, effort: str, message: str) -> None:
+    with pytest.raises(UserError, match=f"{re.escape(kind)}' .*{message}"):
+        check_kind(kind, effort, 32, 400)
+
+
+@pytest.mark.parametrize(("kind", "effort"), [("HNSW2", "efSearch=64"), ("NSG16", ""), ("IVF4,Flat", "max_codes=0")])
+def test_the_least_that_works_is_taken_and_finds_itself(kind: str, effort: str) -> None:
+    check_kind(kind, effort, 32, 400)
+    unit = VECTORS / np.linalg.norm(VECTORS, axis=1, keepdims=True)
+    _, found = build_index(unit, kind, effort).search(unit[:50], 1)
+    assert (found[:, 0] == np.arange(50)).mean() > 0.5  # of 400 by chance 0.0025
 
 
 def test_a_refusal_names_the_rows_of_the_folder_and_not_of_the_sample(

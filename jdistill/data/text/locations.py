@@ -116,12 +116,6 @@ def files_of(path: Path, kinds: tuple[str, ...], key: str) -> list[Path]:
     return files
 
 
-def _is_of_run(folder: Path) -> bool:
-    """Whether a folder is a run's, and not one of a user's data whose config.json names a method too."""
-    content = look_into(folder / "config.json")
-    return is_config(content) and content.keys() >= {"teacher", "text"}
-
-
 def _inside(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
     """The files of a folder and those in it. Raises UserError for a folder in it that cannot be read, and for a link to a file of these kinds
     that is not there: their texts would be missed."""
@@ -134,7 +128,7 @@ def _inside(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
         folders[:], names = ([name for name in of if name not in hidden] for of in (folders, names))
         if hidden:
             log.info("%s: what is hidden there is not read: %s", place, some_of(sorted(hidden)))
-        if Path(place) != folder and (SEAL in names or _is_of_run(Path(place))):
+        if Path(place) != folder and (SEAL in names or is_config(look_into(Path(place, "config.json")))):
             log.info("%s was made by a command of jdistill's, and is not read as text", place)
             folders.clear()
             continue
