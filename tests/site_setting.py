@@ -19,7 +19,7 @@ HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title=
 def searchable_run(folder: Path, seed: int = 0, texts: list[str] | None = None, student: Encoder | None = None) -> Path:
     """A run's config, export and index. student: None: a random compact one, 32 wide."""
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"method": "simtde"}))
+    (folder / "config.json").write_text(json.dumps({"method": "simtde", "teacher": "", "text": ""}))
     model = student or make_encoder(seed, model_type="electra", embedding_size=12, num_layers=2)
     export(model, folder / "export")
     loaded = jdistill.load(str(folder / "export"))

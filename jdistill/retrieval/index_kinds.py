@@ -61,11 +61,10 @@ def refuse_other_scores(made: Any, kind: str) -> None:
 def refuse_useless(made: Any, kind: str, effort: str) -> None:
     """Raises UserError where FAISS takes a kind or an effort that it then cannot fill or search: by sizes of nothing, graphs too thin to be
     gone through, at which it ends the process or does not end, and ids of one's own, which nobody gives it."""
-    for part in _parts(made):
-        for one in (part, faiss.downcast_index(part.quantizer) if hasattr(part, "quantizer") else part):
-            fault = _useless(one)
-            if fault:
-                raise UserError(f"an index {kind!r} {fault}")
+    parts = list(_parts(made))
+    proposers = [faiss.downcast_index(part.quantizer) for part in parts if hasattr(part, "quantizer")]
+    if fault := next(filter(None, map(_useless, parts + proposers)), ""):
+        raise UserError(f"an index {kind!r} {fault}")
     for name, value in re.findall(r"(\w+)=([^,]*)", effort):
         if name.endswith(OF_SEARCH) and float(value) < 1:
             raise UserError(f"an index {kind!r} that is searched with {name}={value} finds nothing; give 1 or more")

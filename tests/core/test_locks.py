@@ -63,3 +63,13 @@ def test_nor_is_one_in_the_place_of_a_crashs_file(tmp_path: Path, monkeypatch: p
     kept = tmp_path / f"jdistill-crash-{os.getpid()}.txt"
     assert str(kept) in errors._crash(ZeroDivisionError("of ours")) and (tmp_path / "mine").read_text() == "mine"
     assert kept.stat().st_mode & 0o777 == 0o600  # it holds the command
+
+
+def test_a_command_with_a_byte_of_no_letter_is_noted_all_the_same(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["jdistill", "--out=caf\udce9"])
+    with only_one(tmp_path / "lock", tmp_path, "a run"):
+        assert "--out=caf" in (tmp_path / "lock").read_text()
+    monkeypatch.setattr(errors, "_crash_folder", tmp_path)
+    errors._crash(ZeroDivisionError("of ours"))
+    kept = (tmp_path / "crash.txt").read_text()
+    assert "--out=caf" in kept and "ZeroDivisionError: of ours" in kept

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from jdistill.core.errors import UserError
-from jdistill.core.folders import check_out, replacing
+from jdistill.core.files import seal
+from jdistill.core.folders import check_out, check_out_file, replacing
 
 
 @pytest.mark.parametrize("out", ["Runs/A", "Runs/A/export", "Runs"])
@@ -35,3 +36,24 @@ def test_in_a_groups_folder_what_is_made_is_the_groups(tmp_path: Path) -> None:
             (beside / "part").mkdir()
         mode = (tmp_path / "shared" / "out").stat().st_mode
         assert mode & stat.S_ISGID and (tmp_path / "shared" / "out" / "part").stat().st_mode & stat.S_ISGID
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "jdistill.json", "export/jdistill.json", "distil/metrics.jsonl", "distil/checkpoints/10/state"],
+)
+def test_what_a_run_goes_on_by_is_not_written_over_whatever_is_allowed(name: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "distil" / "checkpoints" / "10").mkdir(parents=True)
+    (run / "export").mkdir()
+    for file in ("results.json", "distil/metrics.jsonl", "distil/checkpoints/10/state", "export/model.json"):
+        (run / file).write_text("{}")
+    (run / "config.json").write_text('{"method": "simtde", "teacher": "", "text": ""}')
+    seal(run / "export", "export", ["model.json"])
+    seal(run, "run", ["results.json"])
+    with pytest.raises(UserError, match="belongs to the (run|export) in .*choose another name"):
+        check_out_file(run / name, "--out", overwrite=True)
+    for mine in ("notes.json", "distil/notes.json"):
+        check_out_file(run / mine, "--out", overwrite=True)
+    (run / "notes.json").write_text("{}")
+    check_out_file(run / "notes.json", "--out", overwrite=True)

@@ -1,8 +1,13 @@
-"""Text that others are shown: URLs without what opens them."""
+"""Text that others are shown: URLs without what opens them, and letters that a terminal lacks by their numbers."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
+from commands import ROOT
 
 from jdistill.core.printable import without_secrets
 
@@ -24,3 +29,15 @@ from jdistill.core.printable import without_secrets
 )
 def test_urls_keep_no_secrets(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
+
+
+def test_a_terminal_of_few_letters_ends_no_command() -> None:
+    code = "from jdistill.core.progress import setup_logging; setup_logging(); print('caf\u00e9 \u6771\u4eac')"
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=True,
+    )
+    assert told.stdout == b"caf\xe9 \\u6771\\u4eac\n"

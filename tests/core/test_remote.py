@@ -179,3 +179,15 @@ def test_a_store_behind_another_is_refused(url: str) -> None:
     """A file of settings may name it, and what it holds says where to look next."""
     with pytest.raises(StoreError, match="one store behind another are not read here"):
         Store(url)
+
+
+def test_a_file_of_the_records_own_name_is_that_file(bucket: str) -> None:
+    put(f"{bucket}/versions.json", b'{"a": 1}')
+    for _ in range(2):
+        assert local_copy(f"{bucket}/versions.json", KEY).read_bytes() == b'{"a": 1}'
+
+
+def test_a_new_folder_by_a_file_url_is_made(tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}/new/folder")
+    assert store.write("a.json", b"{}", new=True) and not store.write("a.json", b"[]", new=True)
+    assert (tmp_path / "new" / "folder" / "a.json").read_bytes() == b"{}"

@@ -60,10 +60,19 @@ def test_a_run_that_was_removed_from_the_store_begins_anew(url: str) -> None:
 
 
 def test_a_folder_that_was_copied_into_a_store_is_a_run(url: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
+    config = {"method": "simtde", "teacher": "", "text": ""}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     Store(url).put(tmp_path / "config.json", "config.json")
     with mirrored_run(url) as folder:
-        assert contents(folder) == {"config.json": b"{}"}
+        assert contents(folder) == {"config.json": json.dumps(config).encode()}
+
+
+@pytest.mark.parametrize("content", ['{"method": "bm25"}', '{"model_type": "bert"}', "not JSON", "[1]"])
+def test_a_folder_with_another_programs_config_is_refused_and_stays_as_it_is(url: str, content: str) -> None:
+    Store(url).write("config.json", content.encode())
+    with pytest.raises(UserError, match="holds no run .it holds config.json"), mirrored_run(url):
+        pass
+    assert set(objects(url)) == {"config.json"}
 
 
 def test_a_folder_of_others_files_is_refused(url: str, tmp_path: Path) -> None:

@@ -56,6 +56,18 @@ def test_a_file_that_came_meanwhile_is_not_replaced(
     assert evaluate.main([*command, "--overwrite"]) == 0 and '"scored_pairs": 12.5' in out.read_text()
 
 
+def test_figures_are_kept_where_nobody_reads_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    (tmp_path / "pairs.csv").write_text("sentence1,sentence2,score\na,b,1\nc,d,2\n")
+    monkeypatch.setattr(evaluate, "evaluate_model", lambda *_: {"scored_pairs": 12.5})
+    monkeypatch.setattr(evaluate, "print", closed, raising=False)
+    with pytest.raises(BrokenPipeError):
+        evaluate.main.__wrapped__(["--model=m", f"--pairs={tmp_path / 'pairs.csv'}", f"--out={tmp_path / 'r.json'}"])
+    assert '"scored_pairs": 12.5' in (tmp_path / "r.json").read_text()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [

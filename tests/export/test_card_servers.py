@@ -133,3 +133,10 @@ def test_a_student_has_the_snippets_of_servers_that_load_it(tmp_path: Path, case
     assert ("The prompt is put before a text by sentence-transformers, and by LangChain" in card) == has_prompt
     assert ('Its prompts are `document`: `"title: "`, `query`: `"ask: "`; tools that know' in card) == has_prompt
     assert ("`model.encode_query` encodes the questions" in card) == has_prompt
+
+
+def test_a_model_with_nothing_but_its_default_prompt_has_no_list_of_roles(tmp_path: Path) -> None:
+    export(replace(make_encoder(num_layers=1), prompts={"ask": "ask: "}, default_prompt="ask"), tmp_path / "export")
+    snippets(tmp_path / "export")
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert "The prompt is put before a text" in card and "Its prompts are" not in card

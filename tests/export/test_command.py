@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from conftest import make_encoder, save_encoder
 
 from jdistill.encoder.classifier import Classifier, load_classifier, save_head
 from jdistill.export import command
+from jdistill.export.plain import with_built_in_pooler
 from jdistill.export.torch_int8 import save_int8_folder
 
+CONFIG = {"method": "classify", "teacher": "", "text": ""}
 STUDENT = replace(make_encoder(num_layers=2), pooling="max_last2")
 RNG = np.random.default_rng(0)
 HEAD = {
@@ -25,7 +28,7 @@ HEAD = {
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run of a classifier, whose student's pooler sentence-transformers lacks."""
     save_head(Classifier(STUDENT, HEAD, ("no", "yes"), False), save_encoder(STUDENT, tmp_path / "run" / "export"))
-    (tmp_path / "run" / "config.json").write_text('{"method": "classify"}')
+    (tmp_path / "run" / "config.json").write_text(json.dumps(CONFIG))
     monkeypatch.setattr(command, "last_stage", lambda _: "task")
     monkeypatch.setattr(command, "load_trained", lambda *_: (STUDENT, {"student": STUDENT.weights, "head": HEAD}, 3))
     return tmp_path / "run"
@@ -58,14 +61,14 @@ def test_further_forms_have_a_folder_of_their_own(
     command_flags = ["--workdir", str(run), "--out", str(run / "export"), "--overwrite"]
     assert command.main([*command_flags, *flags]) == 2
     assert "is the run's own export" in capsys.readouterr().err
-    (run / "config.json").write_text('{"method": "classify", "budget": {}}')
+    (run / "config.json").write_text(json.dumps(CONFIG | {"budget": {}}))
     assert command.main(command_flags) == 2
     assert "the run has a budget" in capsys.readouterr().err
     assert load_classifier(str(run / "export")).fingerprint() == before
 
 
 def test_a_run_s_own_export_keeps_its_graph(run: Path) -> None:
-    (run / "config.json").write_text('{"method": "classify", "onnx": true}')
+    (run / "config.json").write_text(json.dumps(CONFIG | {"onnx": True}))
     assert command.main(["--workdir", str(run), "--out", str(run / "export"), "--overwrite"]) == 0
     assert (run / "export" / "onnx" / "model.onnx").is_file() and (run / "export" / "head.json").is_file()
 
@@ -98,3 +101,18 @@ def test_no_form_of_other_runtimes_is_copied_into_torch_int8(tmp_path: Path) -> 
         (plain / form / "model").write_text("large")
     out = save_int8_folder(make_encoder(num_layers=1), plain, plain / "torch_int8")
     assert (out / "int8.safetensors").is_file() and not {"gguf", "onnx"} & {path.name for path in out.iterdir()}
+
+
+def test_a_run_that_has_saved_nothing_yet_is_no_damaged_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run" / "distil").mkdir(parents=True)
+    (tmp_path / "run" / "config.json").write_text(json.dumps(CONFIG))
+    save_encoder(STUDENT, tmp_path / "run" / "distil" / "student")
+    assert command.main(["--workdir", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--stage=distil"]) == 2
+    assert "distil keeps no checkpoint yet" in capsys.readouterr().err
+
+
+def test_a_pooler_that_is_left_out_takes_its_numbers_with_it() -> None:
+    model = make_encoder(num_layers=1)
+    numbers = {"pma": {"query": {"kernel": np.zeros((32, 4), np.float32)}}}
+    plain = with_built_in_pooler(replace(model, pooling="pma", pooler=numbers))
+    assert plain.pooling == "mean" and plain.num_params == model.num_params

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 from commands import in_a_process_without_jdistill
-from conftest import make_encoder, sentences
+from conftest import make_encoder, save_encoder, sentences
 
 import jdistill
 from jdistill.core.errors import UserError
@@ -178,3 +178,13 @@ def test_a_check_that_fails_leaves_the_export_that_was_there(tmp_path: Path) -> 
     with pytest.raises(UserError, match="differ"):
         add_form(student(seed=1), tmp_path / "out", "sentence-transformers")
     assert {path.relative_to(tmp_path) for path in tmp_path.rglob("*")} == before
+
+
+def test_a_start_whose_tokenizer_pads_on_the_left_is_exported_as_it_was_trained(tmp_path: Path) -> None:
+    """Positions count from the first column, which a graph of its texts padded on the left would see otherwise."""
+    save_encoder(student(), tmp_path / "start")
+    settings = json.loads((tmp_path / "start" / "tokenizer_config.json").read_text())
+    (tmp_path / "start" / "tokenizer_config.json").write_text(json.dumps(settings | {"padding_side": "left"}))
+    checks = export(jdistill.load(str(tmp_path / "start")), tmp_path / "out", onnx=True)
+    assert max(checks.values()) < 1e-5
+    assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())["padding_side"] == "right"

@@ -53,7 +53,7 @@ def test_a_runtime_that_is_not_there_is_refused(packages: Path, tmp_path: Path) 
 def test_what_is_no_page_is_refused(packages: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    (run / "config.json").write_text('{"method": "simtde"}')
+    (run / "config.json").write_text('{"method": "simtde", "teacher": "", "text": ""}')
     runtime = f"--web_runtime={packages}"
     assert command(run, tmp_path / "page", runtime, "--quantize=int8") == 2
     assert "leave --quantize out" in capsys.readouterr().err

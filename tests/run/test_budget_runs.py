@@ -111,7 +111,9 @@ def test_a_run_that_was_killed_after_its_choice_keeps_it(
     settle_student(resumed := config(place), tmp_path)
     settle_config(resumed, tmp_path)
     assert resumed.student == cfg.student and cfg.student.layers == 4
-    (tmp_path / "config.json").write_text('{"method": "simtde", "budget": {}, "student": {}}')
+    (tmp_path / "config.json").write_text(
+        '{"method": "simtde", "teacher": "", "text": "", "budget": {}, "student": {}}'
+    )
     with pytest.raises(AssertionError, match="chosen again"):
         settle_student(config(place), tmp_path)
 

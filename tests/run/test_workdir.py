@@ -133,3 +133,10 @@ def test_a_run_that_began_with_a_checkpoint_of_its_own_goes_on_with_it(tmp_path:
     (tmp_path / "config.json").write_text(json.dumps(before))
     settle_config(oldest := config(checkpoint="auto"), tmp_path)
     assert oldest.checkpoint == "best"
+
+
+def test_another_programs_config_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"method": "bm25", "k1": 0.9}')
+    with pytest.raises(UserError, match="no config of a run of jdistill's"):
+        settle_config(config(), tmp_path)
+    assert (tmp_path / "config.json").read_text() == '{"method": "bm25", "k1": 0.9}'

@@ -80,15 +80,13 @@ def save_tokenizer(model: Encoder, folder: Path) -> None:
     tokenizer = model.tokenizer
     tokenizer.backend_tokenizer.no_truncation()  # both are the state of the last call, such as one of the teacher's length
     tokenizer.backend_tokenizer.no_padding()
-    longest, settings, side = tokenizer.model_max_length, tokenizer.init_kwargs, tokenizer.padding_side
+    longest, settings = tokenizer.model_max_length, tokenizer.init_kwargs
     try:
-        if not model.config.causal:  # whose positions count from the first column, as here they are trained
-            tokenizer.padding_side = "right"
         tokenizer.model_max_length = model.max_length
         tokenizer.init_kwargs = {name: value for name, value in settings.items() if name not in OF_ITS_START}
         tokenizer.save_pretrained(folder)
     finally:
-        tokenizer.model_max_length, tokenizer.init_kwargs, tokenizer.padding_side = longest, settings, side
+        tokenizer.model_max_length, tokenizer.init_kwargs = longest, settings
     _name_as_before(folder / "tokenizer_config.json")
 
 

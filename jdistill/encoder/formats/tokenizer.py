@@ -99,6 +99,10 @@ def checked_tokenizer(tokenizer: Any, config: ModelConfig, where: Path) -> Any:
     Raises: UserError where it has more ids than the token table has rows, or fewer than half as many.
     """
     drop_special_tokens(tokenizer, config.vocab_size, where)
+    if (
+        not config.causal
+    ):  # whose positions count from the first column; here and in an export's graph texts begin there
+        tokenizer.padding_side = tokenizer.init_kwargs["padding_side"] = "right"
     if tokenizer.pad_token is None:  # most decoders have none; what stands in padding is never looked at
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     ids = set(tokenizer.get_vocab().values())
