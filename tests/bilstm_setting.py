@@ -36,7 +36,7 @@ def setting(name: str, rows: int = 8, dropout: float = 0.0, **_: object) -> tupl
     of_start = start(replace(small_teacher(), tokenizer=cast(Any, SimpleNamespace(pad_token_id=0))), tokens)
     split = Split(["a", "b", "c"], ["d", "e", "f"], np.arange(3, dtype=np.int32))
     task = Task("mine", ("no", "perhaps", "yes"), split, split, None)
-    method = stage.build(stage.cfg, replace(of_start, feed=TaskFeed(cast(Any, None), task, split, None)))
+    method = stage.build(stage.cfg, replace(of_start, feed=TaskFeed(cast(Any, None), task, split)))
     ids, mask = tokens.padded(np.arange(2 * rows), 20, 0)
     if name == "bilstm":
         return method, {"ids": ids[:rows], "mask": mask[:rows], "teacher": of_start.embeddings(np.arange(rows))}

@@ -30,7 +30,7 @@ def awaited(read: Callable[[], Content | None]) -> Content | None:
     return content
 
 
-def made_once(path: Path, read: Callable[[], Content | None], make: Callable[[], None], what: str) -> Content | None:
+def made_once(path: Path, read: Callable[[], Content | None], make: Callable[[], None], what: str) -> Content:
     """What a file of a cache holds, which the first process makes where neither this machine nor the cache's store has it; all call it.
 
     Args:
@@ -38,7 +38,7 @@ def made_once(path: Path, read: Callable[[], Content | None], make: Callable[[],
       make: writes it; its folder is there.
       what: it is, for the other processes' messages.
 
-    Returns: None where another process's file did not come within SEEN_WITHIN.
+    Raises: UserError where another process's file did not come within SEEN_WITHIN, and where one's own cannot be read back.
     """
     if not path.exists():
         bring_files(path.parent, path.name, path.name)
@@ -47,7 +47,11 @@ def made_once(path: Path, read: Callable[[], Content | None], make: Callable[[],
         make()
         share_files(path.parent, path.name, path.name)
     sharding.barrier(what)
-    return awaited(read)
+    if (content := awaited(read)) is None:
+        raise UserError(
+            f"{path}, which holds {what}, was written and cannot be seen here, or is not whole; run the same command again"
+        )
+    return content
 
 
 def check_shared(folder: Path, key: str) -> None:

@@ -48,5 +48,5 @@ def mined_negatives(cfg: ConfigDict, queries: Queries, passages: list[str]) -> l
         mined = made_once(
             out, partial(read_mined, out, queries.texts, passages), partial(make, by, out), "mined negatives"
         )
-        rankings_of.append([record["negatives"] for record in mined or []])
+        rankings_of.append([record["negatives"] for record in mined])
     return [list(in_turn(*rankings)) for rankings in zip(*rankings_of, strict=True)]

@@ -53,20 +53,23 @@ class TaskFeed(Feed):
 
     Args:
       rows: the training rows, and after them augmented ones, whose label is NO_LABEL.
-      logits: of the rows, by a teacher that was fine-tuned on the task, float32 [N, C]; None without one.
-      teacher: that teacher's fingerprint; "" without one.
+      teacher: a classifier that was fine-tuned on the task, whose logits the rows get; None without one.
     """
 
     task: Task
     rows: Split
-    logits: np.ndarray | None
-    teacher: str = ""
+    teacher: Classifier | None = None
 
     def origins(self) -> dict[str, str]:
-        return {"the fine-tuned teacher": self.teacher} if self.teacher else {}
+        return {"the fine-tuned teacher": self.teacher.fingerprint()} if self.teacher else {}
 
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
-        return task_batches(cfg, self.rows, self.logits, student)
+        logits = None
+        if self.teacher is not None and made_up:
+            logits = np.zeros((len(self.rows), len(self.task.labels)), np.float32)
+        elif self.teacher is not None:
+            logits = teacher_logits(self.teacher, self.rows, cache_folder(cfg))
+        return task_batches(cfg, self.rows, logits, student)
 
     def dev_score(self, cfg: ConfigDict, method: Method) -> Callable[[Tree], dict[str, float]]:
         """The metrics of the classifier on the dev split, and their mean."""
@@ -85,16 +88,15 @@ class TaskFeed(Feed):
         return {"task": task_results(self.task, student, params["head"])}
 
 
-def read_rows(cfg: ConfigDict) -> tuple[Task, Split, np.ndarray | None, str]:
-    """cfg.task from cfg.task_dir, its training rows, what the classifier cfg.kd says of them, asked once and kept, and its fingerprint
-    (TaskFeed)."""
+def read_rows(cfg: ConfigDict) -> tuple[Task, Split, Classifier | None]:
+    """cfg.task from cfg.task_dir, its training rows, and the classifier cfg.kd, None without one (TaskFeed)."""
     task = read_task(cfg.task, cfg.task_dir, cfg.split_seed, cfg.label_fraction)
     if not cfg.kd:
         if cfg.augment:
             raise UserError(
                 f"--config.augment={cfg.augment}: variants have no label, and --config.kd names no teacher to answer them"
             )
-        return task, task.train, None, ""
+        return task, task.train, None
     teacher = load_classifier(export_of(cfg.kd), key="config.kd")
     if teacher.pairs != task.pairs:
         kinds = {True: "pairs", False: "single sentences"}
@@ -106,7 +108,7 @@ def read_rows(cfg: ConfigDict) -> tuple[Task, Split, np.ndarray | None, str]:
             f"--config.kd={cfg.kd} tells {teacher.labels} apart, and the task {task.name} has {task.labels}"
         )
     rows = augmented_rows(task.train, cfg) if cfg.augment else task.train
-    return task, rows, teacher_logits(teacher, rows, cache_folder(cfg)), teacher.fingerprint()
+    return task, rows, teacher
 
 
 def augmented_rows(train: Split, cfg: ConfigDict) -> Split:

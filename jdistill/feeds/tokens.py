@@ -95,7 +95,13 @@ def may_pack(cfg: ConfigDict, texts: int = 1) -> bool:
     """
     if cfg.student.dropout:
         return _large_enough(cfg, _fewest_groups(cfg, USUAL_DEVICES, texts), texts)
-    return texts == 1 or _large_enough(cfg, _fewest_groups(cfg, 1, texts), texts)
+    groups = _fewest_groups(cfg, 1, texts)
+    if texts > 1:
+        return _large_enough(cfg, groups, texts)
+    # As many as a small batch or chunk holds; of a batch whose only divisors are near itself a group would hold hardly any.
+    return (
+        groups is not None and cfg.batch_size // groups >= min(TEXTS_OF_A_GROUP, cfg.chunk_size or cfg.batch_size) / 2
+    )
 
 
 def number_of_groups(cfg: ConfigDict, texts: int = 1) -> int:

@@ -29,6 +29,10 @@ def check_unlabelled(cfg: ConfigDict, imitates: bool) -> None:
         argument = f"--config.unlabelled_{branch}={cfg[f'unlabelled_{branch}']}"
         if not cfg[branch]:
             raise UserError(f"{argument} needs --config.{branch}: the passages of its pairs are what it is judged with")
+        if not cfg.hard_negatives:
+            raise UserError(
+                f"{argument} needs --config.hard_negatives above 0: in their place stand the passages to judge"
+            )
         if not learnt:
             raise UserError(
                 f"{argument}: no term of the loss but CI imitates the judge, so that nothing is learnt from it"
@@ -36,8 +40,8 @@ def check_unlabelled(cfg: ConfigDict, imitates: bool) -> None:
 
 
 def reads_without_positive(cfg: ConfigDict) -> bool:
-    """Whether a term of the loss reads queries without a right passage, as all but CI and that of vectors do."""
-    return any(cfg.loss[name] for name in ("alpha", "beta", "gamma", "listed", "delta"))
+    """Whether a term of the loss reads queries without a right passage, as all but CI and that of vectors do, by their hard negatives."""
+    return cfg.hard_negatives > 0 and any(cfg.loss[name] for name in ("alpha", "beta", "gamma", "listed", "delta"))
 
 
 def with_wrong_alone(cfg: ConfigDict, labelled: Candidates, wrong: Queries, mined: bool) -> Candidates:

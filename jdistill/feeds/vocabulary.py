@@ -52,6 +52,7 @@ def with_cut_vocabulary(
 
 
 def run_texts(shared: Shared, feeds: Sequence[Feed], cfgs: Sequence[ConfigDict]) -> list[tuple[Encoder, Sequence[str]]]:
-    """All texts that a run trains on, each with the start as it reads them: the corpus, and what feeds have beside it."""
+    """All texts that a run trains on, each with the start as it reads them: the corpus by its roles, and what feeds have beside it."""
     own = [part for feed, cfg in zip(feeds, cfgs, strict=True) for part in feed.own_texts(cfg, shared.start)]
-    return [(shared.start, shared.corpus.train), *own]
+    corpus = shared.corpus
+    return [(shared.start.in_role(role), corpus.train[first:stop]) for role, first, stop in corpus.role_rows()] + own

@@ -10,7 +10,7 @@ import pytest
 
 from jdistill.core import sharding, shared_folders
 from jdistill.core.errors import UserError
-from jdistill.core.shared_folders import awaited, check_shared
+from jdistill.core.shared_folders import awaited, check_shared, made_once
 
 
 @pytest.fixture
@@ -52,6 +52,12 @@ def test_what_comes_late_is_waited_for_where_there_are_others(
     monkeypatch.setattr(sharding, "process_count", lambda: 1)
     answers = [None, 9]
     assert awaited(lambda: answers.pop(0)) is None and answers == [9]
+
+
+def test_a_file_that_cannot_be_read_back_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a.json, which holds topics, was written and cannot be seen here"):
+        made_once(tmp_path / "a.json", lambda: None, lambda: None, "topics")
+    assert made_once(tmp_path / "a.json", lambda: 7, lambda: None, "topics") == 7
 
 
 def test_what_the_first_process_refuses_is_refused_in_all(of_two: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:

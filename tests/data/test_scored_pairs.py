@@ -74,7 +74,12 @@ def test_a_folder_names_its_files_of_pairs(tmp_path: Path) -> None:
     for name in ("b.tsv", "a.csv", ".a.csv", "notes.md"):
         (tmp_path / name).write_text("")
     assert pair_files(tmp_path) == [tmp_path / "a.csv", tmp_path / "b.tsv"]
-    assert pair_files(tmp_path / "none.csv") == [tmp_path / "none.csv"]  # read_scored_pairs tells that it is not there
+    assert pair_files(tmp_path / "a.csv") == [tmp_path / "a.csv"]
+    (tmp_path / "c.csv").mkdir()
+    assert pair_files(tmp_path) == [tmp_path / "a.csv", tmp_path / "b.tsv"]
+    for name in ("none.csv", "none"):
+        with pytest.raises(UserError, match=f"{name}: no such file or folder of scored pairs"):
+            pair_files(tmp_path / name)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty holds no file of scored pairs, which end in .csv, .tsv, .txt, .jsonl"):
         pair_files(tmp_path / "empty")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import jax
@@ -15,7 +16,7 @@ from parity import assert_close
 
 from jdistill.core.errors import UserError
 from jdistill.feeds.judge_tuning import TuningFeed, padded_beginnings, prompt_batches
-from jdistill.feeds.judged import JudgedPairs, JudgedSet
+from jdistill.feeds.judged import JudgedPairs, JudgedSet, read_judged
 from jdistill.feeds.stage import Start
 from jdistill.methods.d2llm_judge import build_judge
 
@@ -87,6 +88,24 @@ def test_the_instruction_is_no_part_of_a_row(given: tuple) -> None:
         (width, _), batch = data.batches.at(step), data.batch(step)
         assert batch["ids"].shape[1] % cfg.length_multiple == 0
         assert 0 <= batch["ids"].shape[1] - (width - mask.sum(1).min()) < cfg.length_multiple
+
+
+def test_a_question_that_begins_with_the_text_has_nothing_before_it(tmp_path: Path) -> None:
+    cfg, _ = judged_files(tmp_path, model := judged_model())
+    cfg.judge.symmetric = cfg.judge.asymmetric = "{query} is said by {passage}"
+    cfg.lora.update(cfg.tune.lora)
+    judged = read_judged(cfg, model)
+    assert not any(judge.pieces[0] for judge in judged.judges.values())
+    tokens, data = prompt_batches(cfg, judged)
+    feed = TuningFeed(cast(Any, None), judged)
+    method = build_judge(cfg, Start(feed.judge.model, True, feed.judge.model.dim, tokens, cast(Any, None), feed))
+    (_, rows), batch = data.batches.at(0), data.batch(0)
+    pairs = [
+        (one.branch, *pair) for one in judged.sets for pair in zip(one.train.queries, one.train.passages, strict=True)
+    ]
+    found = jax.jit(method.represent)(method.params, method.frozen, batch, None)["logit"]
+    expected = [judged.judges[pairs[row][0]].score([pairs[row][1]], [pairs[row][2]])[0][0] for row in rows]
+    assert_close(found, expected, *SUMS, largest=LOGIT)
 
 
 def first_queries(judged_set: JudgedSet, count: int) -> JudgedSet:

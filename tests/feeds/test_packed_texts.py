@@ -105,6 +105,18 @@ def test_devices_and_chunks_share_a_batch_by_groups(
     assert number_of_groups(cfg) == groups and may_pack(cfg)
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "chunk_size", "packs"),
+    [(5, 0, True), (250, 0, True), (257, 0, False), (514, 0, False), (512, 0, True), (64, 8, True), (127, 64, False)],
+)
+def test_a_batch_that_falls_into_groups_of_hardly_any_text_is_padded(
+    devices: dict[str, int], batch_size: int, chunk_size: int, packs: bool
+) -> None:
+    cfg = config(batch_size=batch_size, chunk_size=chunk_size, **{"student.dropout": 0.0})
+    for devices["devices"] in (1, 8):
+        assert may_pack(cfg) == packs
+
+
 @pytest.mark.parametrize("on", [1, 2, 8])
 def test_with_dropout_few_texts_are_padded_on_any_number_of_devices(devices: dict[str, int], on: int) -> None:
     devices["devices"] = on

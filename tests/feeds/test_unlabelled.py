@@ -106,6 +106,10 @@ def test_queries_with_wrong_passages_alone_take_part_behind_the_others(tmp_path:
             {"unlabelled_asymmetric": "q", "loss.alpha": 0.0, "loss.beta": 0.0, "loss.gamma": 0.0},
             "unlabelled_asymmetric=q: no term of the loss but CI imitates the judge",
         ),
+        (
+            {"unlabelled_asymmetric": "q", "hard_negatives": 0},
+            "unlabelled_asymmetric=q needs --config.hard_negatives above 0",
+        ),
     ],
 )
 def test_queries_that_nothing_would_be_learnt_from_are_refused(changes: dict[str, object], message: str) -> None:

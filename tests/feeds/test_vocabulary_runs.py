@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,25 @@ def test_texts_of_all_stages_count(tmp_path: Path, teacher: Path) -> None:
     assert alone < start.config.vocab_size < whole.config.vocab_size
     few = prepared(ibkd.get_config("mse"), keys | {"method": "mse", "student.vocabulary": "120"}).shared.start
     assert few.config.vocab_size == 120 == len(few.tokenizer)
+
+
+def test_pieces_are_counted_behind_the_prompt_of_a_text_s_role(tmp_path: Path) -> None:
+    """Byte pairs hold the space before a word: behind a prompt a text's first word is another piece than without."""
+    texts = list(dict.fromkeys(text.capitalize() for text in made_up_texts(200)))
+    model = encoder_of("byte pairs", [*texts, *(f"query: {text}" for text in texts)])
+    model = replace(model, prompts={"query": "query: ", "document": "passage: "})
+    keys = keys_of(tmp_path, save_encoder(model, tmp_path / "start"), texts) | {
+        "start": "",
+        "triplets": "",
+        "max_length": 60,
+    }
+    keys["text"] = f"{keys['text']}@document"
+    shared = prepared(ibkd.get_config("mse"), keys | {"method": "mse"}).shared
+    whole, cut = (each.in_role("document") for each in (replace(model, max_length=60), shared.start))
+    assert cut.config.vocab_size < whole.config.vocab_size
+    assert [cut.tokenizer.convert_ids_to_tokens(ids) for ids in cut.tokenize(shared.corpus.train)] == [
+        whole.tokenizer.convert_ids_to_tokens(ids) for ids in whole.tokenize(shared.corpus.train)
+    ]
 
 
 def test_what_a_run_cannot_cut_is_named(tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:

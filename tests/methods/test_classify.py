@@ -26,7 +26,8 @@ from jdistill.evals.classify import classification_scores
 from jdistill.export import command as exporter
 from jdistill.export.folder import export
 from jdistill.feeds.stage import Start
-from jdistill.feeds.task import TaskFeed, read_rows
+from jdistill.feeds.task import TaskFeed, read_rows, teacher_logits
+from jdistill.feeds.tokens import cache_folder
 from jdistill.methods import METHODS
 from jdistill.models import classifier_head
 from jdistill.models.classifier_head import random_head
@@ -155,7 +156,7 @@ def test_the_loss_with_a_teacher_and_rows_without_a_label() -> None:
     (stage,) = METHODS["classify"](cfg)
     rows = Split(["a", "b"], None, np.array([0, 1], np.int32))
     task = Task("mine", ("no", "yes"), rows, rows, None)
-    encoder, feed = make_encoder(num_layers=1), TaskFeed(None, task, rows, None)  # type: ignore[arg-type]
+    encoder, feed = make_encoder(num_layers=1), TaskFeed(None, task, rows)  # type: ignore[arg-type]
     method = stage.build(stage.cfg, Start(encoder, False, 32, random_tokens(20), lambda rows: rows, feed))
     vectors, logits = rng.normal(size=(5, 1, 32)).astype(np.float32), rng.normal(size=(5, 2)).astype(np.float32)
     labels = np.array([1, -1, 0, -1, 1], np.int32)
@@ -188,11 +189,17 @@ def test_augmented_rows_are_answered_by_the_teacher(tmp_path: Path) -> None:
     cfg.update_from_flattened_dict(
         {key: str(value) if isinstance(value, Path) else value for key, value in keys.items()}
     )
-    _, rows, logits, _ = read_rows(cfg)
-    assert logits is not None and rows.labels[240:].tolist() == [-1] * int(found[1])
+    _, rows, teacher = read_rows(cfg)
+    assert teacher is not None
+    logits = teacher_logits(teacher, rows, cache_folder(cfg))
+    assert rows.labels[240:].tolist() == [-1] * int(found[1])
     texts = rows.texts[238:243]
     expected = Classifier(encoder, head, ("0", "1"), False).logits(texts)
     assert_close(logits[238:243], expected, 64, 2 * 3)  # a layer and 2 of the head
+    planned = commands.command("configs/bilstm_sra_task.py", tmp_path / "plan", keys | {"cache_dir": tmp_path / "none"})
+    plan = commands.run_inside([*planned, "--dry_run"])
+    assert plan.returncode == 0 and "logits" not in plan.stderr, plan.stderr[-2000:]
+    assert not (tmp_path / "none" / "logits").exists()  # nobody is asked for a plan
     alone = commands.run_inside(
         commands.command("configs/bilstm_sra_task.py", tmp_path / "alone", settings(tmp_path, augment="ts"))
     )

@@ -79,8 +79,9 @@ class TokenTable:
         """
         columns = np.arange(width)
         mask = columns < self.lengths_of(rows)[:, None]
-        positions = np.where(mask, self.offsets[rows][:, None] + columns, 0)
-        return np.where(mask, self.ids[positions], pad_id).astype(np.int32), mask
+        ids = np.full(mask.shape, pad_id, np.int32)
+        ids[mask] = self.ids[(self.offsets[rows][:, None] + columns)[mask]]
+        return ids, mask
 
 
 def check_rows(**counts: int) -> None:

@@ -86,10 +86,15 @@ def sts_digest(folder: Path) -> str:
 
 
 def pair_files(path: Path) -> list[Path]:
-    """The files of scored pairs that a path names: itself, or those of a folder by name. Raises UserError for a folder without one."""
+    """The files of scored pairs that a path names: itself, or those of a folder by name. Raises UserError for a folder without one, and for
+    what is not there."""
+    if not path.exists():
+        raise UserError(f"{path}: no such file or folder of scored pairs")
     if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix in PAIR_SUFFIXES and file.name[0] != ".")
+    files = sorted(
+        file for file in path.iterdir() if file.suffix in PAIR_SUFFIXES and file.name[0] != "." and file.is_file()
+    )
     if not files:
         raise UserError(f"{path} holds no file of scored pairs, which end in {', '.join(PAIR_SUFFIXES)}")
     return files
