@@ -132,6 +132,7 @@ def test_other_settings_name_their_key(folder: Path) -> None:
         ("1_Pooling/config.json", {"pooling_mode": ["mean", "cls"]}, "pooling_mode"),
         ("2_Dense/config.json", {"activation_function": 3}, "activation_function"),
         ("2_Dense/config.json", {"activation_function": "os.system"}, "activation"),
+        ("2_Dense/config.json", {"activation_function": "my_module.Identity"}, "activation Identity is not supported"),
     ):
         before = (folder / name).read_text()
         change(folder / name, **keys)

@@ -106,6 +106,31 @@ def test_adapters_of_some_layers_are_told_by_whole_names(tmp_path: Path, pattern
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "read"),
+    [
+        ("init_lora_weights", "pissa", False),
+        ("init_lora_weights", "olora", False),
+        ("init_lora_weights", "gaussian", True),
+        ("init_lora_weights", True, True),
+        ("use_dora", True, False),
+        ("alora_invocation_tokens", [1, 2], False),
+    ],
+)
+def test_adapters_whose_base_was_changed_or_that_are_of_another_kind_are_refused(
+    tmp_path: Path, key: str, value: object, read: bool
+) -> None:
+    names = peft.torch_names(CONFIG)
+    peft.save_adapters(tmp_path, adapters(), 16.0, names)
+    about = tmp_path / "adapter_config.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | {key: value}))
+    if read:
+        assert peft.load_adapters(tmp_path, names)[1] == 16.0
+        return
+    with pytest.raises(UserError, match=f"adapter_config.json: {key} is"):
+        peft.load_adapters(tmp_path, names)
+
+
+@pytest.mark.parametrize(
     ("file", "content"),
     [
         ("adapter_config.json", b'{"lora_alpha": 8.0'),

@@ -76,7 +76,9 @@ def _listed(settings: Settings, key: str, kind: type, what: str) -> list[Any]:
 
 def _bert_piece(token: str, number: object) -> str:
     """A token as BERT's own files have it."""
-    if number in (CONTROL, ADDED, UNUSED):
+    if number == ADDED:  # which llama.cpp's converter marks as the beginning of a word, and our writer does not
+        return token.removeprefix(PHANTOM)
+    if number in (CONTROL, UNUSED):
         return token
     return token[1:] if token.startswith(PHANTOM) else f"##{token}"
 

@@ -18,6 +18,20 @@ from jdistill.encoder.formats.tensors import float_tensor, load_tensors, write_t
 from jdistill.models.lora import Adapters, merge
 from jdistill.models.registry import ModelConfig, architecture_of, names_of
 
+# Settings of PEFT's of adapters that compute something else.
+OTHER_KINDS = (
+    "use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "alora_invocation_tokens", "use_qalora", "use_bdlora", "kasa_config",
+    "monteclora_config", "velora_config", "arrow_config",
+)  # fmt: skip
+BASE_KEEPING = (
+    None,
+    True,
+    False,
+    "gaussian",
+    "orthogonal",
+    "eva",
+)  # init_lora_weights that leave the base's weights as they are
+
 
 def torch_names(config: ModelConfig) -> dict[str, str]:
     """Flax path -> the tensor's name in torch, of every parameter: what PEFT's names of adapters are made of."""
@@ -87,9 +101,13 @@ def load_adapters(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, flo
         raise UserError(f"{folder} holds no adapter_model.safetensors and adapter_config.json")
     settings, tensors = read_settings(about), load_tensors(path)
     alpha = settings.number("lora_alpha", 0.0, 1e9)
-    for key in ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern"):
+    for key in OTHER_KINDS:
         if settings.raw(key, None):
             raise UserError(f"{about}: {key} is set; adapters are read that scale by lora_alpha / r alone")
+    if (begins := settings.raw("init_lora_weights", None)) not in BASE_KEEPING:
+        raise UserError(
+            f"{about}: init_lora_weights is {begins!r}, for which PEFT may change the base; merge them with PEFT"
+        )
     flax_of = {name.removesuffix(".weight"): flax for flax, name in names.items()}
     adapters: Adapters = {}
     for name in tensors:

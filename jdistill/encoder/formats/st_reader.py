@@ -161,9 +161,11 @@ def check_steps(modules: list[ModuleFolder]) -> None:
 def read_activation(folder: Path) -> str:
     """The name of a Dense module's activation, in models.dense.DENSE_ACTIVATIONS. Raises UserError for another."""
     settings = read_settings(folder / "config.json")
-    activation = settings.text("activation_function", "torch.nn.modules.activation.Tanh").rsplit(".", 1)[-1]
-    if activation not in DENSE_ACTIVATIONS:
-        raise UserError(f"{settings.path}: activation {activation} is not supported, only {sorted(DENSE_ACTIVATIONS)}")
+    package, _, activation = settings.text("activation_function", "torch.nn.modules.activation.Tanh").rpartition(".")
+    if activation not in DENSE_ACTIVATIONS or package.partition(".")[0] not in ("", "torch"):
+        raise UserError(
+            f"{settings.path}: activation {activation} is not supported, only torch's {sorted(DENSE_ACTIVATIONS)}"
+        )
     return activation
 
 
