@@ -54,6 +54,16 @@ def test_the_ends_of_word_pieces_are_the_fields_before_the_usual_names() -> None
     assert tokens_of(BERT, "the", add_bos_token=False, **ids) == ["the", "[MASK]"]
 
 
+@pytest.mark.parametrize("as_written", ["\u2581covid", "covid"])
+def test_a_token_that_was_added_to_word_pieces_is_found(as_written: str) -> None:
+    """By llama.cpp's converter it has the mark of a word's beginning, by ours none."""
+    fields = BERT | {
+        "tokenizer.ggml.tokens": [*PIECES, as_written],
+        "tokenizer.ggml.token_type": [3] * 5 + [1] * 2 + [4],
+    }
+    assert tokens_of(fields, "the covid hi") == ["[CLS]", "the", "covid", "hi", "[SEP]"]
+
+
 @pytest.mark.parametrize("cut", ["llama-bpe", "llama3"])
 def test_llama_3_begins_a_text_where_no_field_says_so(cut: str) -> None:
     assert tokens_of(BYTE_PAIRS | BEGINS, "hi", pre=cut) == ["<|begin_of_text|>", "h", "i"]
