@@ -24,7 +24,7 @@ from jdistill.encoder.batch_ids import truncating_json
 from jdistill.encoder.encoder import Encoder
 
 FEWEST = 40_000  # texts that are worth starting processes for
-MOST_PROCESSES = 16  # 45 MB each
+MOST_PROCESSES = 16
 
 
 @contextmanager
