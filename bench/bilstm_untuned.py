@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from record import command_line, keep_rows
+from record import command_line, keep_rows, shown
 
 import jdistill
 from bench.bars import draw_bars
@@ -65,7 +65,7 @@ def main() -> None:
     kept = [
         {"model": name} | {measure: of[measure] for measure in ("accuracy", "f1", "ap")} for name, of in rows.items()
     ]
-    keep_rows("bilstm_untuned", command_line(), kept, ("model",), task=flags.task)
+    keep_rows("bilstm_untuned", command_line(), kept, ("model",), teacher=shown(flags.teacher), task=flags.task)
     draw_bars(
         flags.picture,
         {name: {"accuracy": [of["accuracy"]], "F1": [of["f1"]]} for name, of in rows.items()},

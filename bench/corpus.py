@@ -96,10 +96,12 @@ class Measured:
         sampler = threading.Thread(target=sample)
         sampler.start()
         began, worked = time.perf_counter(), processor_seconds()
-        yield
-        seconds, worked = time.perf_counter() - began, processor_seconds() - worked
-        done.set()
-        sampler.join()
+        try:
+            yield
+        finally:
+            seconds, worked = time.perf_counter() - began, processor_seconds() - worked
+            done.set()
+            sampler.join()
         after = memory()
         self.rows[name] = {"seconds": round(seconds, 2), "processor seconds": round(worked, 2)} | {
             f"{kind}, {when} (MB)": round(held[kind] - self.base[kind], 1)
@@ -126,16 +128,8 @@ def run_phase(flags: argparse.Namespace) -> dict[str, Any]:
     from jdistill.teachers.embeddings import Teacher
 
     cfg: ConfigDict = get_config()
-    cfg.update(
-        {
-            "text": flags.text,
-            "cache_dir": flags.cache,
-            "held_out": HELD_OUT,
-            "batch_size": BATCH,
-            "senteval": "",
-            "dev_pairs": "",
-        }
-    )
+    cfg.update({"text": flags.text, "cache_dir": flags.cache, "held_out": HELD_OUT, "batch_size": BATCH})
+    cfg.update({"senteval": "", "dev_pairs": ""})
     student = jdistill.load(TEACHER)
     student.tokenize(["a text"])
     if flags.made_up_tokens:
@@ -160,8 +154,9 @@ def run_phase(flags: argparse.Namespace) -> dict[str, Any]:
             data.batch(0)
         about["seconds to the first batch"] = round(time.time() - STARTED, 1)
         with measured.part(f"{batches} batches"):
-            for step in np.linspace(0, data.batches.steps_per_epoch - 1, 4).astype(int).tolist():
-                for number in range(step, min(step + batches // 4, data.batches.steps_per_epoch)):
+            steps, few = data.batches.steps_per_epoch, batches // 4  # from each of four places of an epoch
+            for start in np.linspace(0, max(0, steps - few), 4).astype(int).tolist():
+                for number in range(start, start + min(few, steps)):
                     data.batch(number)
     return about | {"parts": measured.rows}
 
@@ -193,8 +188,9 @@ def flattened(row: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
     of_all = {name: value for name, value in row.items() if not isinstance(value, dict)}
     made = row["make"]["parts"]
     for name, part in (("sentences/s, read", "reading"), ("sentences/s, tokenised", "tokenising")):
-        of_all[name] = round(row["sentences"] / made[part]["seconds"])
-        of_all[f"{name}, a processor second"] = round(row["sentences"] / made[part]["processor seconds"])
+        of_all[name] = round(row["sentences"] / max(made[part]["seconds"], 0.01))
+        if worked := made[part]["processor seconds"]:  # 0 below the clock's 10 ms
+            of_all[f"{name}, a processor second"] = round(row["sentences"] / worked)
     of_all |= {name: value for name, value in row["begin"].items() if name != "parts"}
     of_all["anon, at most (MB)"] = max(
         part["anon, at most (MB)"] for phase in ("make", "fill", "begin") for part in row[phase]["parts"].values()
@@ -211,7 +207,8 @@ def write_results(row: dict[str, Any], flags: argparse.Namespace) -> None:
     """Puts the figures of a size in the place of those of the same size."""
     of_all, parts = flattened(row)
     earlier = json.loads(OUT.read_text()) if OUT.exists() else {"rows": [], "parts": []}
-    rows = [*(of for of in earlier["rows"] if of["sentences"] != row["sentences"]), of_all | {"at commit": COMMIT}]
+    asked = {"at commit": COMMIT, "seed": flags.seed, "width of the answers": flags.width}
+    rows = [*(of for of in earlier["rows"] if of["sentences"] != row["sentences"]), of_all | asked]
     parts += [of for of in earlier["parts"] if of["sentences"] != row["sentences"]]
     rows.sort(key=lambda of: of["sentences"])
     parts.sort(key=lambda of: of["sentences"])
@@ -220,7 +217,7 @@ def write_results(row: dict[str, Any], flags: argparse.Namespace) -> None:
         for kind, flag in (("of the tokenizer", ""), ("made up", " --made_up_tokens"))
         if (sizes := [str(of["sentences"]) for of in rows if of["tokens"] == kind])
     )
-    about = {"command": command, "commit": COMMIT, "seed": flags.seed, "width of the answers": flags.width}
+    about = {"command": command, "commit": COMMIT}
     OUT.write_text(json.dumps(about | {"rows": rows, "parts": parts}, indent=2) + "\n")
 
 

@@ -4,8 +4,8 @@
 
 The candidates, the judge's scores and the losses are those of RUN, a run of configs/d2llm.py whose scores are there. The vectors are those
 of the start, made once, so that a row takes a minute. A row changes keys of cfg.loss, with commas between them, or cfg.iem_size:
-"iem_size=2304"; "as it is": none. A share of RUN's training queries is held out (their passages may still be others' negatives); its dev and
-test pairs are not used. Prints the average precision on the held-out queries' labelled pairs after the last epoch, mean over seeds. Adds to
+"iem_size=2304"; "as it is": none. A share of RUN's training queries is drawn and held out (their passages may still be others' negatives); its
+dev and test pairs are not used. Prints the average precision on the held-out queries' labelled pairs after the last epoch, mean over seeds. Adds to
 bench/results/d2llm_losses.json.
 """
 
@@ -60,7 +60,7 @@ class Fixed:
     """The rows of one file with the vectors of their texts [N, T, D], and its labelled pairs by their vectors."""
 
     one: JudgedSet
-    trained: int  # so many rows, the first, are trained on
+    trained: int  # so many rows, the first of a drawn order, are trained on
     batch: dict[str, np.ndarray]
     pairs: tuple[np.ndarray, np.ndarray]  # [M, D] each
     labels: np.ndarray
@@ -87,15 +87,18 @@ def fixed_vectors(run: Run, method: Method, data: Data, held_out: float) -> list
                 if name not in ("ids", "segments", "positions"):
                     kept.setdefault(name, []).append(np.asarray(value)[: len(rows)])
         trained = round(len(members) * (1 - held_out))
-        # Queries that are no candidates, most for want of a positive, are nowhere trained on; as large a share of them.
+        # Drawn, since the file's order tells kinds of queries apart: those without a positive stand behind the others.
+        drawn = np.random.default_rng(0).permutation(len(members))
+        # Queries that are no candidates are nowhere trained on; as large a share of them.
         known = set(one.candidates.queries)
         rest = [query for query in dict.fromkeys(one.train.queries) if query not in known]
-        unseen = {*one.candidates.queries[trained:], *rest[: round(len(rest) * held_out)]}
+        rest = np.random.default_rng(1).permutation(rest)[: round(len(rest) * held_out)].tolist()
+        unseen = {*(one.candidates.queries[i] for i in drawn[trained:]), *rest}
         of = [i for i, query in enumerate(one.train.queries) if query in unseen]
         sides = []
         for texts, role in ((one.train.queries, "query"), (one.train.passages, "document")):
             sides.append(student.encode([texts[i] for i in of], prompt=student.prompt_for(role)))
-        places = np.argsort(by_width)  # of the members in their order
+        places = np.argsort(by_width)[drawn]  # of the members in the drawn order
         batch = {name: np.concatenate(parts)[places] for name, parts in kept.items()}
         found.append(Fixed(one, trained, batch, (sides[0], sides[1]), one.train.labels[of]))
     return found

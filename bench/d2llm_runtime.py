@@ -96,6 +96,7 @@ def main() -> None:
     about = {
         "student": shown_run(flags.student),
         "judge": shown(flags.judge),
+        "file": shown(flags.pairs),
         "passages": len(passages),
         "dtype": flags.dtype,
     }

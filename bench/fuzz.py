@@ -11,7 +11,6 @@ goes on after the inputs that FOLDER/done.jsonl lists.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import resource
@@ -35,7 +34,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # forked processes cannot use the
 
 from fuzz_kinds import KINDS
 from mutations import mutate_file
-from record import RESULTS, command_line, made_by
+from record import RESULTS, code_digest, command_line, made_by
 
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
@@ -82,12 +81,13 @@ def campaign(kinds: list[str], inputs: int, seed: int, keep: Path) -> list[dict[
     keep.mkdir(parents=True, exist_ok=True)
     done_file = keep / "done.jsonl"
     done = [json.loads(line) for line in done_file.read_text().splitlines()] if done_file.is_file() else []
-    code = code_digest()  # outcomes of another code are not this one's
+    code = code_digest("fuzz.py", "fuzz_kinds.py", "fuzz_models.py", "mutations.py")
     done = [row for row in done if row.pop("code", "") == code and row["seed"] == seed]
-    done = [row for row in done if row["kind"] in kinds and row["case"] < inputs]
+    plan = [(case, kinds[case % len(kinds)]) for case in range(inputs)]
+    planned = set(plan)
+    done = [row for row in done if (row["case"], row["kind"]) in planned]
     seen = {(row["case"], row["kind"]) for row in done}
-    todo = [(case, kinds[case % len(kinds)]) for case in range(inputs)]
-    todo = [one for one in todo if one not in seen]
+    todo = [one for one in plan if one not in seen]
     with tempfile.TemporaryDirectory() as scratch, done_file.open("a") as out:
         samples = Path(scratch, "samples")
         for kind in dict.fromkeys(kind for _, kind in todo):
@@ -103,14 +103,6 @@ def campaign(kinds: list[str], inputs: int, seed: int, keep: Path) -> list[dict[
                 out.flush()
                 todo.pop(0)
     return done
-
-
-def code_digest() -> str:
-    """Of all that reads an input."""
-    hashed = hashlib.blake2b(digest_size=8)
-    for path in sorted((Path(__file__).parents[1] / "jdistill").rglob("*.py")):
-        hashed.update(path.read_bytes())
-    return hashed.hexdigest()
 
 
 def _worker(cases: list[tuple[int, str]], samples: Path, work: Path, seed: int, keep: Path) -> Iterator[dict[str, Any]]:

@@ -94,16 +94,22 @@ def _beside(ours: list[Row], theirs: list[Row], figure: str) -> Iterator[tuple[R
 def write(out: Path, about: Row, ends: list[Row], rows: dict[str, list[Row]]) -> None:
     """The results so far: who made them, how each part ended, and the rows of each; of parts that are none of these what was there."""
     earlier = earlier_results(out, about["on"])
-    # A part that was not begun, say, leaves an earlier call's rows as they are.
-    ends = [end for end in ends if end["rows"] or not earlier.get(end["part"])]
+    # A part that measured fewer rows, since it was not begun, say, leaves an earlier call's as they are.
+    ends = [end for end in ends if measured(rows.get(end["part"], [])) >= measured(earlier.get(end["part"], []))]
     here = {end["part"] for end in ends}
     before = [end for end in earlier.get("parts", []) if end["part"] not in here]
+    rows = {name: of for name, of in rows.items() if name in here}
     rows = {end["part"]: earlier[end["part"]] for end in before if end["part"] in earlier} | rows
     ends = [*before, *ends]
     seconds = round(sum(end["seconds"] for end in ends), 1)
     found = about | {"seconds": seconds, "parts": ends} | with_shares({name: of for name, of in rows.items() if of})
     out.parent.mkdir(parents=True, exist_ok=True)
     write_json(out, found)
+
+
+def measured(rows: list[Row]) -> int:
+    """How many rows hold a measurement, and not that it failed or that no time was left."""
+    return sum(not row.keys() & {"failed", "left"} for row in rows)
 
 
 def earlier_results(out: Path, device: Row) -> Row:

@@ -13,14 +13,15 @@ packages=(bm25s datasets dill faiss-cpu ml_collections multiprocess pytrec-eval-
 
 if [ "${1:-}" = --pack ]; then
   rm -rf "$wheels" && mkdir "$wheels"
-  mapfile -t pinned < <("$python" -c 'import sys; from importlib.metadata import version
+  names=$("$python" -c 'import sys; from importlib.metadata import version
 for name in sys.argv[1:]: print(f"{name}=={version(name)}")' "${packages[@]}")
+  mapfile -t pinned <<< "$names"
   platforms=()
   for tag in manylinux_2_{39,35,34,31,28,27,24,17}_x86_64 manylinux2014_x86_64 manylinux1_x86_64; do platforms+=(--platform "$tag"); done
   "$python" -m pip download -q --no-deps --only-binary=:all: --implementation cp --python-version "${PYTHON_THERE:-3.12}" \
     "${platforms[@]}" -d "$wheels" "${pinned[@]}"
   # The other machine has a copy of the working tree without git.
-  (cd bench && "$python" -c 'from record import COMMIT; print(COMMIT, end="")') > "$wheels/commit"
+  PYTHONPATH=bench "$python" -c 'from record import COMMIT; print(COMMIT, end="")' > "$wheels/commit"
   size=$(du -sb "$wheels" | cut -f1)
   [ "$size" -le "$most" ] || { echo "$wheels has $size bytes, more than $most" >&2; exit 1; }
   echo "$wheels: ${#pinned[@]} wheels, $((size / 1000000)) MB; run bench/gpu.sh where the GPU is"

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import onnxruntime
 import torch
 from latency import read
-from record import command_line, keep_rows, shown
+from record import command_line, keep_rows, shown, shown_model
 
 import jdistill
 from jdistill.core.errors import UserError
@@ -114,7 +114,7 @@ def main() -> None:
                     flush=True,
                 )
                 row = {
-                    "model": shown(source),
+                    "model": shown_model(source),
                     "runtime": runtime,
                     "form": form,
                     "MB": num_bytes / 1e6,
@@ -122,7 +122,9 @@ def main() -> None:
                 }
                 row |= {f"faster, batch {b}": median["float32", b] / median[form, b] for b in (1, 32)}
                 row |= {f"texts/s, batch {b}": len(texts) / median[form, b] for b in (1, 32)}
-                keep_rows("int8", command_line(), [row], ("model", "runtime", "form"), threads=torch.get_num_threads())
+                about = {"texts": shown(flags.texts), "sentences": len(texts), "calibrate": shown(flags.calibrate)}
+                about |= {"threads": torch.get_num_threads()}
+                keep_rows("int8", command_line(), [row], ("model", "runtime", "form"), **about)
         shutil.rmtree(folder)
 
 

@@ -120,6 +120,7 @@ def main() -> None:
         rows.append({"by": name} | rate | {"logits within": difference})
     about = {
         "teacher": shown(flags.teacher),
+        "file": shown(flags.pairs),
         "pairs": len(queries),
         "candidates": flags.candidates,
         "dtype": flags.dtype,

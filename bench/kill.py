@@ -60,7 +60,9 @@ def main() -> int:
                 process = subprocess.Popen(command(name), stderr=subprocess.DEVNULL)
                 moment = rng.uniform(0.05, 0.75) * seconds
                 try:
-                    process.wait(timeout=moment)
+                    if process.wait(timeout=moment):
+                        print(f"run {runs} ended by itself with status {process.returncode}", file=sys.stderr)
+                        return 1
                     print(f"  run {runs} ended before its kill at {moment:.1f} s", flush=True)
                     break
                 except subprocess.TimeoutExpired:

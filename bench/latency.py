@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from record import command_line, keep_rows, shown
+from record import command_line, keep_rows, shown, shown_model
 
 import jdistill
 from jdistill.encoder.formats.st_writer import write_files, write_weights
@@ -82,9 +82,13 @@ def main() -> None:
                     f"{first / middle:.2f} times {flags.models[0]}  (rounds {', '.join(f'{t:.2f}' for t in times)})  {source}",
                     flush=True,
                 )
-                row = {"framework": framework, "model": shown(source), "ms a sentence": 1000 * middle / len(texts)}
+                row = {
+                    "framework": framework,
+                    "model": shown_model(source),
+                    "ms a sentence": 1000 * middle / len(texts),
+                }
                 row |= {"times the first's speed": first / middle, "rounds (s)": [round(t, 3) for t in times]}
-                about = {"first": shown(flags.models[0]), "texts": shown(flags.texts), "sentences": len(texts)}
+                about = {"first": shown_model(flags.models[0]), "texts": shown(flags.texts), "sentences": len(texts)}
                 keep_rows("latency", command_line(), [row], ("framework", "model"), **about)
     assert np.isfinite(first)
 

@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from record import command_line, keep_rows, shown
+from record import command_line, keep_rows, shown, shown_model
 from search_runs import Searches
 
 import jdistill
@@ -96,7 +96,7 @@ def main() -> None:
     if flags.text:
         models = starts(teacher, flags)
     else:
-        trained = {shown(str(path)): jdistill.load(str(path)) for path in flags.students}
+        trained = {shown_model(path): jdistill.load(str(path)) for path in flags.students}
         models = (
             (f"{path}: {name}", model) for path, student in trained.items() for name, model in halves(teacher, student)
         )

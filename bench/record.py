@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -21,6 +22,7 @@ from jdistill.core.json_files import read_json
 from jdistill.core.locks import only_one
 
 RESULTS = Path(os.environ.get("BENCH_RESULTS") or Path(__file__).parent / "results")  # BENCH_RESULTS: of a try
+RESULTS.mkdir(parents=True, exist_ok=True)  # before a bench measures what it is to write there
 MADE_ANEW = ("command", "commit", "load", "rows")  # what may differ where a row takes its own place again
 Row = dict[str, Any]
 
@@ -44,6 +46,15 @@ def commit() -> str:
 COMMIT = (
     commit()
 )  # as the bench began: runs that it found finished are older, and a checkout may move on while it lasts
+
+
+def code_digest(*more: str) -> str:
+    """Of the package, the configs and further files or folders of bench: what a bench keeps of another code is not this one's."""
+    root, hashed = Path(__file__).parents[1], hashlib.blake2b(digest_size=8)
+    for place in (root / "jdistill", root / "configs", *(Path(__file__).with_name(name) for name in more)):
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            hashed.update(path.read_bytes())
+    return hashed.hexdigest()
 
 
 def processor() -> str:
@@ -106,6 +117,11 @@ def shown_run(path: str | Path) -> str:
     return "/".join(parts[-2 - inside :])
 
 
+def shown_model(source: str | Path) -> str:
+    """A model for a row: a folder of a run by shown_run, so that two students of one name stay two; else as `shown` has it."""
+    return shown_run(source) if Path(source).is_dir() else shown(source)
+
+
 def command_line() -> str:
     """This process's command, of paths out of the checkout the last part alone: they are this machine's."""
     return f"python bench/{Path(sys.argv[0]).name} {joined(sys.argv[1:])}".strip()
@@ -128,7 +144,8 @@ def keep_rows(
       command: that makes the rows again.
       rows: figures, and the names that tell them apart.
       by: the keys of these names, such as row and seed.
-      unfinished: the rows get further columns later: one of these names, machine and settings that has the same figures and more stays.
+      unfinished: the rows get further columns later, or had them before: one of these names, machine and settings that has the same
+        figures and more stays, and one that has others besides gives them.
       settings: what else tells rows apart, such as dtype or sentences; those of other settings stay.
 
     Raises: UserError for a file that is there and holds no runs.
@@ -144,7 +161,7 @@ def with_run(runs: Sequence[Row], run: Row, by: Sequence[str], unfinished: bool 
     """The runs and one more, whose rows replace those of the same names, machine and settings; runs that lose all rows are left out.
 
     Args:
-      unfinished: a row that is there with the same figures and more columns is not replaced.
+      unfinished: a row that is there with the same figures and more columns is not replaced, and one with other columns gives them.
     """
 
     def names(row: Row) -> list[Any]:
@@ -155,7 +172,7 @@ def with_run(runs: Sequence[Row], run: Row, by: Sequence[str], unfinished: bool 
         fuller = [
             names(row) for new in run["rows"] for row in there if names(row) == names(new) and row.items() > new.items()
         ]
-        run = run | {"rows": [row for row in run["rows"] if names(row) not in fuller]}
+        run = run | {"rows": [_with_columns(row, there, names) for row in run["rows"] if names(row) not in fuller]}
     made = [names(row) for row in run["rows"]]
     left, together = [], False
     for other in runs:
@@ -165,6 +182,14 @@ def with_run(runs: Sequence[Row], run: Row, by: Sequence[str], unfinished: bool 
                 other, together = run | {"rows": other["rows"] + run["rows"]}, True
         left.append(other)
     return [other for other in (left if together else [*left, run]) if other["rows"]]
+
+
+def _with_columns(row: Row, there: Sequence[Row], names: Callable[[Row], list[Any]]) -> Row:
+    """The row, and what a row of its names that agrees with it in all that both have has besides."""
+    for other in there:
+        if names(other) == names(row) and all(other[key] == row[key] for key in other.keys() & row.keys()):
+            return other | row
+    return row
 
 
 def _setting(run: Row) -> Row:

@@ -32,6 +32,7 @@ if __name__ == "__main__":
 
 
 import jdistill
+from jdistill.core.files import write_bytes
 from jdistill.core.progress import setup_logging
 from jdistill.data.sets.beir import (
     BEIR_FILES,
@@ -107,11 +108,12 @@ def mine(flags: argparse.Namespace, folder: Path) -> None:
         command += [] if by == "bm25" else ["--relative_margin", "0.95"]
         subprocess.run(command, check=True)
         found[by] = [json.loads(line) for line in out.read_text().splitlines()]
-    with (folder / "triplets.jsonl").open("w") as file:
-        for one, other in zip(*found.values(), strict=True):
-            assert one["query"] == other["query"]
-            kept = list(in_turn(one["negatives"], other["negatives"]))[:NEGATIVES]
-            file.write(json.dumps(one | {"negatives": kept}) + "\n")
+    lines = []
+    for one, other in zip(*found.values(), strict=True):
+        assert one["query"] == other["query"]
+        kept = list(in_turn(one["negatives"], other["negatives"]))[:NEGATIVES]
+        lines.append(json.dumps(one | {"negatives": kept}) + "\n")
+    write_bytes(folder / "triplets.jsonl", "".join(lines).encode())  # whole or not at all: main takes it for the end
 
 
 def by_bm25(beir: Path) -> dict[str, dict[str, float]]:
@@ -178,6 +180,8 @@ def main() -> None:
         for who, figures in rows.items()
     ]
     about = {
+        "teacher": shown(flags.teacher),
+        "questions": shown(flags.questions),
         "variant": flags.variant,
         "start": shown(flags.start),
         "text": shown(flags.text),

@@ -37,9 +37,14 @@ def finished_run(config: str, workdir: Path, keys: Mapping[str, Any], extra: Seq
 
 
 def stage_export(workdir: Path, stage: str, out: Path) -> Path:
-    """The export of a run's stage in the folder `out`, beside the run; made anew where the run has another config than when it was made."""
-    config, made_of = look_into(workdir / "config.json"), out.with_name(f"{out.name}.json")
-    if not out.is_dir() or look_into(made_of) != config:
+    """The export of a run's stage in the folder `out`, beside the run; made anew where the run has another config or other checkpoints
+    than when it was made."""
+    saved = {path.name: path.stat().st_mtime_ns for path in sorted((workdir / stage / "checkpoints").glob("*"))}
+    made_by, made_of = (
+        {"config": look_into(workdir / "config.json"), "checkpoints": saved},
+        out.with_name(f"{out.name}.json"),
+    )
+    if not out.is_dir() or look_into(made_of) != made_by:
         command = [
             sys.executable,
             "-m",
@@ -52,7 +57,7 @@ def stage_export(workdir: Path, stage: str, out: Path) -> Path:
             str(out),
         ]
         subprocess.run(command, cwd=ROOT, check=True)
-        write_json(made_of, config)
+        write_json(made_of, made_by)
     return out
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -127,13 +128,21 @@ def checked(command: list[str], limit: float = HANG, **variables: str) -> None:
     """Runs a command for `limit` seconds at most. Raises Failed with its last line, or where there is no such command."""
     env = os.environ | {"HF_HUB_OFFLINE": "1"} | variables
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=env)
-    except subprocess.TimeoutExpired:
-        raise Failed(f"stopped after {limit:.0f} s") from None
+        ran = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True
+        )
     except FileNotFoundError:
         raise Failed(f"{command[0]} is not installed") from None
+    try:
+        printed, errors = ran.communicate(timeout=limit)
+    except BaseException as stopped:
+        os.killpg(ran.pid, signal.SIGKILL)  # with what it has started: a server, compilers
+        ran.communicate()
+        if isinstance(stopped, subprocess.TimeoutExpired):
+            raise Failed(f"stopped after {limit:.0f} s") from None
+        raise
     if ran.returncode:
-        lines = (ran.stderr.strip() or ran.stdout.strip()).splitlines() or [f"ended with {ran.returncode}"]
+        lines = (errors.strip() or printed.strip()).splitlines() or [f"ended with {ran.returncode}"]
         raise Failed(lines[-1][:200])
 
 

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from record import command_line, keep_rows
+from record import command_line, keep_rows, shown
 from transformers import ElectraConfig, ElectraModel
 
 import jdistill
@@ -204,7 +204,7 @@ def main() -> None:
             )
     mean = float(np.exp(np.mean([np.log(row["ratio"]) for row in rows])))
     print(f"geometric mean of the ratio: {mean:.3f}, lowest {min(row['ratio'] for row in rows):.2f}")
-    about = {"device": sharding.describe_devices(), "dtype": flags.dtype}
+    about = {"teacher": shown(flags.teacher), "device": sharding.describe_devices(), "dtype": flags.dtype}
     if jax.default_backend() == "gpu" and flags.dtype == "float32":
         about["products"] = "TF32"
     if host_products.chosen() == host_products.TORCH:

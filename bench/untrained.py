@@ -12,14 +12,19 @@ from ml_collections import ConfigDict
 
 import jdistill
 from jdistill.core.errors import UserError
+from jdistill.core.files import flat
 from jdistill.run.stages import open_stage, prepare
+from jdistill.run.workdir import BEFORE
 
 
 def config_of(workdir: Path, defaults: ConfigDict) -> ConfigDict:
-    """A run's config, with what its method's config file has had added since."""
+    """A run's config, with what its method's config file has had added since; of that what runs did before there was the key."""
     cfg = defaults.copy_and_resolve_references()
+    theirs = json.loads((workdir / "config.json").read_text())
+    lacking = flat(cfg.to_dict()).keys() - flat(theirs).keys()
     with cfg.ignore_type():
-        cfg.update(json.loads((workdir / "config.json").read_text()))
+        cfg.update_from_flattened_dict({key: BEFORE[key] for key in lacking & BEFORE.keys()})
+        cfg.update(theirs)
     return cfg
 
 

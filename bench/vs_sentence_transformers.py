@@ -169,7 +169,7 @@ def main() -> None:
         passed = vars(flags) | chosen | {"seed": flags.seeds[0], "workdir": flags.workdir / "whole-way"}
         for whole in whole_way_rows(argparse.Namespace(**passed)):
             first[whole["side"]]["whole way (s)"] = whole["seconds, median"]
-            keep(flags, first[whole["side"]], unfinished=False)
+            keep(flags, first[whole["side"]], unfinished=True)
     for of, unit in (("sentences_per_s", "sentences/s"), ("whole way (s)", "the whole way's seconds")):
         if of in first[SIDES[0]]:
             print(f"ratio of {unit}, jdistill over the other: {first[SIDES[0]][of] / first[SIDES[1]][of]:.2f}")

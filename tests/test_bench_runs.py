@@ -56,8 +56,8 @@ def test_a_run_that_a_signal_stopped_ends_the_bench(tmp_path: Path, asked: list[
 
 def test_a_stage_is_exported_anew_where_the_run_beside_it_is_another(tmp_path: Path, asked: list[list[str]]) -> None:
     run, out = tmp_path / "run", tmp_path / "run-distil"
-    run.mkdir()
-    for seed, exports in ((0, 1), (0, 1), (1, 2)):
+    for seed, exports, checkpoint in ((0, 1, "20"), (0, 1, "20"), (1, 2, "20"), (1, 3, "30")):
+        (run / "distil" / "checkpoints" / checkpoint).mkdir(parents=True, exist_ok=True)
         (run / "config.json").write_text(json.dumps({"seed": seed}))
         assert runs.stage_export(run, "distil", out) == out
         out.mkdir(exist_ok=True)

@@ -105,14 +105,21 @@ class _Job:
             os.kill(pid, signal.SIGKILL)
 
     def end(self) -> End:
-        logs = "".join(part.with_suffix(".log").read_text(errors="replace") for part in self.parts)
+        logs = "".join(_named(part, ".log").read_text(errors="replace") for part in self.parts)
         first = self.parts[self.launch.faulty]
         # A run of several processes is killed where one was, and otherwise ends as its worst.
         code = min(self.codes.values()) if min(self.codes.values()) < 0 else max(self.codes.values())
-        told, trace = first.with_suffix(".json"), first.with_suffix(".trace")
+        told, trace = _named(first, ".json"), _named(first, ".trace")
         found = json.loads(told.read_text()) if told.is_file() else {}
         lines = trace.read_text(errors="replace").splitlines() if trace.is_file() else []
-        return End(None if self.hung else code, self.seconds, logs, **({"trace": lines} | found))
+        return End(
+            None if self.hung else code, self.seconds, logs, **({"trace": lines, "processes": len(self.parts)} | found)
+        )
+
+
+def _named(part: Path, suffix: str) -> Path:
+    """A file of one process alone. part: ends in .NUMBER.PROCESS, which is no suffix."""
+    return part.with_name(part.name + suffix)
 
 
 def free_port() -> int:
@@ -141,8 +148,8 @@ def _child(launch: Launch, process: int, port: int, guarded: Path, part: Path) -
     """The whole life of a command, its leaving of the interpreter included."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a campaign that is stopped leaves nothing running
     for suffix in (".json", ".trace"):
-        part.with_suffix(suffix).unlink(missing_ok=True)
-    log = os.open(part.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+        _named(part, suffix).unlink(missing_ok=True)
+    log = os.open(_named(part, ".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -152,7 +159,7 @@ def _child(launch: Launch, process: int, port: int, guarded: Path, part: Path) -
     sys.argv = [f"jdistill.{launch.module}", *launch.arguments, *(joined if launch.processes > 1 else [])]
     time.sleep(launch.start_after)
     fault = launch.fault if process == launch.faulty else Fault()
-    faults.arm(fault, guarded, part.with_suffix(".trace"))
+    faults.arm(fault, guarded, _named(part, ".trace"))
     told: dict[str, object] = {}
     if launch.call:
         code, told["value"] = 0, launch.call()
@@ -164,7 +171,7 @@ def _child(launch: Launch, process: int, port: int, guarded: Path, part: Path) -
         threading._shutdown()
         atexit._run_exitfuncs()
     told["calls"], told["failed"] = faults.disarm()
-    part.with_suffix(".json").write_text(json.dumps(told))
+    _named(part, ".json").write_text(json.dumps(told))
     return code
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
 from campaign.cases import Case
 from campaign.settings import SETTINGS
@@ -15,15 +16,16 @@ COMMANDS = ("export", "evaluate", "mine", "mine_dense", "compare", "sweep")
 
 def cases(place: Workplace, seed: int, names: list[str]) -> Iterator[str]:
     """Every setting on one workdir, and with a workdir each on one cache; every command on one --out; without end."""
-    names = names or [name for name, of in SETTINGS.items() if of.processes == 1]
-    number = 0
-    while True:
-        for shared in [*(f"{what} {name}" for what in ("workdir", "cache") for name in names if name in SETTINGS)]:
+    names = names or [*(name for name, of in SETTINGS.items() if of.processes == 1), *COMMANDS]
+    pairs = [f"{what} {name}" for what in ("workdir", "cache") for name in names if name in SETTINGS]
+    pairs += [f"out {name}" for name in COMMANDS if name in names]
+    if not pairs:
+        raise SystemExit(
+            f"error: no two of {', '.join(names)} share a folder: choose settings, or of {', '.join(COMMANDS)}"
+        )
+    for number in count():
+        for shared in pairs:
             yield f"pairs/{shared}/{seed}/{number}"
-        for name in COMMANDS:
-            if names == list(SETTINGS) or name in names or len(names) > 1:
-                yield f"pairs/out {name}/{seed}/{number}"
-        number += 1
 
 
 def run_case(place: Workplace, case_id: str) -> Case:

@@ -8,6 +8,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from record import code_digest
+
 from campaign import children
 from campaign.faults import ALL_KINDS, Fault
 from campaign.launches import End, Launch
@@ -31,12 +33,22 @@ class Workplace:
     def __init__(self, scratch: Path):
         self.scratch, self.slot = scratch, scratch / "slot"
         self.inputs, self.logs, self.learnt = scratch / "inputs", scratch / "logs", scratch / "modules.json"
+        self._forget_other_code()
         if not (self.inputs / "done").is_file():
             self.empty(self.inputs).rmdir()
             end = self.run(Launch("", call=write_inputs(self.inputs), learnt=self.learnt), "inputs")
             if end.code:
                 raise SystemExit(f"the inputs could not be made:\n{end.log}")
             (self.inputs / "done").touch()
+
+    def _forget_other_code(self) -> None:
+        """Uninterrupted runs of another code are no measure of this one's."""
+        told, code = self.scratch / "code", code_digest("campaign")
+        if told.is_file() and told.read_text() == code:
+            return
+        for name in ("whole", "snapshots"):
+            shutil.rmtree(self.scratch / name, ignore_errors=True)
+        told.write_text(code)
 
     @staticmethod
     def empty(folder: Path) -> Path:
