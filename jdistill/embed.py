@@ -68,8 +68,8 @@ def main(argv: list[str] | None = None) -> int:
     settings = encoder.settings(args.part_size, not args.without_text)
     if args.index:
         check_index_flags(args.index, args.index_effort, settings.width)
-    if args.check and not args.out.is_dir():
-        raise UserError(f"--out={args.out} is not there: there is nothing to check")
+    if args.check and not (args.out.is_dir() and any(args.out.iterdir())):
+        raise UserError(f"--out={args.out} is not there, or empty: there is nothing to check")
     claim_folder(args.out, settings, args.text)
     make = partial(embed_stream, encoder, shard=shard)
     parts = (check_stream if args.check else make)(stream=stream, out=args.out, settings=settings)
@@ -105,6 +105,8 @@ def check_flags_fit(args: argparse.Namespace) -> None:
     if args.shard and (args.check or args.index):
         other = "--check" if args.check else "--index"
         raise UserError(f"{other} is of the whole folder: run it without --shard, after all shards")
+    if args.check and args.index:
+        raise UserError("--check makes nothing, and --index an index: give one of them")
     if args.without_text and args.index:
         raise UserError("--index keeps the texts, which --without_text leaves out; give one of them")
     if args.without_text and not args.id_column:

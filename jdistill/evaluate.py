@@ -16,7 +16,6 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jdistill.core.compile_cache import keep_compiled_programs
@@ -59,13 +58,13 @@ def main(argv: list[str] | None = None) -> int:
     args = make_parser().parse_args(argv)
     keep_compiled_programs()
     setup_logging()
-    if args.out:
-        check_out_file(local_only(args.out), "--out", args.overwrite, MADE_BY)
+    out = local_only(args.out) if args.out else None
+    if out:
+        check_out_file(out, "--out", args.overwrite, MADE_BY)
     sets = read_sets(args)
     results = evaluate_model(args, sets)
     try:
-        if args.out:
-            out = Path(args.out)
+        if out:
             check_out_file(out, "--out", args.overwrite, MADE_BY)  # again: hours may have passed
             write_out(out, {"made_by": MADE_BY} | results)
             log.info("written to %s", out)

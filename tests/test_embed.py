@@ -157,6 +157,7 @@ def test_what_a_user_put_there_stays(place: Path, capsys: pytest.CaptureFixture[
         (["--part_size", "0"], "--part_size=0: at least 1"),
         (["--max_length", "65"], "--max_length=65: .*MODEL takes 3 to 64 tokens"),
         (["--max_length", "4"], "MODEL: its document prompt, 'tell: ', leaves a text none of the 4 tokens .*give a longer --max_length"),
+        (["--check", "--index", "Flat"], "--check makes nothing, and --index an index"),
         (["--without_text"], "--without_text needs --id_column"),
         (["--without_text", "--id_column", "id", "--index", "Flat"], "--index keeps the texts"),
         (["--index_effort", "nprobe=4"], "--index_effort is of --index"),

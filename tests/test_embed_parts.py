@@ -45,6 +45,9 @@ def test_the_same_command_again_makes_what_lacks_and_says_so(place: Path, caplog
 def test_check_says_what_lacks_and_makes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_embed(place, "--check") == 2 and "nothing to check" in capsys.readouterr().err
     assert not (place / "out").exists()
+    (place / "out").mkdir()
+    assert run_embed(place, "--check") == 2 and "nothing to check" in capsys.readouterr().err
+    assert not list((place / "out").iterdir())
     assert run_embed(place, "--shard", "1/3") == 0
     assert run_embed(place, "--check") == 2
     assert "has 1 of 3 parts; it lacks 0 (missing), 2 (missing): run" in capsys.readouterr().err

@@ -54,10 +54,10 @@ def is_url(source: str) -> bool:
 
 
 def local_only(source: str) -> Path:
-    """The path of a flag that takes no URL, for argparse. Raises UserError for a URL."""
+    """The path of a flag that takes no URL, for argparse; ~ is the home. Raises UserError for a URL."""
     if is_url(source):
         raise UserError(f"{source}: must be a local path here; give one, and copy what is written there to the store")
-    return Path(source)
+    return Path(os.path.expanduser(source))
 
 
 class Store:

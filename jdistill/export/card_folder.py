@@ -20,6 +20,7 @@ def served_model(folder: Path, repository: str, place: str) -> ServedModel:
     pooling, rest = read_pooler(folder, after, sizes, own)
     projected = any(module.kind == "Dense" for module in rest)
     of_text = read_settings(own[0].folder / architecture.length_file, optional=True)
+    of_tokenizer = read_settings(own[0].folder / "tokenizer_config.json", optional=True)
     prompts, default = read_prompts(folder)
     lowered = of_text.values.get("do_lower_case")  # which AutoTokenizer may leave out
     return ServedModel(
@@ -34,6 +35,7 @@ def served_model(folder: Path, repository: str, place: str) -> ServedModel:
         normalize=any(module.kind == "Normalize" for module in rest),
         tokenizer_file=(own[0].folder / "tokenizer.json").relative_to(folder).as_posix(),
         max_length=max_length(own[0].folder / architecture.length_file, sizes.usable_positions),
+        cut_at_front=of_tokenizer.values.get("truncation_side") == "left",
         hidden_size=sizes.hidden_size,
         prompt=prompts.get(default or "", ""),
         prompts={name: text for name, text in prompts.items() if text},

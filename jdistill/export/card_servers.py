@@ -28,6 +28,7 @@ class ServedModel:
       normalize: whether its vectors have length one.
       tokenizer_file: path of its tokenizer.json in the folder.
       max_length: tokens of a text that it reads.
+      cut_at_front: whether of a longer text it reads the last tokens, not the first.
       hidden_size: of its layers.
       prompt: what stands before a text where the caller asks for nothing.
       prompts: by name, those that are not empty, such as what a search puts before its questions and passages.
@@ -44,6 +45,7 @@ class ServedModel:
     normalize: bool
     tokenizer_file: str
     max_length: int
+    cut_at_front: bool
     hidden_size: int
     prompt: str
     prompts: Mapping[str, str]
@@ -93,7 +95,7 @@ def _snippets(model: ServedModel) -> Iterator[tuple[str, str, str]]:
         yield "transformers alone", PYTHON, _auto_model(model)
     if model.has_graph:
         yield "ONNX Runtime alone, which pools by the graph", PYTHON, _onnxruntime(model)
-    if model.by_auto_model and model.has_graph and model.pooling:
+    if model.by_auto_model and model.has_graph and model.pooling and not model.cut_at_front:
         yield "fastembed", PYTHON, _fastembed(model)
         yield "transformers.js (`@huggingface/transformers`)", NODE, _transformers_js(model)
     if not model.has_code:
@@ -147,7 +149,7 @@ import onnxruntime
 from tokenizers import Tokenizer
 {_folder(model)}
 tokenizer = Tokenizer.from_file(f"{{folder}}/{model.tokenizer_file}")
-tokenizer.enable_truncation({model.max_length})
+tokenizer.enable_truncation({model.max_length}{', direction="left"' if model.cut_at_front else ""})
 session = onnxruntime.InferenceSession(f"{{folder}}/onnx/model.onnx")
 ids = np.array([tokenizer.encode("a sentence").ids])
 feeds = {{"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,9 @@ def push_folder(push: Push, folder: Path) -> str:
     push.public; the folder stays as it is.
     """
     api = HfApi(token=push.token)
-    retry = f"the export stays in {folder}; hf upload {push.repository} {folder} --private sends it later"
+    retry = (
+        f"the export stays in {folder}; hf upload {push.repository} {shlex.quote(str(folder))} --private sends it later"
+    )
     if not hub_answers():
         raise UserError(f"--push={push.repository}: the hub at {api.endpoint} cannot be reached; {retry}")
     try:

@@ -191,3 +191,8 @@ def test_a_new_folder_by_a_file_url_is_made(tmp_path: Path) -> None:
     store = Store(f"file://{tmp_path}/new/folder")
     assert store.write("a.json", b"{}", new=True) and not store.write("a.json", b"[]", new=True)
     assert (tmp_path / "new" / "folder" / "a.json").read_bytes() == b"{}"
+
+
+def test_the_home_is_meant_where_a_shell_leaves_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert remote.local_only("~/student") == tmp_path / "student" and remote.local_only("a~b") == Path("a~b")

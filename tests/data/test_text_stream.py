@@ -94,6 +94,10 @@ def test_a_text_without_id_is_named(tmp_path: Path, name: str) -> None:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UserError, match=f"{name} (row|line) 2: column 'id' holds no id"):
         list(TextStream(str(path), "text", "id"))
+    if name == "a.jsonl":
+        path.write_text('{"id": "user\\ud83d", "text": "one"}\n')
+        with pytest.raises(UserError, match=r"line 1: column 'id' holds an id with half a character"):
+            list(TextStream(str(path), "text", "id"))
     odd = {"id": 1.5, "text": "one"}
     if name == "a.parquet":
         pq.write_table(pa.Table.from_pylist([odd]), path)

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_encoder
+from conftest import make_decoder, make_encoder
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from jdistill.core.errors import UserError
 from jdistill.encoder.formats.st_writer import save_tokenizer, write_files
+from jdistill.encoder.formats.tokenizer import checked_tokenizer
 
 TEXT = "a river and a stone"
 
@@ -51,3 +53,13 @@ def test_a_class_that_its_start_names_is_not_handed_on(tmp_path: Path) -> None:
     model.tokenizer.init_kwargs["auto_map"] = {"AutoTokenizer": [None, "owner/tok--tok.T"]}
     save_tokenizer(model, tmp_path)
     assert "owner/tok" not in (tmp_path / "tokenizer_config.json").read_text()
+
+
+def test_a_tokenizer_without_a_token_to_pad_with_is_refused_when_it_is_read() -> None:
+    model = make_decoder()
+    whole = model.tokenizer.backend_tokenizer
+    whole.no_padding()  # whose token would be taken
+    by_start = PreTrainedTokenizerFast(tokenizer_object=whole, bos_token="[CLS]")
+    assert checked_tokenizer(by_start, model.config, Path("folder")).pad_token == "[CLS]"
+    with pytest.raises(UserError, match="folder: the tokenizer names no pad, eos, unk or bos token"):
+        checked_tokenizer(PreTrainedTokenizerFast(tokenizer_object=whole), model.config, Path("folder"))

@@ -89,10 +89,17 @@ def test_a_recurrent_student_is_loaded_as_its_card_says(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         theirs.encode(TEXTS, prompt_name="query"), model.encode(TEXTS, prompt="query"), atol=1e-5
     )
+    assert "Infinity" not in by_title  # which looks for a model of transformers
     with pytest.raises(TypeError, match="task"):
         theirs.encode_query(TEXTS)
     by_torch = torch_backend.load_torch_encoder(str(tmp_path / "export"), trust_remote_code=True)
     np.testing.assert_allclose(by_torch.encode_in_role(TEXTS, "query"), model.encode(TEXTS, prompt="query"), atol=1e-5)
+
+
+def cut_at_the_front() -> Encoder:
+    model = make_encoder(num_layers=1)
+    model.tokenizer.truncation_side = model.tokenizer.init_kwargs["truncation_side"] = "left"
+    return replace(model, max_length=8)
 
 
 CASES: dict[str, tuple[Callable[[], Encoder], bool, set[str]]] = {
@@ -114,6 +121,10 @@ CASES: dict[str, tuple[Callable[[], Encoder], bool, set[str]]] = {
         make_sentence_t5, True, {"ONNX Runtime alone, which pools by the graph"} | WRAPPERS,
     ),
     "last token": (make_decoder, True, ALL - BY_THEMSELVES),
+    "newer than Infinity's transformers": (
+        lambda: replace(make_decoder(model_type="qwen3", qk_norm=True), pooling="lasttoken"), True, ALL - BY_THEMSELVES - {"Infinity"},
+    ),
+    "cut at the front": (cut_at_the_front, True, ALL - {"fastembed", "transformers.js"}),
 }  # fmt: skip
 
 
@@ -133,6 +144,15 @@ def test_a_student_has_the_snippets_of_servers_that_load_it(tmp_path: Path, case
     assert ("The prompt is put before a text by sentence-transformers, and by LangChain" in card) == has_prompt
     assert ('Its prompts are `document`: `"title: "`, `query`: `"ask: "`; tools that know' in card) == has_prompt
     assert ("`model.encode_query` encodes the questions" in card) == has_prompt
+
+
+def test_a_student_that_reads_a_texts_end_does_so_by_the_cards_code(tmp_path: Path) -> None:
+    model, text = cut_at_the_front(), "one two three four five six seven eight nine ten"
+    export(model, tmp_path / "export", onnx=True)
+    code = snippets(tmp_path / "export")["ONNX Runtime alone, which pools by the graph"][1]
+    names: dict[str, Any] = {}
+    exec(code.replace('"path/to/run"', repr(str(tmp_path / "export"))).replace('"a sentence"', repr(text)), names)
+    np.testing.assert_allclose(names["vectors"], model.encode([text]), atol=1e-5)
 
 
 def test_a_model_with_nothing_but_its_default_prompt_has_no_list_of_roles(tmp_path: Path) -> None:

@@ -58,6 +58,17 @@ def test_the_folder_holds_the_page_and_all_that_it_loads(page: Path, run: Path) 
     }  # fmt: skip
     assert not files.damage(page, SITE_SEAL)
     settings = json.loads((page / "site.json").read_text())
+    for name, digest in settings["digests"].items():  # by which no cache gives a file of an earlier page
+        assert files.file_digest(page / name).startswith(digest)
+    assert settings["digests"].keys() == {
+        "model.onnx",
+        "vectors.bin",
+        "texts.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    for name in ("style.css", "search.js"):
+        assert f'{name}?{files.file_digest(page / name)[:16]}"' in (page / "index.html").read_text()
     for address in settings["runtime"].values():  # relative, so that a page works under any path
         assert (page / address).is_file() and not address.startswith("/")
     saved = load_index(run / "index")

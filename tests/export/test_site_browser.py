@@ -20,7 +20,7 @@ from jdistill.export import onnx_forms
 from jdistill.export.site.int8_rows import int8_cosines, read_int8_rows
 from jdistill.export.site.web_runtime import PACKAGES
 
-QUESTIONS = [*sentences(4, seed=9), HOSTILE, "Übermut [SEP] naïve 東京 🙂 [UNK]", "مرحبا", "river " * 100]
+QUESTIONS = [*sentences(4, seed=9), HOSTILE, "Übermut [SEP] naïve 東京 🙂 [UNK]", "مرحبا", "ΟΔΟΣ", "river " * 100]
 SHOWN_DIGITS = 6e-4  # the page shows three
 
 

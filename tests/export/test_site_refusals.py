@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,15 @@ def test_a_run_without_an_index_or_with_anothers_is_refused(
     assert command(other, tmp_path / "page", runtime) == 2
     assert "was made by another model" in capsys.readouterr().err
     assert not (tmp_path / "page").exists()
+
+
+def test_a_prompt_that_leaves_no_room_for_a_question_is_refused(
+    packages: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    student = replace(make_encoder(), prompts={"query": "river " * 100})
+    run = searchable_run(tmp_path / "mine", student=student)
+    assert command(run, tmp_path / "page", "--web_runtime", str(packages)) == 2
+    assert "leaves a text none of the" in capsys.readouterr().err and not (tmp_path / "page").exists()
 
 
 def test_a_tokenizer_that_cuts_at_the_front_is_refused() -> None:

@@ -21,7 +21,7 @@ from jdistill.data.text.hub import dataset_table
 from jdistill.data.text.locations import files_of, local_path
 from jdistill.data.text.readers import TEXT_SUFFIXES, NumberedText, file_rows, kind, open_text
 from jdistill.data.text.schemes import reader_of
-from jdistill.data.text.usable import FlawedRow, Skipped, usable
+from jdistill.data.text.usable import FlawedRow, Skipped, has_surrogate, usable
 
 READ_ROWS = 10_000  # of a table at a time
 
@@ -63,6 +63,10 @@ class TextStream:
                     continue
                 if self.id_column and not number:
                     raise UserError(f"{where} {row}: column {self.id_column!r} holds no id; give every text one")
+                if has_surrogate(number):
+                    raise UserError(
+                        f"{where} {row}: column {self.id_column!r} holds an id with half a character (a lone surrogate)"
+                    )
                 count += 1
                 yield StreamedText(text, number)
         self.skipped.refuse_none(self.source, self.key, count)

@@ -96,7 +96,7 @@ def _unread(folder: Path, error: BaseException) -> BaseException:
 def checked_tokenizer(tokenizer: Any, config: ModelConfig, where: Path) -> Any:
     """The tokenizer with a padding token, without special tokens that the token table has no row for, tried on a text.
 
-    Raises: UserError where it has more ids than the token table has rows, or fewer than half as many.
+    Raises: UserError where it has more ids than the token table has rows, or fewer than half as many, and no token to pad with.
     """
     drop_special_tokens(tokenizer, config.vocab_size, where)
     if (
@@ -104,7 +104,12 @@ def checked_tokenizer(tokenizer: Any, config: ModelConfig, where: Path) -> Any:
     ):  # whose positions count from the first column; here and in an export's graph texts begin there
         tokenizer.padding_side = tokenizer.init_kwargs["padding_side"] = "right"
     if tokenizer.pad_token is None:  # most decoders have none; what stands in padding is never looked at
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.bos_token
+    if tokenizer.pad_token is None:
+        raise UserError(
+            f"{where}: the tokenizer names no pad, eos, unk or bos token, so that texts cannot be padded; "
+            "name one as pad_token in tokenizer_config.json"
+        )
     ids = set(tokenizer.get_vocab().values())
     highest = max(ids, default=0)
     if highest >= config.vocab_size:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jdistill.core.errors import UserError
@@ -53,4 +52,4 @@ def mteb_scores(
     if corpus_model is not None:
         check_one_width(encoder, corpus_model)
     meta = adapter.model_meta(encoder, source, backend, corpus_model, corpus_source)
-    return run.evaluate_mteb(adapter.MtebEncoder(encoder, meta, corpus_model), groups, Path(folder))
+    return run.evaluate_mteb(adapter.MtebEncoder(encoder, meta, corpus_model), groups, local_only(folder))

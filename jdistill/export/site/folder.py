@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.core.files import file_digest
 from jdistill.core.folders import replacing
 from jdistill.core.progress import log
 from jdistill.core.run_folder import WITH_INDEX, part_of_run
 from jdistill.core.templates import page_templates
+from jdistill.encoder.bulk import refuse_full_prompt
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import write_files, write_weights
 from jdistill.encoder.pair_scorer import load_pair_scorer
@@ -30,6 +34,8 @@ from jdistill.retrieval.index import SavedIndex, load_index_of
 
 SITE_SEAL = "site"  # of the seal
 PAGE_GRAPH, PAGE_VECTORS, PAGE_TEXTS, PAGE_SETTINGS = "model.onnx", "vectors.bin", "texts.json", "site.json"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+DIGEST_LETTERS = 16  # of a digest that stands in an address
 SHOWN_TEXTS = 10  # texts a question
 PAGE_TEMPLATES = page_templates("jdistill.export.site")
 
@@ -53,6 +59,7 @@ def write_site(workdir: Path, out: Path, runtime_place: str, overwrite: bool = F
             f"{workdir}: the student's answers are ranked by an interaction module, which a page does not have; it has jdistill.search"
         )
     model = scorer.encoder
+    refuse_full_prompt(model, "query", "train with a longer max_length")
     saved = load_index_of(part_of_run(workdir, "index", WITH_INDEX), model)
     tokens = page_tokens(model)
     with replacing(
@@ -67,6 +74,7 @@ def write_site(workdir: Path, out: Path, runtime_place: str, overwrite: bool = F
             "shown": SHOWN_TEXTS,
             "probe_vector": vector.tolist(),
             "runtime": dict(runtime.addresses),
+            "digests": _digests(beside, (PAGE_GRAPH, PAGE_VECTORS, PAGE_TEXTS, *TOKENIZER_FILES)),
             **tokens,
         }
         (beside / PAGE_SETTINGS).write_text(json.dumps(settings))
@@ -77,7 +85,7 @@ def write_site(workdir: Path, out: Path, runtime_place: str, overwrite: bool = F
         "%s: %d texts, %.1f MB, of which the graph %.1f, vectors %.1f, texts %.1f, runtime %.1f; "
         "serve it from any file server, such as python -m http.server -d %s",
         out, saved.index.rows, sum(sizes.values()), sizes[PAGE_GRAPH], sizes[PAGE_VECTORS], sizes[PAGE_TEXTS],
-        sum(sizes.get(name, 0) for name in runtime.addresses), out,
+        sum(sizes.get(name, 0) for name in runtime.addresses), shlex.quote(str(out)),
     )  # fmt: skip
 
 
@@ -93,7 +101,7 @@ def _write_model(model: Encoder, folder: Path) -> np.ndarray:
         vector = onnx_forms.encode(model.in_role("query"), graph, PROBE_TEXTS[:1])[0]
         shutil.move(graph, folder / PAGE_GRAPH)
         tokenizer = architecture_of(model.config).modules(model.config)[0][1]  # which lies with the first module
-        for name in ("tokenizer.json", "tokenizer_config.json"):
+        for name in TOKENIZER_FILES:
             shutil.move(exported / tokenizer / name, folder / name)
     return vector
 
@@ -125,9 +133,15 @@ def _write_page(folder: Path, name: str, rows: int, runtime: WebRuntime) -> None
         "policy": content_policy(runtime.elsewhere),
         "versions": [f"{package} {version}" for package, version in runtime.versions.items()],
     }
-    for page in ("index.html", "style.css", "search.js"):
-        text = PAGE_TEMPLATES.get_template(page).render(content) if page == "index.html" else _template(page)
-        (folder / page).write_text(text, "utf-8", "replace")
+    for page in ("style.css", "search.js"):
+        (folder / page).write_text(_template(page), "utf-8", "replace")
+    content["digests"] = _digests(folder, ("style.css", "search.js"))
+    (folder / "index.html").write_text(PAGE_TEMPLATES.get_template("index.html").render(content), "utf-8", "replace")
+
+
+def _digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Name -> what its address ends with, so that no cache gives a reader the file of an earlier page."""
+    return {name: file_digest(folder / name)[:DIGEST_LETTERS] for name in names}
 
 
 def _template(name: str) -> str:

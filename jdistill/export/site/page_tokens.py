@@ -12,8 +12,8 @@ from jdistill.export.probe_texts import PROBE_TEXTS
 def page_tokens(model: Encoder) -> dict[str, Any]:
     """The rule by which a page makes token ids of a question: `before`, as many of the text's own as fit, `after`.
 
-    Returns: prompt (text put before a question), max_length, before, after and pad (token ids), and probes: texts with their ids under the
-      prompt, by which a page holds its own tokenizer to ours before it answers.
+    Returns: prompt (text put before a question), lower (whether the tokenizer makes a text lower case), max_length, before, after and pad
+      (token ids), and probes: texts with their ids under the prompt, by which a page holds its own tokenizer to ours before it answers.
 
     Raises: UserError for a tokenizer that adds or cuts in another way.
     """
@@ -35,9 +35,16 @@ def page_tokens(model: Encoder) -> dict[str, Any]:
     probes = [{"text": text, "ids": ids} for text, ids in zip(PROBE_TEXTS, expected, strict=True)]
     return {
         "prompt": prompt,
+        "lower": _lowers(tokenizer),
         "max_length": model.max_length,
         "before": before,
         "after": after,
         "pad": model.config.pad_token_id,
         "probes": probes,
     }
+
+
+def _lowers(tokenizer: Any) -> bool:
+    """Whether a tokenizer makes a text lower case, letter by letter, as the tokenizers library does."""
+    steps = tokenizer.backend_tokenizer.normalizer
+    return steps is not None and "σ" in steps.normalize_str("Σ")

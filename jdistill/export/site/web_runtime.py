@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -79,7 +80,7 @@ def web_runtime(place: str) -> WebRuntime:
             f"--format=site needs the runtime of browsers, {RUNTIME_KEY}: run `{INSTALL}` in a folder and name its node_modules, "
             f"or name the address (https://…/) of a CDN that serves npm's packages"
         )
-    return _at_cdn(place) if "://" in place else _in_folder(Path(place))
+    return _at_cdn(place) if "://" in place else _in_folder(Path(os.path.expanduser(place)))
 
 
 def _in_folder(folder: Path) -> WebRuntime:

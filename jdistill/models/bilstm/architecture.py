@@ -39,6 +39,9 @@ class BilstmArchitecture(Architecture[BilstmConfig]):
     def with_dropout(self, config: BilstmConfig, rate: float) -> BilstmConfig:
         return replace(config, dropout=rate)
 
+    def in_older_transformers(self, config: BilstmConfig) -> bool:
+        return False  # such servers look for a model of transformers, of which it is none
+
     def names(self, config: BilstmConfig) -> Names:
         return files.tensor_names()
 

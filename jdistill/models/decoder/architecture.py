@@ -17,6 +17,7 @@ from jdistill.models.cutting import Cut, check_whole_layers, checked_layers, cop
 from jdistill.models.decoder import config as files
 from jdistill.models.decoder import gguf
 from jdistill.models.decoder.config import TYPES, DecoderConfig
+from jdistill.models.decoder.layer_types import GEMMA
 from jdistill.models.decoder.module import Decoder, first_state
 from jdistill.models.gguf_layout import GgufModel
 from jdistill.models.transformer_files import Transformer
@@ -28,6 +29,7 @@ ATTENTIONS = ("causal", "bidirectional")
 BIDIRECTIONAL_MODULE = (
     "BidirectionalTransformer"  # the module of ours that runs a decoder whose tokens see the whole text
 )
+NEWER_TYPES = ("qwen3", GEMMA)  # of transformers 4.50 and 4.51, after the last that servers of transformers 4 take
 
 
 class DecoderArchitecture(Transformer[DecoderConfig]):
@@ -64,6 +66,9 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
     def read_config(self, body: Body) -> DecoderConfig:
         config = super().read_config(body)
         return replace(config, causal=config.causal and body[0][0] != BIDIRECTIONAL_MODULE)
+
+    def in_older_transformers(self, config: DecoderConfig) -> bool:
+        return config.model_type not in NEWER_TYPES
 
     def config_keys(self, config: DecoderConfig) -> dict[str, Any]:
         return files.write_config(config)

@@ -9,8 +9,9 @@ function say(text, wrong = false) {
   message.classList.toggle("wrong", wrong);
 }
 
-async function get(path, as) {
-  const response = await fetch(path);
+// digest: of the file, so that no cache gives one of an earlier page; none: no cache is asked.
+async function get(path, as, digest) {
+  const response = await (digest ? fetch(`${path}?${digest}`) : fetch(path, { cache: "no-store" }));
   if (!response.ok) throw new Error(`the server answers ${response.status} for ${path}`);
   return response[as]();
 }
@@ -21,11 +22,11 @@ function here(address) {
 
 // What answers: rows (the number of texts) and answer(question) -> [{row, score}], best first.
 async function load() {
-  const parts = ["tokenizer.json", "tokenizer_config.json", "texts.json"].map((path) => get(path, "json"));
-  const binary = ["model.onnx", "vectors.bin"].map((path) => get(path, "arrayBuffer"));
+  const site = await get("site.json", "json");
+  const parts = ["tokenizer.json", "tokenizer_config.json", "texts.json"].map((path) => get(path, "json", site.digests[path]));
+  const binary = ["model.onnx", "vectors.bin"].map((path) => get(path, "arrayBuffer", site.digests[path]));
   const settled = Promise.all([...parts, ...binary]);
   settled.catch(() => {}); // told below, where it is awaited
-  const site = await get("site.json", "json");
   const [ort, { Tokenizer }] = await Promise.all(
     ["ort.js", "tokenizers.js"].map((name) => import(here(site.runtime[name]))));
   ort.env.wasm.numThreads = 1; // more need headers that a plain file server does not send
@@ -47,7 +48,9 @@ function makeEngine(site, ort, tokenizer, session, vectors) {
   const room = site.max_length - site.before.length - site.after.length;
 
   function tokenIds(text) {
-    const { ids } = tokenizer.encode(site.prompt + text, { add_special_tokens: false });
+    // A browser's small form of a word's last sigma is another letter than the model's tokenizer has.
+    const whole = site.prompt + text;
+    const { ids } = tokenizer.encode(site.lower ? whole.replaceAll("Σ", "σ") : whole, { add_special_tokens: false });
     return [...site.before, ...ids.slice(0, room), ...site.after];
   }
 
