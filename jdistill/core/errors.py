@@ -50,7 +50,8 @@ MEMORY_GONE = re.compile(r"RESOURCE_EXHAUSTED|out of memory|failed to allocate m
 
 # What JAX says where another process of the run is gone.
 PEERS = re.compile(
-    r"gloo \w+ failed|nccl|coordination service|heartbeat timeout|closed by peer|reset by peer|barrier timed out",
+    r"gloo \w+ failed|nccl|coordination service|heartbeat timeout|closed by peer|reset by peer|barrier (?:timed out|failed|with)|"
+    r"already in error before the barrier",
     re.IGNORECASE,
 )
 

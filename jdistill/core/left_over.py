@@ -9,9 +9,11 @@ import shutil
 from pathlib import Path
 
 from jdistill.core.files import TEMPORARY
+from jdistill.core.locks import try_lock
 from jdistill.core.progress import log
 
 RANDOM_PART = 8 * "[a-z0-9_]"  # of a name that tempfile makes, as a pattern; another file's name may begin or end alike
+BEING_WRITTEN = re.compile(f"{re.escape(TEMPORARY)}(?:new|old)-(.+)-{RANDOM_PART}", re.DOTALL)
 MOVED_AWAY = re.compile(f"{re.escape(TEMPORARY)}old-(.+)-{RANDOM_PART}", re.DOTALL)
 
 
@@ -32,9 +34,22 @@ def clear_left_over(folder: Path) -> None:
     """Takes away whatever was being written below a folder that this process alone works in, and brings back what was moved away for a
     swap that never came."""
     for path in list(folder.rglob(f"{TEMPORARY}*")):
-        if not path.name.startswith(f"{TEMPORARY}lock"):
+        if not path.name.startswith(f"{TEMPORARY}lock") and not _is_being_written(path):
             bring_back(path)
             take_away(path)
+
+
+def _is_being_written(path: Path) -> bool:
+    """Whether a temporary folder is one that `replacing` fills for a place whose lock another process holds."""
+    match = BEING_WRITTEN.fullmatch(path.name)
+    lock = path.with_name(f"{TEMPORARY}lock-{match[1]}") if match else path
+    if not match or not lock.is_file():
+        return False
+    handle = os.open(lock, os.O_RDWR)
+    try:
+        return try_lock(handle) is False
+    finally:
+        os.close(handle)
 
 
 def bring_back(path: Path) -> None:

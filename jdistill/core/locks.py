@@ -18,6 +18,10 @@ from jdistill.core.files import naming
 from jdistill.core.printable import without_secrets
 from jdistill.core.progress import log
 
+REMOVED = (
+    errno.ENOENT,
+    errno.ESTALE,
+)  # what is said of a file that another has removed, and of one on a network's server
 WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what a file system that has none says
 
 
@@ -64,23 +68,25 @@ def _open_locked(path: Path, place: Path, what: str, wait: bool) -> int | None:
             if not path.is_symlink():
                 raise
             raise UserError(f"{path} is a link, and no lock of ours; look where it leads, and remove it") from error
-        held = try_lock(handle)
-        if held is None:
-            log.warning("%s is on a file system without locks: take care that one process works there", place)
-            os.close(handle)
-            return None
-        if not held and wait:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        elif not held:
-            who = os.pread(handle, 4096, 0).decode(errors="replace").strip()
-            os.close(handle)
-            raise UserError(
-                f"{place} is in use by {what} of another process{f' ({who})' if who else ''}; wait for its end, or choose another place"
-            )
-        # The one before may have removed the file between our opening and locking it: then it is nobody's.
-        with suppress(FileNotFoundError):
+        try:
+            if (held := try_lock(handle)) is None:
+                log.warning("%s is on a file system without locks: take care that one process works there", place)
+                os.close(handle)
+                return None
+            if not held and wait:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            elif not held:
+                who = os.pread(handle, 4096, 0).decode(errors="replace").strip()
+                os.close(handle)
+                raise UserError(
+                    f"{place} is in use by {what} of another process{f' ({who})' if who else ''}; wait for its end, or choose another place"
+                )
+            # The one before may have removed the file between our opening and locking it: then it is nobody's.
             if os.path.samestat(os.fstat(handle), os.stat(path)):
                 break
+        except OSError as error:
+            if error.errno not in REMOVED:
+                raise
         os.close(handle)
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     command = without_secrets(shlex.join([os.path.basename(sys.argv[0] or "python"), *sys.argv[1:]]))[:300]

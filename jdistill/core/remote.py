@@ -30,6 +30,7 @@ LIBRARIES = {
 }  # what fetches such URLs, beside what jdistill brings
 ANSWER_S = 60.0  # within which a store answers one question
 SLOWEST = 50_000  # bytes a second, by which the transfer of a file may take longer
+UNTOLD_S = 24 * 3600.0  # for one of whose size the store says nothing
 PAUSES = (1.0, 5.0)  # seconds before a question is asked again; the libraries below ask several times themselves
 VERSIONS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "updated", "created")  # of an object
 WEB_VERSIONS = ("Content-MD5", "Digest", "Last-Modified")  # of one that a web server has, without ETag
@@ -177,10 +178,10 @@ class Store:
         return f"{self._root}/{name}" if name else self._root
 
     def _ask(self, question: Callable[[], _Answer], transfer: int = 0) -> _Answer:
-        """What a function of the store gives. transfer: bytes that it moves."""
+        """What a function of the store gives. transfer: bytes that it moves; -1: the store does not tell how many."""
         for pause in (*PAUSES, None):
             try:
-                return within(ANSWER_S + transfer / SLOWEST, question)
+                return within(ANSWER_S + (transfer / SLOWEST if transfer >= 0 else UNTOLD_S), question)
             except Exception as error:  # each library has its own
                 if isinstance(error, OSError) and (error.errno in OF_DISKS or error.filename is not None):
                     raise  # of a local file

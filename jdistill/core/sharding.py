@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jdistill.core.errors import UserError
 
 AXIS = "data"
+LONGEST_WAIT_MS = 20 * 24 * 3_600_000  # for another process, twenty days
 _planned: ContextVar[Mesh | None] = ContextVar("planned mesh", default=None)
 
 
@@ -213,9 +214,14 @@ def agreed(figures: dict[str, float]) -> dict[str, float]:
 
 
 def barrier(what: str) -> None:
-    """Blocks until every process has come here; `what` names the place in a timeout's message."""
+    """Blocks until every process has come here, days if need be: a collective of CPUs gives up after half an hour.
+
+    what: names the place in a message.
+    """
     if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(what)
+        from orbax.checkpoint import multihost  # by the service that finds lost processes, and no device
+
+        multihost.get_barrier_sync_fn()(key=f"jdistill: {what}", timeout_ms=LONGEST_WAIT_MS)
 
 
 def any_process(flag: bool) -> bool:
@@ -236,6 +242,7 @@ def by_first_process(check: Callable[[], None], what: str) -> None:
             check()
         except Exception as error:
             failed = error
+    barrier("the first process")
     if any_process(failed is not None):
         raise failed or UserError(f"the first process did not pass {what}, see its message")
 

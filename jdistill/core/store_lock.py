@@ -73,15 +73,18 @@ class StoreLock:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # which also ends its waiting
 
     def _take(self) -> None:
-        while not self._store.write(LOCK_OBJECT, self._content(), new=True):
-            seen = self._store.read(LOCK_OBJECT)
-            if seen is not None and _holder(seen).get("token") == self._mine["token"]:
-                return  # it was written, but the store's answer was lost, and the question asked again
+        while True:
+            # Read first, since some stores write over what is there whatever they are asked.
+            if (seen := self._store.read(LOCK_OBJECT)) is None:
+                self._store.write(LOCK_OBJECT, self._content(), new=True)
+                # What it answers may be lost, and says nothing where such a store had two writers: it is read back.
+                if (seen := self._store.read(LOCK_OBJECT)) is not None and self._is_mine(seen):
+                    return
             if seen is not None and self._is_abandoned(seen):
                 self._store.write(LOCK_OBJECT, self._content())
                 time.sleep(SETTLE_S)
                 now = self._store.read(LOCK_OBJECT)
-                if now is None or _holder(now).get("token") != self._mine["token"]:
+                if now is None or not self._is_mine(now):
                     raise self._refusal(now or seen)
                 return
 
@@ -126,7 +129,7 @@ class StoreLock:
         """Shows signs of life, and interrupts the main thread once the lock is another's. A store that is away is waited for."""
         while not self._ended.wait(REFRESH_S):
             try:
-                if not self._is_mine():
+                if not self._is_kept():
                     self.lose()
                     return
                 self._mine["beats"] += 1
@@ -134,13 +137,16 @@ class StoreLock:
             except (StoreError, OSError) as error:
                 log.warning("the lock could not be renewed: %s", error)
 
-    def _is_mine(self) -> bool:
+    def _is_kept(self) -> bool:
         seen = self._store.read(LOCK_OBJECT)
-        return seen is None or _holder(seen).get("token") == self._mine["token"]
+        return seen is None or self._is_mine(seen)
+
+    def _is_mine(self, seen: bytes) -> bool:
+        return bool(_holder(seen).get("token") == self._mine["token"])
 
     def _give_back(self) -> None:
         try:
-            if not self.lost and self._is_mine():
+            if not self.lost and self._is_kept():
                 self._store.delete([LOCK_OBJECT])
         except (StoreError, OSError) as error:
             log.warning("the lock could not be given back: %s", error)

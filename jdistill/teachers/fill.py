@@ -115,6 +115,7 @@ def ask(
     found_all = not cache.fill_by_piece(own, answer_pieces, what)
     if not alone:
         # All have asked for their shares when all have come here, and those are all keys.
+        sharding.barrier(what)
         found_all = not sharding.any_process(not found_all)
         cache.reload()
     if not found_all and (lacking := cache.lacks(keys)) and (alone or awaited(lambda: _whole(cache, keys)) is None):

@@ -28,7 +28,7 @@ from jdistill.train.early_end import GiveUp, Patience
 from jdistill.train.method import Method, TrainedStage
 from jdistill.train.metrics import Recorder
 from jdistill.train.optimizer import make_optimizer
-from jdistill.train.origins import begun_with, check_same_run, devices_over
+from jdistill.train.origins import begun_with, check_same_data, check_same_run, devices_over
 from jdistill.train.signals import Agreement, Interrupted, catch_signals, stopping_at
 from jdistill.train.step import TrainState, configured_step, host_params, init_state, place_frozen
 from jdistill.train.watch import Watch
@@ -68,7 +68,7 @@ def train(
     with catch_signals() as caught, training.recorded(caught):
         while not training.is_over():
             training.step(caught)
-            if training.passed(cfg.log_every):
+            if training.passed(cfg.log_every) or training.done == training.steps:
                 training.log()
             if training.passed(cfg.checkpoint_every) or training.done == training.steps:
                 training.save(with_score=True)
@@ -107,6 +107,7 @@ class _Training:
         # What a checkpoint says of the run that it belongs to.
         self.about: dict[str, Any] = {"texts": len(data), "data": data.fingerprint, "steps": self.steps, "seconds": 0.0}
         self.about |= begun_with(data.origins)
+        check_same_data(self.about, folder)
         self.patience = Patience(cfg, self.checkpoints, self.about, folder.name)
         if self.checkpoints.steps():
             self._resume()
@@ -138,6 +139,10 @@ class _Training:
         self.state = TrainState(**arrays)
         self.checkpoints.drop_after(self.done)
         self.patience.resume(saved)
+        if (
+            self.give_up and saved.get("score") is not None and not self.is_over()
+        ):  # a kill may have come before it was heard
+            self.given_up = self.give_up(self.done, saved["score"])
         self.about |= {"seconds": saved["seconds"], "devices": devices_over(saved, not self.is_over())}
         log.info("resuming %s at step %d of %d", self.folder.name, self.done, self.steps)
 

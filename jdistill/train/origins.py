@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from jdistill.core import sharding
+from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.models.host_products import describe_compute
 
@@ -22,6 +26,21 @@ def begun_with(origins: Mapping[str, str]) -> dict[str, Any]:
       origins: a fingerprint by the name of what has it.
     """
     return {ORIGINS_KEY: dict(origins), "devices": describe_compute()}
+
+
+def check_same_data(about: Mapping[str, Any], folder: Path) -> None:
+    """Raises UserError where the processes of a run have read different data, of which each would take its share of another order.
+
+    Args:
+      about: a checkpoint's description, as each process would write it; all of them call it.
+      folder: of the stage.
+    """
+    mine = np.frombuffer(bytes.fromhex(digest(about["data"], str(about["texts"]), str(about["steps"]))), np.uint32)
+    if sharding.any_process(not np.array_equal(sharding.broadcast(mine), mine)):
+        raise UserError(
+            f"{folder}: not all processes of the run have read the same training data; this one has {about['texts']:,} texts for "
+            f"{about['steps']:,} steps. Give all machines the same files, best on a file system that they share"
+        )
 
 
 def check_same_run(saved: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:

@@ -15,6 +15,7 @@ from jdistill.core.cache_mirror import cache_root
 from jdistill.core.fetched import path_here
 from jdistill.core.remote import Store, StoreError
 from jdistill.data.batching.kept_tokens import in_this_process, tokenize_once
+from jdistill.data.text import kept_texts
 from jdistill.data.text.kept_texts import keep_source
 from jdistill.teachers.cache import AnswerCache
 
@@ -181,3 +182,17 @@ def test_a_local_cache_is_where_it_was(tmp_path: Path) -> None:
 def test_the_home_folder_may_be_written_as_in_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     assert cache_root("~/answers") == path_here("~/answers", "beir") == Path("/home/somebody/answers")
+
+
+def test_a_fetching_of_texts_that_was_killed_is_ended(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = f"memory://{tmp_path.name}/a.txt"
+    Store(source).write("", b"one\ntwo\n")
+    first = keep_source(source, "", "config.text", cache_root(url) / "texts").folder
+    enter_machine(monkeypatch, tmp_path / "two")
+    half = cache_root(url) / "texts" / first.name
+    half.mkdir(parents=True)
+    (half / "about.json").write_text("{}")  # the seal comes last
+    monkeypatch.setattr(kept_texts, "write_distinct", lambda *_: pytest.fail("the source was read anew"))
+    assert list(keep_source(source, "", "config.text", cache_root(url) / "texts").texts) == ["one", "two"]

@@ -156,3 +156,16 @@ def test_a_sweep_takes_up_a_study_whose_lock_was_left(tmp_path: Path) -> None:
         {"x": 1}
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["study.log"]
+
+
+def test_what_another_process_is_writing_is_left_alone(tmp_path: Path) -> None:
+    """As an export into the folder of a run that begins meanwhile."""
+    with replacing(tmp_path / "export", "export", key="--out") as beside:
+        (beside / "model").write_text("half")
+        clear_left_over(tmp_path)
+        assert (beside / "model").exists()
+        stale = tmp_path / beside.name.replace("-export-", "-other-")
+        stale.mkdir()
+        clear_left_over(tmp_path)
+        assert not stale.exists()
+    assert (tmp_path / "export" / "model").read_text() == "half"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -73,3 +74,20 @@ def test_a_command_with_a_byte_of_no_letter_is_noted_all_the_same(tmp_path: Path
     errors._crash(ZeroDivisionError("of ours"))
     kept = (tmp_path / "crash.txt").read_text()
     assert "--out=caf" in kept and "ZeroDivisionError: of ours" in kept
+
+
+def test_a_lock_that_a_networks_server_has_removed_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, asked = fcntl.flock, []
+
+    def stale_once(handle: int, how: int) -> None:
+        asked.append(how)
+        if len(asked) == 1:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        flock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", stale_once)
+    with only_one(tmp_path / "lock", tmp_path, "a run"):
+        assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} on")
+    assert len(asked) == 2

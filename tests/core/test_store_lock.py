@@ -163,3 +163,21 @@ def test_of_two_that_begin_at_once_one_goes_on(url: str, monkeypatch: pytest.Mon
     for thread in threads:
         thread.join()
     assert sorted(ends) == ["held", "refused", "refused", "refused"]
+
+
+def test_a_store_that_writes_over_whatever_is_there_takes_nobodys_lock(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As some of S3's kind do, which pass over the question whether there is an object."""
+    pipe_file = MemoryFileSystem.pipe_file
+
+    def write_over(self: MemoryFileSystem, path: str, content: bytes, mode: str = "overwrite", **more: Any) -> None:
+        pipe_file(self, path, content, mode="overwrite", **more)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", write_over)
+    alive = StoreLock(Store(url), "a run")
+    with alive.held():
+        with pytest.raises(UserError, match="is in use by a run of another process"), mirrored_run(url):
+            pass
+        alive.check()
+    assert not objects(url)

@@ -83,3 +83,19 @@ def test_who_compares_is_told_which_checkpoint_ends_the_stage_anyway(tmp_path: P
 
     ended_at(tmp_path, lambda _: {"score": 1.0}, patience, give_up)
     assert told == [(step, step == last) for step in range(EVERY, last + 1, EVERY)]
+
+
+def test_a_training_that_was_to_be_given_up_when_a_kill_came_is_given_up(tmp_path: Path) -> None:
+    """Its checkpoint was saved, and nobody noted why it ended."""
+    told: list[tuple[int, bool]] = []
+
+    def pruned(step: int, score: float, last: bool = False) -> bool:
+        told.append((step, last))
+        return step == 2 * EVERY
+
+    def killed(step: int, score: float, last: bool = False) -> bool:
+        return False
+
+    with pytest.raises(StopIteration):
+        ended_at(tmp_path, each_of(1.0, 2.0), 0, killed)
+    assert ended_at(tmp_path, each_of(), 0, pruned) == 2 * EVERY and told == [(2 * EVERY, False)]

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.train import origins
-from jdistill.train.origins import BASE, OF_DEV_SETS, STUDENT_VOCABULARY, check_same_run, devices_over
+from jdistill.train.origins import BASE, OF_DEV_SETS, STUDENT_VOCABULARY, check_same_data, check_same_run, devices_over
 
 BEGAN: dict[str, Any] = {
     "texts": 3,
@@ -68,3 +69,11 @@ def test_a_stage_names_the_devices_that_trained_it(
 ) -> None:
     monkeypatch.setattr(origins, "describe_compute", lambda: "8 x cpu")
     assert devices_over({"devices": before} if before else {}, goes_on) == told
+
+
+def test_processes_that_read_other_data_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_same_data(BEGAN, Path("stage"))
+    first = sharding.broadcast
+    monkeypatch.setattr(sharding, "broadcast", lambda mine: first(mine) + 1)  # the first process has others
+    with pytest.raises(UserError, match="stage: not all processes .*this one has 3 texts for 5 steps"):
+        check_same_data(BEGAN, Path("stage"))

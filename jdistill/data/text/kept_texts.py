@@ -132,7 +132,7 @@ def _keep(
     out.parent.mkdir(parents=True, exist_ok=True)
     with only_one(out.with_name(f"{TEMPORARY}lock-{KIND}-{out.name}"), out, "the reading of text", wait=True):
         clear_swap(out)
-        if not out.is_dir():
+        if not (out / SEAL).is_file():  # which comes last: a fetching that was killed is ended
             bring_files(out, "*", SEAL)
         kept = None if identity is None else _open(out, identity, what)
         if kept is None:
