@@ -35,7 +35,7 @@ from jdistill.evals.pair_labels import average_precision, pair_scores
 from jdistill.evals.retrieval import DEPTH, measures, ranking_of
 from jdistill.feeds.judged import JudgedSet
 from jdistill.feeds.judged_results import held_out_collection
-from jdistill.feeds.judged_splits import split_pairs
+from jdistill.feeds.judged_splits import split_files
 from jdistill.models.interaction import BRANCHES
 from jdistill.retrieval.bm25 import bm25_search
 
@@ -45,7 +45,7 @@ Scorer = Callable[[Pairs], np.ndarray]
 
 def read_set(cfg: ConfigDict, branch: str) -> JudgedSet:
     """A file's pairs, split as a run of this config has them; nothing is mined, so that it has no candidates."""
-    train, dev, test, _ = split_pairs(cfg, branch, set())
+    train, dev, test, _ = split_files(cfg, set())[branch]
     test = test.where([i < (cfg.test_pairs or len(test)) for i in range(len(test))])
     return JudgedSet(Path(cfg[branch]).stem, branch, cast(Any, None), train, dev, test)
 

@@ -19,6 +19,7 @@ def evaluate_bm25(source: str | Path) -> dict[str, dict[str, float]]:
     figures = {}
     for collection in read_collections(str(source)):
         queries = list(collection.queries.values())
-        find, _ = bm25_search(queries, list(collection.documents.values()), DEPTH)
+        deep = DEPTH + bool(collection.own_documents)  # of which one may be the query itself
+        find, _ = bm25_search(queries, list(collection.documents.values()), deep)
         figures[collection.name] = measures(ranking_of(collection, *find(0, len(queries))), collection.relevant)
     return figures

@@ -61,8 +61,8 @@ def evaluate_retrieval(
       scorer: ranks the documents that the index proposes anew; None: nobody does.
       rescore: so many it ranks of each query; 0: all of the collection, without an index.
 
-    Returns: collection -> ndcg@10, mrr@10, recall@10, recall@100 and recall@1000, 0 to 1, means over the judged queries; index_bytes as
-      written to disk; queries_per_s, encoding and search.
+    Returns: collection -> ndcg@10, mrr@10, recall@10, recall@100 and recall@1000, 0 to 1, means over the judged queries, without those
+      that are deeper than `rescore`; index_bytes as written to disk; queries_per_s, encoding and search.
 
     Raises: UserError as read_collections does, for an index that FAISS does not make of a collection, before any is encoded, and
       where the two models' vectors do not stand in one space, as the first collection tells.
@@ -73,7 +73,11 @@ def evaluate_retrieval(
         if corpus_model is not None and not figures:
             check_asks_index_of(encoder, corpus_model, collection)
         ranked = search(encoder, collection, corpus_model or encoder, kind, effort, scorer, rescore)
-        figures[collection.name] = _figures(ranked, collection)
+        found = _figures(ranked, collection)
+        deepest = rescore if scorer is not None and rescore else DEPTH
+        figures[collection.name] = {
+            name: value for name, value in found.items() if name not in CUTS or int(name.partition("@")[2]) <= deepest
+        }
     return figures
 
 
@@ -124,20 +128,17 @@ def search(
         vectors = document_vectors(documents_by, collection)
     filled = index.build_index(vectors, kind, effort)
 
-    proposed = rescore + bool(rescore and collection.own_documents)  # of which one may be the query itself
+    own = own_rows(collection)
 
     def find() -> tuple[np.ndarray, np.ndarray]:
-        return best_rows(filled, encoder.encode(queries, prompt=prompt), vectors, scorer, proposed)
+        return best_rows(filled, encoder.encode(queries, prompt=prompt), vectors, scorer, rescore, own)
 
     # Compiles what these lengths need, so that the clock does not see it.
     encoder.encode(queries, prompt=prompt) if scorer is None else find()
     began = time.perf_counter()
     scores, rows = find()
     seconds = time.perf_counter() - began
-    ranking = ranking_of(collection, scores, rows)
-    if scorer is not None and rescore:
-        ranking = {query: dict(list(of_query.items())[:rescore]) for query, of_query in ranking.items()}
-    return Found(ranking, filled.num_bytes, len(queries) / seconds)
+    return Found(ranking_of(collection, scores, rows), filled.num_bytes, len(queries) / seconds)
 
 
 def ndcg_in(filled: index.Index, model: TextEncoder, collection: Collection) -> float:
@@ -152,14 +153,18 @@ def best_rows(
     vectors: np.ndarray,
     scorer: Reranker | None = None,
     rescore: int = 0,
+    own: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores [Q, k] and rows [Q, k] of the best documents of each query, best first, k as `search` tells; a row of -1 is none.
 
-    vectors: what the scorer reads of the documents, float32 [M, D], which may be finer than what the index holds.
+    Args:
+      vectors: what the scorer reads of the documents, float32 [M, D], which may be finer than what the index holds.
+      own: of each query the row of the document that it is itself, which is not proposed, int [Q], -1: none; None: of no query.
     """
+    more = own is not None  # one may go
     if scorer is None:
-        return filled.search(query_vectors, DEPTH)
-    proposed = filled.search(query_vectors, rescore)[1] if rescore else None
+        return _without_own(*filled.search(query_vectors, DEPTH + more), own)
+    proposed = _without_own(*filled.search(query_vectors, rescore + more), own)[1] if rescore else None
     best = []
     for start in range(0, len(query_vectors), RERANKED_QUERIES):
         block = query_vectors[start : start + RERANKED_QUERIES]
@@ -169,9 +174,28 @@ def best_rows(
         else:
             scores = scorer.every(block, vectors)
             rows = np.broadcast_to(np.arange(len(vectors)), scores.shape)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
+        order = np.argsort(-scores, axis=1, kind="stable")[:, : DEPTH + more]
         best.append((np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)))
-    return np.concatenate([scores for scores, _ in best]), np.concatenate([rows for _, rows in best])
+    scores, rows = np.concatenate([scores for scores, _ in best]), np.concatenate([rows for _, rows in best])
+    return (scores, rows) if rescore else _without_own(scores, rows, own)
+
+
+def own_rows(collection: Collection) -> np.ndarray | None:
+    """Of each query the row of the document that it is itself (Collection.own_documents), -1 where it is none; None where none is."""
+    if not collection.own_documents:
+        return None
+    row_of = {name: row for row, name in enumerate(collection.documents)}
+    return np.array(
+        [row_of.get(query, -1) if query in collection.own_documents else -1 for query in collection.queries]
+    )
+
+
+def _without_own(scores: np.ndarray, rows: np.ndarray, own: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and rows [Q, k] with one document fewer: the query itself, or, where that is not among them, the last."""
+    if own is None:
+        return scores, rows
+    left = np.argsort((rows == own[:, None]) & (rows >= 0), axis=1, kind="stable")[:, :-1]
+    return np.take_along_axis(scores, left, axis=1), np.take_along_axis(rows, left, axis=1)
 
 
 def ranking_of(collection: Collection, scores: np.ndarray, rows: np.ndarray) -> dict[str, dict[str, float]]:

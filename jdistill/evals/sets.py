@@ -118,7 +118,7 @@ def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[st
         figures, of_queries = evaluate_beside_queries_of(options.query_model, encoder, source, **search)
         results = {"retrieval": figures, "query_model_retrieval": of_queries}
     else:
-        scorer = None if options.rescore is None else options.scorer
+        scorer = None if options.rescore is None else options.module
         figures = evaluate_retrieval(
             encoder,
             source,

@@ -18,18 +18,27 @@ from jdistill.evals.pair_labels import pair_scores
 from jdistill.retrieval.index import unit_rows
 
 PENALTIES = (0.25, 1.0, 4.0, 16.0, 64.0)  # C, chosen on dev
+OF_TRAIN = 0.1  # on which it is chosen where dev is what is scored
 
 
 def evaluate_transfer(encoder: TextEncoder, task: Task) -> dict[str, Any]:
     """The task's metrics on its test split (dev where there is none), in percent, by a logistic regression fitted to the training
-    split; "split": test or dev, which of them that is; "C": its penalty, chosen on dev. Pairs are seen as |u - v| and u * v; "cosine":
-    evals.pair_labels of their cosines.
+    split; "split": test or dev, which of them that is; "C": its penalty, chosen on dev, or, where that is scored, on a tenth of the
+    training split. Pairs are seen as |u - v| and u * v; "cosine": evals.pair_labels of their cosines.
     """
     test = task.dev if task.test is None else task.test
     (train_x, train_cos), (dev_x, _), (test_x, test_cos) = (
         _features(encoder, rows) for rows in (task.train, task.dev, test)
     )
-    model, C = fit_regression(train_x, task.train.labels, dev_x, task.dev.labels)
+    if task.test is None:
+        held, left = np.split(
+            np.random.default_rng(0).permutation(len(train_x)), [max(1, round(OF_TRAIN * len(train_x)))]
+        )
+        labels = np.asarray(task.train.labels)
+        _, C = fit_regression(train_x[left], labels[left], train_x[held], labels[held])
+        model = _regression(C, train_x, labels)
+    else:
+        model, C = fit_regression(train_x, task.train.labels, dev_x, task.dev.labels)
     predicted = model.predict(test_x)
     figures: dict[str, Any] = classification_scores(test.labels, predicted, task.metrics)
     figures |= {"split": "dev" if task.test is None else "test", "C": C}
@@ -43,14 +52,18 @@ def fit_regression(
 ) -> tuple[Pipeline, float]:
     """The logistic regression on standardised features that is best on dev, and its penalty's C before it is divided by sqrt(N)."""
     fitted = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a few hundred steps decide the third digit at most
-        for C in PENALTIES:
-            regression = LogisticRegression(C=C / len(train_NxF) ** 0.5, max_iter=300)
-            model = make_pipeline(StandardScaler(), regression).fit(train_NxF, train_labels_N)
-            fitted[C] = model, float((model.predict(dev_nxF) == dev_labels_n).mean())
+    for C in PENALTIES:
+        model = _regression(C, train_NxF, train_labels_N)
+        fitted[C] = model, float((model.predict(dev_nxF) == dev_labels_n).mean())
     C = max(fitted, key=lambda c: fitted[c][1])
     return fitted[C][0], C
+
+
+def _regression(C: float, train_NxF: np.ndarray, train_labels_N: np.ndarray) -> Pipeline:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a few hundred steps decide the third digit at most
+        regression = LogisticRegression(C=C / len(train_NxF) ** 0.5, max_iter=300)
+        return make_pipeline(StandardScaler(), regression).fit(train_NxF, train_labels_N)
 
 
 def _features(encoder: TextEncoder, rows: Split) -> tuple[np.ndarray, np.ndarray | None]:

@@ -144,7 +144,7 @@ def _translations(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
     ]
     if rows:
         head = ["language", "pairs", "mean cosine", "Spearman x 100", "source finds translation, %", "the other way, %"]
-        about = "Vectors of translations beside the teacher's of their sources; matching by the nearest of all held-out pairs."
+        about = "Vectors of translations beside the teacher's of their sources; matching by the nearest of all held-out pairs of its language."
         yield "Held-out translations", f"{about}\n\n{markdown_table(head, rows)}"
 
 

@@ -48,7 +48,7 @@ class JudgedSet:
 
     @property
     def passages(self) -> list[str]:
-        """The distinct passages of all its pairs."""
+        """The distinct passages of all its pairs, of its file's without those behind the first test_pairs and what was taken out."""
         return list(dict.fromkeys(text for pairs in (self.test, self.dev, self.train) for text in pairs.passages))
 
 

@@ -53,7 +53,8 @@ def average_precisions(judged_pairs: JudgedPairs, student: PairScorer) -> dict[s
 
 
 def held_out_collection(judged_set: JudgedSet, of: str = "test") -> Collection:
-    """The test or dev questions that have a passage, and the distinct passages of all pairs of the file, those of training too."""
+    """The test or dev questions that have a passage, and the distinct passages of all of its pairs, those of training too: not those behind
+    the first test_pairs, nor of pairs that other sets hold."""
     id_of = {text: str(i) for i, text in enumerate(judged_set.passages)}
     relevant: dict[str, dict[str, int]] = {}
     pairs: Pairs = judged_set.dev if of == "dev" else judged_set.test

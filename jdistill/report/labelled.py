@@ -58,7 +58,7 @@ def questions_table(files: dict[str, dict[str, Any]]) -> Table:
         for ranking, figures in objects(rankings).items()
     ]
     return Table(
-        "Each held-out question looks for its passages among all of its file's",
+        "Each held-out question looks for its passages among those of all pairs that this run uses",
         ["File", "Ranked by", "nDCG@10", "MRR@10", "Recall@10"],
         rows,
         text_columns=(1,),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core import sharding
@@ -41,7 +42,8 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data, workdir
     cfg, batches = stage.cfg, data.batches
     steps = total_steps(cfg, batches.steps_per_epoch)
     per_token, memory = _measure(cfg, method, data)
-    step_tokens = float(batches.real_tokens.mean()) * cfg.batch_size / (1.0 - batches.padding)
+    mean_tokens = batches.of_epoch.mean(batches.real_tokens) if batches.of_epoch else float(batches.real_tokens.mean())
+    step_tokens = mean_tokens * cfg.batch_size / (1.0 - batches.padding)
     lacking = feed.shared.embeddings.lacking
     missing = lacking(held_out=True)
     missing += min(lacking(held_out=False), data.asked) if data.asked else 0
@@ -64,7 +66,7 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data, workdir
         (
             "text",
             f"{len(data):,} training {data.unit}, {len(corpus.held_out):,} texts held out, {corpus.removed:,} removed as evaluation text, "
-            f"{batches.real_tokens.mean():.1f} tokens each, padding {100 * batches.padding:.1f} %",
+            f"{mean_tokens:.1f} tokens each, padding {100 * batches.padding:.1f} %",
         ),
         ("widths", f"{', '.join(map(str, batches.widths))} tokens a row, each compiled once{of_each}"),
         ("steps", f"{steps:,} of {cfg.batch_size} {data.unit}, {steps / batches.steps_per_epoch:.2f} epochs"),
@@ -75,7 +77,7 @@ def describe_stage(stage: Stage, feed: Feed, method: Method, data: Data, workdir
             f"{checkpoints / 2**20:,.0f} MiB of checkpoints"
             + (f", where {free_bytes(workdir) / 2**30:,.0f} GiB are free" if workdir else ""),
         ),
-        feed.plan(cfg) or _of_teacher(teacher, other, corpus.train, missing),
+        feed.plan(cfg) or _of_teacher(teacher, other, corpus.asked_texts, missing),
         (
             "training",
             f"about {clock(steps * step_tokens * per_token)} at {cfg.batch_size / (step_tokens * per_token):,.0f} {data.unit}/s",
@@ -117,6 +119,7 @@ def _of_teacher(teacher: Teacher, name: str, texts: Sequence[str], missing: int)
     """What it is yet to answer; name: of the line, as report.beside has it."""
     about = ""
     if missing and teacher.encoder is not None:
-        some = list(texts[:TIMED_TEXTS])
+        # From all sources alike, which stand one behind the other.
+        some = [texts[i] for i in np.unique(np.linspace(0, len(texts) - 1, TIMED_TEXTS).astype(int)).tolist()]
         about = f", about {clock(missing / per_second(lambda: teacher.answer(some), len(some)))}"
     return name, f"{missing:,} texts to answer{about}"

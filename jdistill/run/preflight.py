@@ -15,6 +15,7 @@ from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals.collapse import check_tokens, check_vectors
+from jdistill.evals.retrieval import check_kind_for_each
 from jdistill.models.attention import CUDNN
 from jdistill.retrieval.index_kinds import check_kind
 from jdistill.teachers.embeddings import Teacher
@@ -25,7 +26,8 @@ OTHER_BYTES = 16 * 2**20  # bytes of logs, report and tokenizer
 
 
 def check_index(cfg: ConfigDict, width: int, texts: int) -> None:
-    """Refuses a config.index that cannot be made of the texts that it will hold. Raises UserError."""
+    """Refuses a config.index that cannot be made of the texts that it will hold, or of the collections of config.beir, which are searched
+    by one of its kind. Raises UserError."""
     if cfg.index_texts and not texts:
         raise UserError(
             f"--config.index_texts={cfg.index_texts}: this run reads no text that an index could hold; set it to 0"
@@ -33,6 +35,8 @@ def check_index(cfg: ConfigDict, width: int, texts: int) -> None:
     rows = min(cfg.index_texts, texts)
     try:
         check_kind(cfg.index, cfg.index_effort, width, rows if rows else 2**31)
+        if cfg.beir:
+            check_kind_for_each(cfg.beir, cfg.index, cfg.index_effort, width)
     except UserError as error:
         raise UserError(f"--config.index={cfg.index} --config.index_effort={cfg.index_effort}: {error}") from None
 

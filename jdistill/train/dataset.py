@@ -10,6 +10,7 @@ import numpy as np
 
 from jdistill.core import sharding
 from jdistill.core.errors import UserError
+from jdistill.data.batching.order import EpochRows
 
 
 class BatchOrder(Protocol):
@@ -22,6 +23,10 @@ class BatchOrder(Protocol):
     @property
     def groups(self) -> np.ndarray | None:
         """Which rows may share a batch, int [N]; None: all."""
+
+    @property
+    def of_epoch(self) -> EpochRows | None:
+        """Which rows an epoch has; None: each once."""
 
     @property
     def steps_per_epoch(self) -> int:

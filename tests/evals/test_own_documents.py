@@ -1,53 +1,81 @@
-"""Queries that are documents of their collection, as ArguAna's are: none finds itself, by a model, by words, or by mteb."""
+"""Queries that are documents themselves are left out of their own rankings, which are as deep as every other query's."""
 
 from __future__ import annotations
 
-import logging
-import math
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pytest
-from conftest import make_encoder, sentences
-from test_retrieval import Angles
 
-from jdistill.core.progress import log
-from jdistill.data.sets.beir import read_collection, write_collection
-from jdistill.evals.lexical import evaluate_bm25
-from jdistill.evals.retrieval import document_vectors, evaluate_beside_queries_of, evaluate_retrieval, ndcg_in
-from jdistill.retrieval.index import EXACT, build_index
+from jdistill.data.sets.collection import Collection
+from jdistill.evals import lexical, retrieval
+from jdistill.evals.retrieval import search
 
-
-def test_a_query_that_is_a_document_does_not_find_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A document that has a query's id by chance stays in its ranking, and one that was judged relevant too."""
-    documents = {
-        "1": "Title apples  at 0",
-        "2": "pears at 41",
-        "3": "apples at 3",
-        "4": "grapes at 40",
-        "5": "plums at 90",
-    }
-    queries = {"1": "apples at 0", "2": "grapes at 41", "5": "plums at 90"}
-    write_collection(tmp_path / "c", documents, queries, {"1": {"3": 1}, "2": {"4": 1}, "5": {"5": 1}})
-    log.addHandler(caplog.handler)
-    caplog.set_level(logging.INFO, logger=log.name)
-    mine, read = Angles(), read_collection(tmp_path / "c")
-    log.removeHandler(caplog.handler)
-    assert read.own_documents == {"1"} and "c: 1 queries are documents of it" in caplog.text
-    figures = [evaluate_retrieval(mine, tmp_path, corpus_model=owner)["c"] for owner in (None, Angles())]
-    figures += evaluate_beside_queries_of(mine, mine, tmp_path)[0]["c"], evaluate_bm25(tmp_path)["c"]
-    for found, of_second in zip(figures, (1 / 2, 1 / 2, 1 / 2, 1), strict=True):  # by words grapes come first
-        assert found["mrr@10"] == pytest.approx((1 + of_second + 1) / 3)
-    in_second_place = (2 + 1 / math.log2(3)) / 3
-    assert ndcg_in(build_index(document_vectors(mine, read), EXACT), mine, read) == pytest.approx(in_second_place)
+DOCUMENTS = {f"d{i}": f"T {angle}" for i, angle in enumerate((0, 3, 7, 20, 40, 90))}
+QUERIES = {"d0": "T 0", "q": "one 4"}  # the first is a document
+NEAREST = {"d0": ["d1", "d2", "d3", "d4", "d5"], "q": ["d1", "d2", "d0", "d3", "d4", "d5"]}
 
 
-def test_mteb_leaves_out_the_same(tmp_path: Path) -> None:
-    pytest.importorskip("mteb", reason="mteb is not installed, which the test extra brings")
-    from test_mteb import by_mteb, same
+class Angles:
+    """Encodes by the number that ends a text, as an angle."""
 
-    texts = sentences(40)
-    queries = {f"d{i}": texts[i if i < 10 else i - 10] for i in range(20)}  # the last ten share an id alone
-    relevant = {query: {f"d{int(query[1:]) + 1}": 1} for query in queries}
-    write_collection(tmp_path / "c", {f"d{i}": text for i, text in enumerate(texts)}, queries, relevant)
-    model = make_encoder(num_layers=1)
-    same(by_mteb(model, f"beir:{tmp_path / 'c'}", tmp_path / "out"), evaluate_retrieval(model, tmp_path)["c"])
+    num_params, dim = 0, 2
+
+    def prompt_for(self, role: str) -> str | None:
+        return None
+
+    def encode(self, texts: Sequence[str], **_: Any) -> np.ndarray:
+        angles = np.radians([float(text.split()[-1]) for text in texts])
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+class Farthest:
+    """Ranks whatever it is shown the other way round."""
+
+    def rescore(self, query_vectors: np.ndarray, passage_vectors: np.ndarray) -> np.ndarray:
+        return -(query_vectors[:, None] * passage_vectors).sum(-1)
+
+    def every(self, query_vectors: np.ndarray, passage_vectors: np.ndarray) -> np.ndarray:
+        return -query_vectors @ passage_vectors.T
+
+
+@pytest.fixture
+def collection() -> Collection:
+    made = Collection("c", DOCUMENTS, QUERIES, {"d0": {"d1": 1}, "q": {"d2": 1}})
+    assert made.own_documents == {"d0"}
+    return made
+
+
+def found(collection: Collection, **how: Any) -> dict[str, list[str]]:
+    encoder: Any = Angles()
+    return {query: [*documents] for query, documents in search(encoder, collection, encoder, **how).ranking.items()}
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_every_query_has_as_many_documents(collection: Collection, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    nearest = {query: documents[:depth] for query, documents in NEAREST.items()}
+    farthest_first = {query: documents[::-1] for query, documents in nearest.items()}
+    assert found(collection, scorer=Farthest(), rescore=depth) == farthest_first  # of those that the index proposes
+    monkeypatch.setattr(retrieval, "DEPTH", depth)
+    assert found(collection) == nearest
+    assert found(collection, scorer=Farthest()) == {query: of[::-1][:depth] for query, of in NEAREST.items()}
+
+
+def test_a_measure_deeper_than_what_is_ranked_anew_is_none(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrieval, "read_collections", lambda source: iter([collection]))
+    encoder: Any = Angles()
+    figures = retrieval.evaluate_retrieval(encoder, "c", scorer=Farthest(), rescore=10)["c"]
+    assert figures["recall@10"] == 1.0 and not figures.keys() & {"recall@100", "recall@1000"}
+    assert {"recall@100", "recall@1000"} <= retrieval.evaluate_retrieval(encoder, "c", scorer=Farthest())["c"].keys()
+
+
+def test_words_search_as_deep(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Collection(
+        "c", {"a": "river stone", "b": "river water", "c": "bread"}, {"a": "river stone"}, {"a": {"b": 1}}
+    )
+    monkeypatch.setattr(lexical, "read_collections", lambda source: iter([made]))
+    monkeypatch.setattr(lexical, "DEPTH", 1)
+    assert lexical.evaluate_bm25("c")["c"]["mrr@10"] == 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -122,7 +123,7 @@ def test_rows_of_the_hub_have_the_figures_of_own_files(tmp_path: Path, monkeypat
     assert own.labels == hub.labels == ("not_entailment", "entailment")
     figures = evaluate_transfer(Signs(), own)  # type: ignore[arg-type]
     assert evaluate_transfer(Signs(), hub) == figures and figures["cosine"]["ap"] > 70  # type: ignore[arg-type]
-    assert figures["split"] == "dev"  # on which C was chosen too
+    assert figures["split"] == "dev"
 
 
 def test_pairs_by_regression_and_by_cosine(tmp_path: Path) -> None:
@@ -138,3 +139,12 @@ def test_pairs_by_regression_and_by_cosine(tmp_path: Path) -> None:
         cosines[name] = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1), rows.labels == 1
     expected = pair_scores(*cosines["train"], *cosines["test"])
     assert found["cosine"] == pytest.approx(expected) and expected["prior"] == 50
+
+
+def test_where_dev_is_what_is_scored_the_penalty_is_chosen_without_it(tmp_path: Path) -> None:
+    flavour(tmp_path / "flavour", pairs=False)
+    task = replace(read_task("mine", str(tmp_path / "flavour")), test=None)
+    turned = replace(task, dev=replace(task.dev, labels=1 - np.asarray(task.dev.labels)))
+    found, of_turned = (evaluate_transfer(Signs(), each) for each in (task, turned))  # type: ignore[arg-type]
+    assert found["split"] == of_turned["split"] == "dev" and found["C"] == of_turned["C"]
+    assert found["accuracy"] == pytest.approx(100 - of_turned["accuracy"])

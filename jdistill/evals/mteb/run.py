@@ -116,7 +116,8 @@ def _score(model: MtebEncoder, task: AbsTask, cache: mteb.ResultCache, anew: boo
             f"--mteb={name}: mteb could not run it ({type(error).__name__}: {first_line(error)[:200]}). Its data are the dataset "
             f"{task.metadata.dataset['path']}; without the hub, name local files: {', '.join(LOCAL_TASKS)}"
         ) from error
-    return float(result.task_results[0].get_score())
+    # Of the splits and subsets that are asked: a file of figures may hold those of an earlier command's too.
+    return float(result.task_results[0].validate_and_filter_scores(task).get_score())
 
 
 def _check_figures(path: Path) -> None:
