@@ -49,7 +49,7 @@ def get_config() -> ConfigDict:
     c.epochs = 1.0  # above 0, where max_steps is 0
     c.max_steps = 0  # 0: by epochs
     c.batch_size = 128  # of all devices together; their number divides it
-    c.chunk_size = 0  # rows of a batch whose activations stand in memory at once; the gradient stays the same; 0: all
+    c.chunk_size = 0  # rows of a batch whose activations stand in memory at once; without dropout the gradient stays the same; 0: all
     c.optimizer = "adamw"  # adamw, or muon: each step dearer, by as much whatever the batch (docs/performance.md)
     c.learning_rate = 3e-4  # the highest; above 0
     c.block_size = 0  # rows of a Gram or logit matrix at once; 0: all

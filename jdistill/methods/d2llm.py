@@ -16,6 +16,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
+from jdistill.core.progress import log
 from jdistill.core.types import Array, Tree
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.candidates import ScoredCandidates
@@ -108,6 +109,11 @@ def fits(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_width: int) 
 
 def build(cfg: ConfigDict, context: Start) -> Method:
     """The bi-encoder: a frozen base with adapters, a pooler and the interaction module, which alone are trained."""
+    if cfg.loss.beta and not (cfg.hard_negatives and cfg.easy_negatives):
+        log.warning(
+            "WARNING: --config.loss.beta=%g weighs RI_HI, which compares hard with easy negatives, and there are none of one kind: it is 0",
+            cfg.loss.beta,
+        )
     base = make_student(cfg, dataclasses.replace(context.encoder, pooling="mean"), context.tokens)
     rng = np.random.default_rng([cfg.seed, 6])
     student = dataclasses.replace(base, pooling=cfg.pooling, normalize=False)
@@ -127,10 +133,11 @@ def build(cfg: ConfigDict, context: Start) -> Method:
     return Method(params, student, frozen, partial(represent, cfg, base), partial(objective, cfg), merged)
 
 
-def student_weights(cfg: ConfigDict, params: Tree, base: Tree, rng: Array | None = None) -> Tree:
-    """The student's own weights: the base with the adapters in it, and the pooler. rng: of the adapters' dropout; None for none."""
-    model = lora.merge(base, params["adapters"], cfg.lora.alpha, rng, cfg.student.dropout)
-    return {"model": model} | ({"pooler": params["pooler"]} if "pooler" in params else {})
+def student_weights(cfg: ConfigDict, params: Tree, base: Tree) -> Tree:
+    """The student's own weights: the base with the adapters in it, and the pooler."""
+    return {"model": lora.merge(base, params["adapters"], cfg.lora.alpha)} | (
+        {"pooler": params["pooler"]} if "pooler" in params else {}
+    )
 
 
 def represent(
@@ -147,12 +154,12 @@ def represent(
     """
     (n, R, S), T = batch["ids"].shape, batch["real"].shape[1]
     ids, segments, positions = (batch[name].reshape(n * R, S) for name in ("ids", "segments", "positions"))
-    weights, dtype = student_weights(cfg, params, frozen["base"], rng), jnp.dtype(settled_dtype(cfg.dtype))
-    of_rows = Segments(segments, positions)
-    states = hidden_states(base.config, weights["model"], ids, segments > 0, dtype, remat=cfg.remat, segments=of_rows)
+    model = lora.beside(frozen["base"], params["adapters"], cfg.lora.alpha, rng, cfg.student.dropout)
+    of_rows, dtype = Segments(segments, positions), jnp.dtype(settled_dtype(cfg.dtype))
+    states = hidden_states(base.config, model, ids, segments > 0, dtype, remat=cfg.remat, segments=of_rows)
     member_nxTxRS = segments.reshape(n, 1, R * S) == jnp.arange(1, T + 1)[:, None]
     state_nxRSxD = states[-1].reshape(n, R * S, -1)
-    return {"vectors": pool_each(cfg.pooling, [state_nxRSxD], member_nxTxRS, weights.get("pooler"))}
+    return {"vectors": pool_each(cfg.pooling, [state_nxRSxD], member_nxTxRS, params.get("pooler"))}
 
 
 def objective(

@@ -37,7 +37,7 @@ def build_judge(cfg: ConfigDict, context: Start[TuningFeed]) -> Method:
 
     def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
         """The logits of prompts, whose places but the instructions' are ids and mask [n, L], int32 and bool, and beginning int32 [n]."""
-        weights = lora.merge(frozen["base"], params["adapters"], cfg.lora.alpha, rng, cfg.student.dropout)
+        weights = lora.beside(frozen["base"], params["adapters"], cfg.lora.alpha, rng, cfg.student.dropout)
         read, begun = partial(hidden_states, model.config, weights, dtype=dtype, remat=cfg.remat), frozen["beginnings"]
         # The instructions once, not for each prompt: causal layers make the same of them whatever follows.
         before = Beginnings(read(begun["ids"], begun["mask"]), begun["mask"], batch["beginning"])

@@ -22,11 +22,12 @@ def check_hsic(cfg: ConfigDict, rows: int) -> None:
         raise UserError(f"--config.kernel={cfg.kernel!r} is not one of {', '.join(KERNELS)}")
     if cfg.hsic.estimator not in ESTIMATORS:
         raise UserError(f"--config.hsic.estimator={cfg.hsic.estimator!r} is not one of {', '.join(ESTIMATORS)}")
-    if rows < max(2, FEWEST_ROWS[cfg.hsic.estimator]):
+    if cfg.loss.beta and rows < (fewest := max(2, FEWEST_ROWS[cfg.hsic.estimator])):
         raise UserError(
-            f"--config.batch_size={cfg.batch_size}: HSIC by the {cfg.hsic.estimator} estimator needs at least "
-            f"{max(2, FEWEST_ROWS[cfg.hsic.estimator])} texts in a batch"
+            f"--config.batch_size={cfg.batch_size}: HSIC by the {cfg.hsic.estimator} estimator needs at least {fewest} texts in a batch"
         )
+    if rows < 2:
+        raise UserError(f"--config.batch_size={cfg.batch_size}: a contrastive loss needs at least 2 texts in a batch")
 
 
 def samples_rows(cfg: ConfigDict) -> bool:

@@ -57,7 +57,10 @@ def iem_matrix(params: Tree, query_nxD: Array, passage_mxD: Array, branch: str) 
     """The logits of every query with every passage, float32 [n, m]. f1's products are made once for each side, not for each pair."""
     D = query_nxD.shape[-1]
     kernel, bias = params["first"]["kernel"], params["first"]["bias"]
-    sides_nxmxh = (query_nxD @ kernel[:D])[:, None] + (passage_mxD @ kernel[D:] + bias)[None]
+    of_query, of_passage = (
+        jnp.dot(side, part, precision=HIGHEST) for side, part in ((query_nxD, kernel[:D]), (passage_mxD, kernel[D:]))
+    )
+    sides_nxmxh = of_query[:, None] + (of_passage + bias)[None]
     features = jax.nn.relu(dense(params[branch], jax.nn.relu(sides_nxmxh)))
     z_nxm = dense(params["score"], features)[..., 0]
     return z_nxm + params["cosine"] * cosine_matrix(query_nxD, passage_mxD) if "cosine" in params else z_nxm

@@ -16,6 +16,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from jdistill.core.errors import UserError
 from jdistill.core.types import Array, Tree
+from jdistill.models.matmul import LORA_A, LORA_B
 
 Adapters = dict[str, dict[str, Any]]  # Flax path of a kernel, as layer_0/attention/query/kernel -> {"A", "B"}
 
@@ -53,22 +54,24 @@ def start(params: Tree, pattern: str, rank: int, rng: np.random.Generator) -> Ad
     return adapters
 
 
-def merge(
+def beside(
     params: Tree,
     adapters: Mapping[str, Mapping[str, Array]],
     alpha: float,
     rng: Array | None = None,
     dropout: float = 0.0,
 ) -> Tree:
-    """The parameters with the adapters added in. Under jax.grad with respect to `adapters` only they have a gradient.
+    """The parameters with the adapters beside their kernels, where models.matmul.Dense reads them: x W + alpha / rank (x A) B.
+
+    So a training step has them: an adapter begins far below a weight's last bfloat16 digit, and would be lost in the sum of both. Nor has
+    the step a gradient of a whole kernel, which a device would have to exchange.
 
     Args:
       params: the model's, Flax.
       adapters: Flax path of a kernel [in, out] -> {"A" [in, rank], "B" [rank, out]}.
-      alpha: A B is scaled by alpha / rank; with -alpha an adapter that was added is taken away, to rounding.
+      alpha: A B is scaled by alpha / rank.
       rng: a key for the dropout; None: no dropout.
-      dropout: the share of an adapter's inputs (rows of A) that are left out, the same for all tokens of a step: the product is made once
-        for the weights, not for every token.
+      dropout: the share of an adapter's inputs (rows of A) that are left out, the same for all tokens that a key is for.
 
     Raises: UserError for an adapter that does not fit.
 
@@ -81,11 +84,34 @@ def merge(
         }
     flat = dict(flatten_dict(params, sep="/"))
     for path, adapter in adapters.items():
-        if path not in flat or np.shape(flat[path]) != (np.shape(adapter["A"])[0], np.shape(adapter["B"])[1]):
-            raise UserError(f"LoRA: the adapter of {path} does not fit this model; is it of another base?")
-        rank = np.shape(adapter["A"])[1]
-        flat[path] = flat[path] + alpha / rank * jnp.matmul(adapter["A"], adapter["B"], precision="highest")
+        place = _checked(flat, path, adapter).removesuffix("kernel")
+        flat[place + LORA_A] = adapter["A"]
+        flat[place + LORA_B] = alpha / np.shape(adapter["A"])[1] * adapter["B"]
     return unflatten_dict(flat, sep="/")
+
+
+def merge(params: Tree, adapters: Mapping[str, Mapping[str, Array]], alpha: float) -> Tree:
+    """The parameters with the adapters added in, as whoever has the model takes it.
+
+    Args:
+      params, adapters: as of `beside`.
+      alpha: A B is scaled by alpha / rank; with -alpha an adapter that was added is taken away, to rounding.
+
+    Raises: UserError for an adapter that does not fit.
+    """
+    flat = dict(flatten_dict(params, sep="/"))
+    for path, adapter in adapters.items():
+        rank = np.shape(adapter["A"])[1]
+        whole = jnp.matmul(adapter["A"], adapter["B"], precision="highest")
+        flat[path] = flat[_checked(flat, path, adapter)] + alpha / rank * whole
+    return unflatten_dict(flat, sep="/")
+
+
+def _checked(flat: Mapping[str, Any], path: str, adapter: Mapping[str, Array]) -> str:
+    """The path of a kernel that an adapter fits."""
+    if path not in flat or np.shape(flat[path]) != (np.shape(adapter["A"])[0], np.shape(adapter["B"])[1]):
+        raise UserError(f"LoRA: the adapter of {path} does not fit this model; is it of another base?")
+    return path
 
 
 def _thinned(A: Array, rng: Array, dropout: float) -> Array:

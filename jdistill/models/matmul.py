@@ -57,20 +57,28 @@ def _forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
 
 
 def _backward(saved: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
+    x, kernel = saved
+    return _input_gradient(dy, kernel), _kernel_gradient(x, dy).astype(kernel.dtype)
+
+
+def _input_gradient(dy: Array, kernel: Array) -> Array:
+    """dy [..., F] times the transpose of kernel [D, F]: [..., D]."""
     # JAX's own rules contract dy with the kernel's second axis and x with dy over rows. XLA's CPU matmul runs the
     # first at half its speed and writes the second's transposed operand inside a slow fused loop. Plain products of
     # copies that are transposed on their own avoid both; barriers keep the compiler from folding the copies back in.
-    x, kernel = saved
-    if _torch_takes(dy, kernel, x.shape[-1]):
-        dx = host_products.torch_product(_rows(dy), kernel, turn_b=True).reshape(x.shape)
-        return dx, host_products.torch_product(_rows(x), _rows(dy), turn_a=True)
-    alone = jax.lax.optimization_barrier
-    dx = product(dy, alone(kernel.T))
-    x_NxD, dy_NxF = alone((_rows(x), _rows(dy)))
+    if _torch_takes(dy, kernel, kernel.shape[0]):
+        return host_products.torch_product(_rows(dy), kernel, turn_b=True).reshape(*dy.shape[:-1], kernel.shape[0])
+    return product(dy, jax.lax.optimization_barrier(kernel.T))
+
+
+def _kernel_gradient(x: Array, dy: Array) -> Array:
+    """x [..., D] and dy [..., F] contracted over all but their last axes: [D, F]."""
+    if _torch_takes(x, dy, dy.shape[-1]):
+        return host_products.torch_product(_rows(x), _rows(dy), turn_a=True)
+    x_NxD, dy_NxF = jax.lax.optimization_barrier((_rows(x), _rows(dy)))
     # The narrower of the two is cheaper to transpose.
     narrow_x = x_NxD.shape[1] <= dy_NxF.shape[1]
-    dkernel = product(_turned(x_NxD), dy_NxF) if narrow_x else product(_turned(dy_NxF), x_NxD).T
-    return dx, dkernel.astype(kernel.dtype)
+    return product(_turned(x_NxD), dy_NxF) if narrow_x else product(_turned(dy_NxF), x_NxD).T
 
 
 def over_leading(x: Array, dy: Array) -> Array:
@@ -106,6 +114,32 @@ matmul.defvjp(_forward, _backward)
 
 
 @jax.custom_vjp
+def adapted(x: Array, kernel: Array, A: Array, B: Array) -> Array:
+    """x [..., D] times kernel [D, F], plus x times A [D, R] times B [R, F]: [..., F].
+
+    Both are summed in one product, and rounded once: what an adapter adds may be far below the last bfloat16 digit of x times kernel.
+    """
+    return _adapted_forward(x, kernel, A, B)[0]
+
+
+def _adapted_forward(x: Array, kernel: Array, A: Array, B: Array) -> tuple[Array, tuple[Array, ...]]:
+    narrow = product(x, A)
+    y = product(jnp.concatenate([x, narrow], axis=-1), jnp.concatenate([kernel, B]))
+    return y, (x, narrow, kernel, A, B)
+
+
+def _adapted_backward(saved: tuple[Array, ...], dy: Array) -> tuple[Array, Array, Array, Array]:
+    x, narrow, kernel, A, B = saved
+    dnarrow = _input_gradient(dy, B)
+    dx = _input_gradient(dy, kernel) + _input_gradient(dnarrow, A)
+    # The kernel's own, which nobody asks for where adapters alone are trained, is then left out by the compiler.
+    return dx, _kernel_gradient(x, dy), _kernel_gradient(x, dnarrow), _kernel_gradient(narrow, dy)
+
+
+adapted.defvjp(_adapted_forward, _adapted_backward)
+
+
+@jax.custom_vjp
 def add_bias(x: Array, bias: Array) -> Array:
     """x [..., F] plus bias [F]."""
     return x + bias
@@ -123,8 +157,11 @@ def _add_bias_backward(bias: Array, dy: Array) -> tuple[Array, Array]:
 add_bias.defvjp(_add_bias_forward, _add_bias_backward)
 
 
+LORA_A, LORA_B = "lora_A", "lora_B"  # beside a kernel, where an adapter stands (models.lora.beside)
+
+
 class Dense(nn.Module):
-    """nn.Dense, its parameters and its initial values, by the products above."""
+    """nn.Dense, its parameters and its initial values, by the products above; with x A B added where the parameters hold an adapter."""
 
     features: int
     use_bias: bool = True
@@ -133,7 +170,12 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         kernel = self.param("kernel", nn.initializers.lecun_normal(), (x.shape[-1], self.features))
-        y = matmul(x.astype(self.dtype), kernel.astype(self.dtype))
+        x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
+        if self.has_variable("params", LORA_A):
+            A, B = (jnp.asarray(self.get_variable("params", name), self.dtype) for name in (LORA_A, LORA_B))
+            y = adapted(x, kernel, A, B)
+        else:
+            y = matmul(x, kernel)
         if not self.use_bias:
             return y
         return add_bias(y, self.param("bias", nn.initializers.zeros, (self.features,)).astype(self.dtype))

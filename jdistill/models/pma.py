@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jdistill.core.types import Array, Tree
+from jdistill.losses.embedding import HIGHEST
 
 EPS = 1e-5
 MOST_HEADS = 32
@@ -75,7 +76,7 @@ def pma_of_each(params: Tree, states_BxLxD: Array, member_BxTxL: Array, heads: i
 
 def dense(layer: Tree, x: Array) -> Array:
     """x [..., in] times a layer's kernel [in, out], plus its bias [out]."""
-    return x @ layer["kernel"] + layer["bias"]
+    return jnp.dot(x, layer["kernel"], precision=HIGHEST) + layer["bias"]
 
 
 def _norm(layer: Tree, x: Array) -> Array:

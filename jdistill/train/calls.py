@@ -48,8 +48,13 @@ def calls(
 def _steps_of(data: Data, step: int, last: int, most: int) -> int:
     if most == 1 or step % most or step + most > last:
         return 1
-    shape = data.batches.at(step)[0]
-    return most if all(data.batches.at(step + more)[0] == shape for more in range(1, most)) else 1
+    return most if len({_kind_of(data, each) for each in range(step, step + most)}) == 1 else 1
+
+
+def _kind_of(data: Data, step: int) -> tuple[Any, int | None]:
+    """What decides the shapes of a step's arrays: its batch's shape, and the group of its rows, which may have arrays of their own."""
+    (shape, rows), groups = data.batches.at(step), data.batches.groups
+    return shape, None if groups is None else int(groups[rows[0]])
 
 
 class Programs:

@@ -175,6 +175,7 @@ def test_chunks_of_a_batch_have_the_gradient_of_the_whole(name: str) -> None:
         ("ibkd", {"hsic.estimator": "naive"}, "hsic.estimator='naive' is not one of"),
         ("ibkd", {"batch_size": 3}, "batch_size=3: HSIC by the unbiased estimator needs at least 4"),
         ("ibkd", {"batch_size": 1, "hsic.estimator": "biased"}, "the biased estimator needs at least 2"),
+        ("ibkd", {"batch_size": 1, "loss.beta": 0.0}, "batch_size=1: a contrastive loss needs at least 2"),
         (
             "ibkd",
             {"method": "ckd", "loss.beta": 0.0},

@@ -54,7 +54,8 @@ def test_the_numbers_are_those_of_single_steps_and_the_same_after_a_stop(tmp_pat
         [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").open()] for name in ("single", "several")
     ]
     of_single, of_several = ([line["step"] for line in found if "loss" in line] for found in lines)
-    assert of_single == [5, 10] and of_several == [5, 12]  # an interval ends with the call that comes to its end
+    # An interval ends with the call that comes to its end, and the last with the last step.
+    assert of_single == [5, 10, 13] and of_several == [5, 12, 13]
     scored = [[line["step"] for line in found if "dev/score" in line] for found in lines]
     assert scored[0] == scored[1] == [6, 12, 13]
     run(tmp_path / "stopped", 4, stop=True)
@@ -74,7 +75,7 @@ def test_parameters_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
 
 def test_steps_of_one_shape_between_checkpoints_share_a_call() -> None:
     widths = [8] * 7 + [16] + [8] * 8
-    batches = SimpleNamespace(at=lambda step: (widths[step], np.arange(8)))
+    batches = SimpleNamespace(at=lambda step: (widths[step], np.arange(8)), groups=None)
     data = Data(cast(Any, batches), lambda step, width, rows: {"step": np.full(len(rows), step)}, "x", "texts")
     found = list(calls(data, 0, 15, 2, 5, sharding.global_mesh()))
     # After step 4 a checkpoint is due; step 7 is of another width; one step is left at the end.
@@ -82,3 +83,6 @@ def test_steps_of_one_shape_between_checkpoints_share_a_call() -> None:
     read = [batch["step"] for call in found for batch in (call.batch if call.steps > 1 else (call.batch,))]
     assert [int(step[0]) for step in read] == list(range(15))
     assert [call.steps for call in calls(data, 6, 15, 2, 5, sharding.global_mesh())] == [1, 1, 2, 2, 2, 1]
+    # Of one width and two files, whose rows may have arrays of other shapes: every third step is the second's.
+    batches.groups, batches.at = np.array([0, 1]), lambda step: (8, np.full(8, int(step % 3 == 2)))
+    assert [call.steps for call in calls(data, 0, 8, 2, 50, sharding.global_mesh())] == [2, 1, 1, 1, 1, 2]

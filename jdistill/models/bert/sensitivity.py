@@ -68,5 +68,5 @@ def _gradient(
         return jnp.sum(unit(pool(pooling, states, mask_BxL)) * direction_BxD)
 
     of_token_BxLxE = jax.grad(along)(jnp.zeros((*ids_BxL.shape, config.embedding_size)))
-    # A token of a text of n moves its mean by 1/n; short and long texts count alike.
+    # A token of a text of n moves its mean by 1/n; tokens of short and long texts count alike.
     return of_token_BxLxE * mask_BxL.sum(1)[:, None, None]
