@@ -214,10 +214,7 @@ def agreed(figures: dict[str, float]) -> dict[str, float]:
 
 
 def barrier(what: str) -> None:
-    """Blocks until every process has come here, days if need be: a collective of CPUs gives up after half an hour.
-
-    what: names the place in a message.
-    """
+    """Blocks until every process has come here, days if need be, where a CPU's collective gives up. what: the place, for messages."""
     if jax.process_count() > 1:
         from orbax.checkpoint import multihost  # by the service that finds lost processes, and no device
 

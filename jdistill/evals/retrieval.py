@@ -73,10 +73,12 @@ def evaluate_retrieval(
         if corpus_model is not None and not figures:
             check_asks_index_of(encoder, corpus_model, collection)
         ranked = search(encoder, collection, corpus_model or encoder, kind, effort, scorer, rescore)
-        found = _figures(ranked, collection)
+        measured = _figures(ranked, collection)
         deepest = rescore if scorer is not None and rescore else DEPTH
         figures[collection.name] = {
-            name: value for name, value in found.items() if name not in CUTS or int(name.partition("@")[2]) <= deepest
+            name: value
+            for name, value in measured.items()
+            if name not in CUTS or int(name.partition("@")[2]) <= deepest
         }
     return figures
 

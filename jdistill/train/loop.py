@@ -149,14 +149,9 @@ class _Training:
     def _announce(self) -> None:
         log.info(
             "training %s: %d steps of %d %s, %.2f epochs of %d, padding %.1f %%",
-            self.folder.name,
-            self.steps,
-            self.cfg.batch_size,
-            self.data.unit,
-            self.steps / self.data.batches.steps_per_epoch,
-            len(self.data),
-            100 * self.data.batches.padding,
-        )
+            self.folder.name, self.steps, self.cfg.batch_size, self.data.unit,
+            self.steps / self.data.batches.steps_per_epoch, len(self.data), 100 * self.data.batches.padding,
+        )  # fmt: skip
 
     @contextmanager
     def recorded(self, caught: Sequence[str]) -> Iterator[None]:
