@@ -117,14 +117,22 @@ matmul.defvjp(_forward, _backward)
 def adapted(x: Array, kernel: Array, A: Array, B: Array) -> Array:
     """x [..., D] times kernel [D, F], plus x times A [D, R] times B [R, F]: [..., F].
 
-    Both are summed in one product, and rounded once: what an adapter adds may be far below the last bfloat16 digit of x times kernel.
+    The sum is rounded once: what an adapter adds may be far below the last bfloat16 digit of x times kernel.
     """
     return _adapted_forward(x, kernel, A, B)[0]
 
 
 def _adapted_forward(x: Array, kernel: Array, A: Array, B: Array) -> tuple[Array, tuple[Array, ...]]:
     narrow = product(x, A)
-    y = product(jnp.concatenate([x, narrow], axis=-1), jnp.concatenate([kernel, B]))
+    if _torch_takes(
+        x, kernel, kernel.shape[1]
+    ):  # which rounds each product; elsewhere the copies would be gathered from the devices
+        y = product(jnp.concatenate([x, narrow], axis=-1), jnp.concatenate([kernel, B]))
+    else:
+        of_kernel, of_adapter = (
+            jnp.matmul(*each, preferred_element_type=jnp.float32) for each in ((x, kernel), (narrow, B))
+        )
+        y = (of_kernel + of_adapter).astype(x.dtype)
     return y, (x, narrow, kernel, A, B)
 
 
