@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 import re
 import sys
 import traceback
@@ -44,7 +45,7 @@ def read_config_file(source: str) -> ConfigDict:
     Raises UserError for a file that is not there, is no Python, fails, or gives no ConfigDict, and for an unknown variant.
     """
     name, colon, variant = source.partition(":")
-    path = Path(name)
+    path = Path(os.path.expanduser(name))
     if not name or not path.is_file():
         raise UserError(
             f"--config={source}: {_not_there(path) if name else 'no file is named'}; give {EXAMPLE}{_others(path)}"

@@ -60,7 +60,11 @@ def _parsed(argv: list[str], values: flags.FlagValues) -> list[str]:
         rest = values(argv)
     except flags.UnrecognizedFlagError as error:
         if error.flagname.removeprefix("no").startswith("config."):  # which are known once the file is
-            raise _config_is_missing() from None
+            if values["config"].value is None:
+                raise _config_is_missing() from None
+            raise UserError(
+                f"--{error.flagname}: there is no such key of True or False; write --config.KEY=VALUE"
+            ) from None
         raise
     if values["config"].value is None:
         raise _config_is_missing()

@@ -216,7 +216,7 @@ def kept_texts_of(cfg: ConfigDict, of: TextSource) -> KeptTexts:
     """The texts of a source, or their sentences: kept as files, none of them in memory."""
     if of.column:
         check_pairs(of)
-    kept = keep_source(of.path, of.column or cfg.text_column, of.key, cache_folder(cfg) / "texts")
+    kept = keep_source(of.path, of.column or cfg.text_column, of.key, cache_folder(cfg) / "texts", bool(of.column))
     skipped = ", ".join(f"{count} {reason}" for reason, count in kept.skipped.counts.items() if count)
     log.info("text: %d sentences from %s%s", len(kept.texts), of, f"; skipped {skipped}" if skipped else "")
     return _sentences(cfg, kept)

@@ -67,7 +67,7 @@ def attend_plainly(
     drop: Callable[[Array], Array] | None = None,
 ) -> Array:
     """As attend, of any number of queries; the scores of all of them stand in memory."""
-    scores_BxHxQxL = batched_transposed(query_BxHxQxK, key_BxHxLxK).astype(jnp.float32)
+    scores_BxHxQxL = batched_transposed(query_BxHxQxK, key_BxHxLxK)
     scores_BxHxQxL = scores_BxHxQxL * scale if scale != 1.0 else scores_BxHxQxL
     weights_BxHxQxL = nn.softmax(scores_BxHxQxL + bias, axis=-1).astype(value_BxHxLxK.dtype)
     return batched(weights_BxHxQxL if drop is None else drop(weights_BxHxQxL), value_BxHxLxK)
@@ -112,7 +112,8 @@ def fits_cudnn(query_BxHxLxK: Array, bias: Array | BiasByQuery) -> bool:
     the same for all heads: one for each head is learnt, and its gradient is ours."""
     L, K = query_BxHxLxK.shape[-2:]
     keys = L if isinstance(bias, BiasByQuery) else bias.shape[-1]
-    shared = isinstance(bias, BiasByQuery) or (bias.ndim == 4 and bias.shape[1] == 1)
+    several = query_BxHxLxK.shape[1] > 1  # of one head a learnt bias looks as one that all share
+    shared = isinstance(bias, BiasByQuery) or (several and bias.ndim == 4 and bias.shape[1] == 1)
     narrow = K <= WIDEST_CUDNN_HEAD and K % HEAD_MULTIPLE == 0 and L % 2 == 0 and keys % 2 == 0
     return sharding.platform() == "gpu" and query_BxHxLxK.dtype.itemsize == 2 and narrow and shared
 

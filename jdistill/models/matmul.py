@@ -212,10 +212,14 @@ batched.defvjp(_batched_forward, _batched_backward)
 
 @jax.custom_vjp
 def batched_transposed(a: Array, b: Array) -> Array:
-    """a [..., M, K] times the transpose of b [..., N, K], the same leading axes: [..., M, N]."""
+    """a [..., M, K] times the transpose of b [..., N, K], the same leading axes: [..., M, N], float32.
+
+    They are logits: of Qwen2 they are so large, by the bias of its keys, that a 16-bit type's rounding would move the softmax, or float16
+    would end. torch's products alone are rounded, since it writes nothing else.
+    """
     if _torch_takes(a, b, b.shape[-2]):
-        return host_products.torch_product(a, b, turn_b=True)
-    return product(a, jnp.swapaxes(b, -1, -2))
+        return host_products.torch_product(a, b, turn_b=True).astype(jnp.float32)
+    return jnp.matmul(a, jnp.swapaxes(b, -1, -2), preferred_element_type=jnp.float32)
 
 
 def _batched_transposed_forward(a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -224,6 +228,7 @@ def _batched_transposed_forward(a: Array, b: Array) -> tuple[Array, tuple[Array,
 
 def _batched_transposed_backward(saved: tuple[Array, Array], dc: Array) -> tuple[Array, Array]:
     a, b = saved
+    dc = dc.astype(a.dtype)
     if _torch_takes(a, b, b.shape[-2]):
         return host_products.torch_product(dc, b), host_products.torch_product(dc, a, turn_a=True)
     return product(dc, b), product(_turned(dc), a)

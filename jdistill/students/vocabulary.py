@@ -15,7 +15,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.files import write_json
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import write_body
-from jdistill.encoder.formats.tokenizer import load_tokenizer
+from jdistill.encoder.formats.tokenizer import begins_in_lower_case, load_tokenizer, lower_case
 from jdistill.encoder.vocabulary.pieces import TokenPieces, chosen_pieces
 from jdistill.encoder.vocabulary.renumbered import new_ids, renumbered_tokenizer
 from jdistill.models.registry import architecture_of
@@ -107,6 +107,8 @@ def _cut_tokenizer(cut: Encoder, pieces: TokenPieces, new_of: Mapping[int, int])
         write_body(cut, folder)
         write_json(folder / "tokenizer.json", renumbered_tokenizer(pieces, new_of))
         tokenizer = load_tokenizer(folder, cut.config)
+    if begins_in_lower_case(cut.tokenizer):  # which not every class of tokenizers keeps in its files
+        lower_case(tokenizer)
     tokenizer.name_or_path, tokenizer.model_max_length = cut.tokenizer.name_or_path, cut.tokenizer.model_max_length
     vocabulary = {piece: new_of[old] for piece, old in pieces.all_ids.items() if old in new_of}
     if tokenizer.get_vocab() != vocabulary:

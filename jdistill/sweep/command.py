@@ -44,6 +44,7 @@ from jdistill.sweep.trials import (
     REFUSED,
     as_begun,
     ended_trials,
+    enqueue_new,
     open_study,
     refused_trials,
     repeat_trial,
@@ -147,8 +148,7 @@ def _sweep(
         choices = [drawn.choices for drawn in space.values() if isinstance(drawn, CategoricalDistribution)]
         combinations = list(itertools.product(*choices))
         trials = len(combinations)
-        for combination in combinations:
-            study.enqueue_trial(dict(zip(space, combination, strict=True)), skip_if_exists=True)
+        enqueue_new(study, [dict(zip(space, combination, strict=True)) for combination in combinations])
     take_up_refused(study)
 
     def gone() -> list[FrozenTrial]:

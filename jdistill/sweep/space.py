@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
+import math
 import re
 from typing import Any
 
@@ -18,6 +20,7 @@ from jdistill.run.stages import stages_of
 from jdistill.train.optimizer import make_optimizer
 
 Space = dict[str, BaseDistribution]
+MOST_CHECKED = 256  # trials that are checked before the first; of more each value by itself
 
 
 def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
@@ -61,20 +64,43 @@ def check_space(cfg: ConfigDict, space: Space) -> None:
             "a sweep does not take a config with a budget, which chooses one student by itself; run it by jdistill.main, or sweep "
             "configs/simtde.py or configs/search.py over student.layers and student.embedding_size"
         )
-    for key, of in space.items():
-        for value in of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high):  # type: ignore[attr-defined]
-            changed = cfg.copy_and_resolve_references()
-            changed.update_from_flattened_dict({key: value})
-            check_config(changed)
-            stages = stages_of(changed)
-            for stage in stages:
-                make_optimizer(stage.cfg, 1)
-                resolve_pooler(stage.cfg.pooling or "mean")
-            dev_keys = stages[-1].data.dev_keys
-            if not any(changed[key] for key in dev_keys):
-                raise UserError(
-                    f"a sweep compares dev scores, and this method has none without {' or '.join(f'--config.{key}' for key in dev_keys)}"
-                )
+    values = {
+        key: list(of.choices) if isinstance(of, CategoricalDistribution) else [of.low, of.high]  # type: ignore[attr-defined]
+        for key, of in space.items()
+    }
+    if math.prod(map(len, values.values())) > MOST_CHECKED:
+        for key, of_key in values.items():
+            for value in of_key:
+                _check_trial(cfg, {key: value})
+        return
+    # Keys may belong together, so that a value is good where any of its trials is; a bad pair is refused as a trial.
+    refused: dict[tuple[str, Any], UserError] = {}
+    good = set[tuple[str, Any]]()
+    for combination in itertools.product(*values.values()):
+        changes = dict(zip(values, combination, strict=True))
+        try:
+            _check_trial(cfg, changes)
+        except UserError as error:
+            refused |= {item: error for item in changes.items() if item not in refused}
+        else:
+            good |= set(changes.items())
+    if bad := next((item for item in refused if item not in good), None):
+        raise refused[bad]
+
+
+def _check_trial(cfg: ConfigDict, changes: dict[str, Any]) -> None:
+    changed = cfg.copy_and_resolve_references()
+    changed.update_from_flattened_dict(changes)
+    check_config(changed)
+    stages = stages_of(changed)
+    for stage in stages:
+        make_optimizer(stage.cfg, 1)
+        resolve_pooler(stage.cfg.pooling or "mean")
+    dev_keys = stages[-1].data.dev_keys
+    if not any(changed[key] for key in dev_keys):
+        raise UserError(
+            f"a sweep compares dev scores, and this method has none without {' or '.join(f'--config.{key}' for key in dev_keys)}"
+        )
 
 
 def _full_key(name: str, keys: list[str]) -> str:
@@ -95,7 +121,7 @@ def _typed(value: str, like: Any, spec: str) -> Any:
     try:
         if isinstance(like, bool):
             return {"true": True, "false": False}[value.strip().lower()]
-        return type(like)(value.strip())
+        return value.lstrip() if isinstance(like, str) else type(like)(value.strip())  # a prompt may end with a space
     except (ValueError, KeyError):
         raise UserError(
             f"--grid {spec}: {value!r} is no {type(like).__name__}, which {spec.partition('=')[0]} is"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,14 @@ def take_up_killed(study: optuna.Study, keys: Collection[str]) -> dict[str, dict
     for trial in study.get_trials(states=(TrialState.FAIL,)):
         curves.setdefault(trial_name(trial.params), {}).update(trial.intermediate_values)
     return curves
+
+
+def enqueue_new(study: optuna.Study, settings: Sequence[dict[str, Any]]) -> None:
+    """Enqueues the settings that the study does not have; by Optuna's own comparison seeds of many digits would be alike."""
+    known = [trial.system_attrs.get("fixed_params", trial.params) for trial in study.get_trials(deepcopy=False)]
+    for setting in settings:
+        if setting not in known:
+            study.enqueue_trial(setting)
 
 
 def take_up_refused(study: optuna.Study) -> None:

@@ -115,7 +115,9 @@ def write(
     out.add_head_count(2)
     out.add_head_count_kv(1)
     out.add_layer_norm_rms_eps(1e-5)
-    if scaling:
+    if scaling.isdigit():
+        out.add_rope_scaling_factor(float(scaling))
+    elif scaling:
         out.add_rope_scaling_type(gguf.RopeScalingType(scaling))
     out.add_tokenizer_model("gpt2")
     out.add_tokenizer_pre(pre)
@@ -186,6 +188,8 @@ def test_scaled_rope_is_refused_and_not_passed_over(tmp_path: Path) -> None:
     for kind in ("llama", "nomic-bert", "modern-bert"):
         with pytest.raises(UserError, match="RoPE scaled as 'yarn'"):
             read_gguf(write(tmp_path / f"{kind}.gguf", kind, scaling="yarn"))
+    with pytest.raises(UserError, match="RoPE scaled by llama.rope.scaling.factor"):  # of no type: linear
+        read_gguf(write(tmp_path / "b.gguf", scaling="4"))
 
 
 def test_qwens_text_is_composed_first(tmp_path: Path) -> None:

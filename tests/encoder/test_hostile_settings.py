@@ -133,6 +133,7 @@ def test_other_settings_name_their_key(folder: Path) -> None:
         ("2_Dense/config.json", {"activation_function": 3}, "activation_function"),
         ("2_Dense/config.json", {"activation_function": "os.system"}, "activation"),
         ("2_Dense/config.json", {"activation_function": "my_module.Identity"}, "activation Identity is not supported"),
+        ("2_Dense/config.json", {"activation_function": "Identity"}, "activation Identity is not supported"),
     ):
         before = (folder / name).read_text()
         change(folder / name, **keys)

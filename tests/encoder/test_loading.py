@@ -185,6 +185,7 @@ def test_a_chat_template_is_refused_told_of_or_not_asked_for(tmp_path: Path, cap
         ("processor_kwargs", {"truncation_side": "left"}),
         ("model_kwargs", {"torch_dtype": "float32", "tie_weights": True}),
         ("transformer_task", "fill-mask"),
+        ("tokenizer_name_or_path", "owner/tok"),
         ("modality_config", {"text": {"method_output_name": ["hidden_states", -2]}}),
     ],
 )

@@ -49,8 +49,10 @@ def test_products_of_each_head_and_their_gradients(queries: int, width: int, dty
     ):
         found, pull = jax.vjp(product, jnp.asarray(a, dtype), jnp.asarray(second, dtype))
         expected = a @ b.swapaxes(2, 3), dc @ b, of_second
-        for got, exact in zip((found, *pull(jnp.asarray(dc, dtype))), expected, strict=True):
-            assert got.dtype == dtype
+        of_result = jnp.float32 if product is batched_transposed else jnp.dtype(dtype)  # logits are not rounded
+        assert found.dtype == of_result
+        for got, exact in zip((found, *pull(jnp.asarray(dc, of_result))), expected, strict=True):
+            assert got.dtype == (of_result if got is found else dtype)
             assert_close(got, exact, 9, dtype=dtype)
 
 
@@ -203,3 +205,20 @@ def test_cudnn_is_refused_where_it_cannot_run(dtype: str, monkeypatch: pytest.Mo
     else:
         check_attention(cfg)
     check_attention(ConfigDict({"attention": "plain", "dtype": dtype}))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_logits_as_large_as_qwen2s_are_not_rounded_before_the_softmax(dtype: Any) -> None:
+    """Its keys have a bias, by which raw scores of a query lie thousands above zero and differ by a few."""
+    rng, (L, K) = np.random.default_rng(0), (24, 64)
+    query, key = (rng.normal(size=(1, 1, L, K)) for _ in range(2))
+    query[..., 0], key[..., 0] = 250.0, 250.0  # 62,500 before the scale, and q k beside it beyond float16
+    query, key, value = (jnp.asarray(x, dtype) for x in (query, key, rng.normal(size=(1, 1, L, K))))
+    exact = (np.asarray(x, np.float64) for x in (query, key, value))
+    q, k, v = exact
+    logits = np.einsum("bhqk,bhlk->bhql", q, k) * K**-0.5
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    expected = np.einsum("bhql,bhlk->bhqk", weights / weights.sum(-1, keepdims=True), v)
+    found = np.asarray(attend_plainly(query, key, value, jnp.zeros((1, 1, L, L)), K**-0.5), np.float64)
+    # Logits of 8,000 in float32 are right to 1e-3; the weights and the sum are of the type.
+    assert np.abs(found - expected).max() < 4 * float(jnp.finfo(dtype).eps)

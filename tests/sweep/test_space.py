@@ -94,3 +94,10 @@ def test_a_dev_set_that_the_method_does_not_choose_by_is_no_dev_score(tmp_path: 
     with pytest.raises(UserError, match="none without --config.dev_queries$"):
         sweep(cfg, tmp_path / "sweep", parse_space(["dev_queries=100,0"], cfg, "grid"), trainer=never)
     check_space(cfg, parse_space(["dev_queries=100"], cfg, "grid"))
+
+
+def test_a_prompt_keeps_its_space() -> None:
+    cfg = config()
+    cfg.query_prompt = ""
+    space = parse_space(["query_prompt=query: , search_query: "], cfg, "grid")
+    assert space["query_prompt"].choices == ("query: ", "search_query: ")

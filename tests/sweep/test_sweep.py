@@ -219,3 +219,10 @@ def test_real_trials_share_the_compiled_step(tmp_path: Path) -> None:
         "sweep-loss.temperature.png",
         "sweep-curves.png",
     }
+
+
+def test_seeds_of_many_digits_are_all_run(tmp_path: Path) -> None:
+    cfg = config()
+    space = parse_space(["seed=20240101,20240102,20240103", "temperature=0.01,0.05"], cfg, "grid")
+    rows = sweep(cfg, tmp_path, space, "grid", trainer=hill)
+    assert len({tuple(row["params"].items()) for row in rows}) == 6

@@ -99,7 +99,7 @@ def _read_judgements(path: Path) -> dict[str, dict[str, int]]:
     judgements: dict[str, dict[str, int]] = {}
     with reading(path), path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            cells = line.decode("utf-8", "replace").rstrip("\r\n").split("\t")
+            cells = line.decode("utf-8-sig" if number == 1 else "utf-8", "replace").rstrip("\r\n").split("\t")
             if not any(cells) or (number == 1 and cells[-1] == "score"):
                 continue
             try:

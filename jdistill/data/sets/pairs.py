@@ -136,6 +136,11 @@ def train_and_test(pairs: Pairs, train: str, test: str, held_out: int, key: str)
                     f"--{key}: there is no split {name!r}; there are {', '.join(names)} with labelled pairs "
                     "(--config.train_split and --config.test_split name them)"
                 )
+        if others := {name: pairs.splits.count(name) for name in names if name not in (train, test, TRAIN)}:
+            counts = ", ".join(
+                f"{count} of {name!r}" if name else f"{count} of no split" for name, count in others.items()
+            )
+            log.warning("WARNING: --%s: rows of other splits than %r and %r are not read: %s", key, train, test, counts)
         if TRAIN in names and TRAIN not in (train, test):
             log.warning(
                 "WARNING: --%s: %d rows of the split %r are not read; training reads %r: --config.train_split=%s takes them", key,

@@ -26,6 +26,7 @@ TASK_COLUMNS = (
     ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"), ("question", "sentence"),
     ("text1", "text2"), ("sentence", None), ("text", None), ("question", None),
 )  # fmt: skip
+TEXT_COLUMNS = {name for pair in TASK_COLUMNS for name in pair if name}
 TASK_LABEL_COLUMNS = ("label", "gold_label")
 # Of two labels the one that f1 is of: the last, whatever the alphabet says.
 F1_LABELS = (*POSITIVE_LABELS, "acceptable")
@@ -60,21 +61,21 @@ def read_dataset(
     theirs = {"train": "train", "dev": "validation"}
     if "validation_matched" in splits:
         theirs |= {"dev": "validation_matched", OTHER_DEV: "validation_mismatched"}
-    names = getattr(splits["train"].features.get("label"), "names", None)
+    names = getattr(splits["train"].features.get("label"), "names", None) if "train" in splits else None
     records: dict[str, list[LabelledRecord]] = {}
     for split, called in theirs.items():
         if called not in splits:
             raise UserError(f"--{key}={source}: the dataset has no split {called!r}; it has {', '.join(splits)}")
         records[split] = [
-            (f"{source} ({name}), {called}, row {i}", _with_label_named(row, names))
+            (where := f"{source} ({name}), {called}, row {i}", _with_label_named(row, names, where))
             for i, row in enumerate(splits[called])
         ]
     return labelled_rows(records)
 
 
-def _with_label_named(row: dict[str, Any], names: Sequence[str] | None) -> dict[str, str]:
+def _with_label_named(row: dict[str, Any], names: Sequence[str] | None, where: str) -> dict[str, str]:
     """A row's values as strings, its label's number as the name that the dataset has for it; below 0 it has none."""
-    strings = {key: "" if value is None else str(value) for key, value in row.items()}
+    strings = _as_strings(row, where)
     label = row.get("label")
     return strings | {"label": names[label]} if names and label is not None and label >= 0 else strings
 
@@ -176,4 +177,11 @@ def _strings(line: str, where: str) -> dict[str, str]:
     row: Any = parse_json(line, where)
     if not isinstance(row, dict):
         raise UserError(f"{where} is no JSON object: {line.strip()[:60]}")
+    return _as_strings(row, where)
+
+
+def _as_strings(row: dict[str, Any], where: str) -> dict[str, str]:
+    for key, value in row.items():
+        if key in TEXT_COLUMNS and not isinstance(value, str | None):
+            raise UserError(f"{where}: {key!r} holds {type(value).__name__}, not text")
     return {key: "" if value is None else str(value) for key, value in row.items()}

@@ -26,6 +26,18 @@ def pick_column(column: str, strings: list[str], present: list[str], where: str,
     raise UserError(printable(f"{where}: {fault}; {remedy}: {', '.join(strings or present)}"))
 
 
+def text_column(column: str, schema: pa.Schema, where: str, key: str) -> str:
+    """The column to read of a table, as pick_column finds it. Raises UserError for one that holds no text too."""
+    strings = string_columns(schema)
+    name = pick_column(column, strings, schema.names, where, key)
+    if name not in strings:
+        raise UserError(
+            f"{where}: column {name!r} holds {schema.field(name).type}, not text; "
+            f"{choose_column(key)}: {', '.join(strings) or 'none that holds text'}"
+        )
+    return name
+
+
 def choose_column(key: str) -> str:
     """How a user names the column of a source: by the flag that goes with the one that names the source, if there is one."""
     flag = key if "column" in key else COLUMN_FLAGS.get(key)

@@ -21,7 +21,11 @@ def train_of(splits: Any, source: str, key: str) -> Any:
     """The train split of a datasets id's splits, or the only one. Raises UserError where there are others alone."""
     if "train" not in splits and len(splits) > 1:
         raise UserError(f"--{key}={source} has no train split, only {', '.join(splits)}")
-    return splits["train"] if "train" in splits else next(iter(splits.values()))
+    if "train" in splits:
+        return splits["train"]
+    ((name, table),) = splits.items()
+    log.warning("WARNING: --%s=%s has no train split; its only one, %r, is taken", key, source, name)
+    return table
 
 
 def dataset_splits(source: str, key: str) -> Any:

@@ -47,7 +47,7 @@ class KeptTexts:
     folder: Path
 
 
-def keep_source(source: str, column: str, key: str, folder: Path) -> KeptTexts:
+def keep_source(source: str, column: str, key: str, folder: Path, of_tables: bool = False) -> KeptTexts:
     """The texts that read_texts gives of a source, kept in a folder and found there again.
 
     Files are known by path, size and the times of their last change, a dataset by its fingerprint. Of a scheme nothing tells whether
@@ -56,10 +56,11 @@ def keep_source(source: str, column: str, key: str, folder: Path) -> KeptTexts:
     Args:
       source, column, key: as read_texts has them.
       folder: of all that is kept.
+      of_tables: of a folder its tables alone are read, since a text file has no columns.
 
     Raises: UserError as read_texts.
     """
-    opened = open_source(source, column, key)
+    opened = open_source(source, column, key, of_tables)
     name = digest(FORMAT_OF_SOURCE, os.fsencode(opened.name), column)
     return keep_rows(opened.row_groups, source, key, name, opened.identity, folder)
 

@@ -18,14 +18,15 @@ import pyarrow.parquet as pq
 
 from jdistill.core.errors import UserError, first_line
 from jdistill.core.printable import printable
-from jdistill.core.progress import progress
-from jdistill.data.text.columns import cells, choose_column, pick_column, string_columns
+from jdistill.core.progress import log, progress
+from jdistill.data.text.columns import cells, pick_column, text_column
 from jdistill.data.text.usable import MAX_CHARS, SURPLUS_CELLS, FlawedRow
 
 TABLE_LINE_BYTES = 1 << 26  # a row of .csv or .jsonl may carry more than its text (an embedding, say)
 BLOCK_BYTES = 1 << 20
 COLUMN_ROWS = 100  # of a .csv or .tsv, which tell a column of numbers from one of text
 TEXT_SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
+TABLE_SUFFIXES = TEXT_SUFFIXES[1:]
 
 NumberedText = tuple[int, str | bytes | FlawedRow | None]  # number from 1; bytes to be decoded, None: too long to hold
 
@@ -44,12 +45,22 @@ def file_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
     """
     match kind(path):
         case ".txt":
-            return enumerate(_lines(path, 4 * MAX_CHARS), 1)
+            return _txt_rows(path)
         case ".csv" | ".tsv":
             return _csv_rows(path, column, key)
         case ".jsonl":
             return _jsonl_rows(path, column, key)
     return _parquet_rows(path, column, key)
+
+
+def _txt_rows(path: Path) -> Iterator[NumberedText]:
+    for number, line in enumerate(_lines(path, 4 * MAX_CHARS), 1):
+        if number == 1 and line and b"\r" in line:
+            raise UserError(
+                f"{path} line 1: a carriage return stands within it, by which lines of old files end, and all would be one text; "
+                "write line feeds in their place"
+            )
+        yield number, line
 
 
 def regular(path: Path) -> Path:
@@ -143,7 +154,16 @@ def _csv_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
                 f"{path} line 1: no comma, but tabs or semicolons, between the columns; "
                 "name a tab-separated file .tsv, or separate the columns with commas"
             )
-        place = header.index(pick_column(column, _text_columns(header, ahead), header, str(path), key))
+        name = pick_column(column, _text_columns(header, ahead), header, str(path), key)
+        if header.count(name) > 1:
+            raise UserError(
+                f"{path} line 1: {header.count(name)} columns are called {name!r}; give each a name of its own"
+            )
+        if not column and " " in name.strip() and len(header) == 1:
+            log.warning(
+                "WARNING: %s is read by its first line, %r, as the name of its column: no text of it", path, name
+            )
+        place = header.index(name)
         for number, row in chain(ahead, rows):
             cell = row[place] if place < len(row) else ""
             text = cell if cell.isascii() else cell.encode("utf-8", "surrogateescape")
@@ -206,13 +226,7 @@ def json_fault(path: Path, line: int, error: Exception) -> UserError:
 def _parquet_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
     try:
         file = pq.ParquetFile(regular(path))
-        strings = string_columns(file.schema_arrow)
-        name = pick_column(column, strings, file.schema_arrow.names, str(path), key)
-        if name not in strings:
-            raise UserError(
-                f"{path}: column {name!r} holds {file.schema_arrow.field(name).type}, not text; "
-                f"{choose_column(key)}: {', '.join(strings) or 'none that holds text'}"
-            )
+        name = text_column(column, file.schema_arrow, str(path), key)
         with progress(f"reading {path.name}", file.metadata.num_rows, "rows") as meter:
             for number, cell in cells(batch.column(0) for batch in file.iter_batches(10_000, columns=[name])):
                 if number % 10_000 == 0:

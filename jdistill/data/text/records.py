@@ -16,7 +16,7 @@ from jdistill.core.progress import log
 from jdistill.data.text.hub import dataset_splits, train_of
 from jdistill.data.text.locations import files_of, local_path
 from jdistill.data.text.readers import (
-    TEXT_SUFFIXES,
+    TABLE_SUFFIXES,
     csv_dialect,
     csv_fault,
     kind,
@@ -24,7 +24,6 @@ from jdistill.data.text.readers import (
     regular,
 )
 
-TABLE_SUFFIXES = tuple(suffix for suffix in TEXT_SUFFIXES if suffix != ".txt")
 ROWS_AT_ONCE = 10_000  # of a parquet file
 
 

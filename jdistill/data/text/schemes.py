@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from jdistill.core.errors import UserError
+from jdistill.core.progress import log
 from jdistill.core.remote import is_url
 from jdistill.data.text.python_docs import numbered_sentences
 from jdistill.data.text.wordnet import numbered_glosses
@@ -34,6 +35,10 @@ def reader_of(source: str, key: str) -> Reader | None:
         return None
     scheme, colon, _ = source.partition(":")
     if scheme in SCHEMES:
+        if not colon and os.path.lexists(source):
+            log.warning(
+                "WARNING: --%s=%s is the source of that name, not the path; write ./%s for that", key, source, source
+            )
         return SCHEMES[scheme]
     if os.path.lexists(source):
         return None

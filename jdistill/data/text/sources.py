@@ -11,10 +11,10 @@ from typing import Any
 from jdistill.core.errors import UserError
 from jdistill.core.fetched import local_copy, versions_of
 from jdistill.core.remote import is_url
-from jdistill.data.text.columns import cells, pick_column, string_columns
+from jdistill.data.text.columns import cells, text_column
 from jdistill.data.text.hub import dataset_table
 from jdistill.data.text.locations import files_of, local_path
-from jdistill.data.text.readers import TEXT_SUFFIXES, NumberedText, file_rows, kind, regular
+from jdistill.data.text.readers import TABLE_SUFFIXES, TEXT_SUFFIXES, NumberedText, file_rows, kind, regular
 from jdistill.data.text.schemes import reader_of
 from jdistill.data.text.usable import Skipped, flaw_of, usable
 
@@ -59,27 +59,27 @@ class OpenSource:
     row_groups: Callable[[], Iterator[tuple[str, Iterator[NumberedText]]]]
 
 
-def open_source(source: str, column: str, key: str) -> OpenSource:
-    """Finds a source. Raises UserError where there is none. Arguments as in read_texts.
+def open_source(source: str, column: str, key: str, of_tables: bool = False) -> OpenSource:
+    """Finds a source. Raises UserError where there is none. Arguments as in read_texts; of_tables: of a folder its tables alone.
 
     Files are told by path, size and the times of their last change (content and inode), those of a store by what it says of them, a
     dataset by its fingerprint.
     """
-    reader = reader_of(source, key)
+    reader, suffixes = reader_of(source, key), TABLE_SUFFIXES if of_tables else TEXT_SUFFIXES
     if reader is not None:
         rest = source.partition(":")[2]
         return OpenSource(source, None, lambda: iter([(f"{source} row", reader(rest, column, key))]))
     if is_url(source):  # fetched where its rows are asked for alone
         identity: list[Any] = [[name, *version] for name, version in versions_of(source, key).items()]
         return OpenSource(
-            source, identity, lambda: _file_groups(files_of(local_copy(source, key), TEXT_SUFFIXES, key), column, key)
+            source, identity, lambda: _file_groups(files_of(local_copy(source, key), suffixes, key), column, key)
         )
     path = local_path(source, key)
     if path is None:
         table = dataset_table(source, key)
         identity = [str(getattr(table, "_fingerprint", "")), len(table)]
         return OpenSource(source, identity, lambda: iter([(f"{source} row", _table_rows(table, source, column, key))]))
-    files = files_of(path, TEXT_SUFFIXES, key)
+    files = files_of(path, suffixes, key)
     identity = [file_identity(file) for file in files]
     return OpenSource(os.path.abspath(path), identity, lambda: _file_groups(files, column, key))
 
@@ -124,7 +124,7 @@ def _dataset_rows(source: str, column: str, key: str) -> Iterator[tuple[int, byt
 
 
 def _table_rows(table: Any, source: str, column: str, key: str) -> Iterator[tuple[int, bytes | None]]:
-    chosen = pick_column(column, string_columns(table.features.arrow_schema), table.column_names, source, key)
+    chosen = text_column(column, table.features.arrow_schema, source, key)
     return cells(batch[chosen] for batch in table.select_columns([chosen]).with_format("arrow").iter(10_000))
 
 

@@ -84,9 +84,20 @@ def _rows(source: str, key: str) -> Iterator[tuple[int, str | FlawedRow]]:
         translations = [
             (_stripped(each, name, place), name.removeprefix(PREFIX) if name.startswith(PREFIX) else "")
             for name in of_translations
-            for each in (record[name] if isinstance(record[name], list) else [record[name]])
+            for each in _listed(record[name])
         ]
         yield from ((number, row) for row in _pairs(text, [(each, name) for each, name in translations if each]))
+
+
+def _listed(cell: Any) -> list[Any]:
+    """The translations of a cell: a list, a list that a table without lists writes as JSON, or one text."""
+    if isinstance(cell, str) and cell.lstrip().startswith("["):
+        try:
+            found = json.loads(cell)
+        except (ValueError, RecursionError):  # a text that begins so
+            return [cell]
+        return found if isinstance(found, list) and all(isinstance(each, str) for each in found) else [cell]
+    return cell if isinstance(cell, list) else [cell]
 
 
 def _pairs(text: str, translations: list[tuple[str, str]]) -> Iterator[str | FlawedRow]:

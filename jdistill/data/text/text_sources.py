@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from jdistill.data.text.locations import HUB_ID
 from jdistill.data.text.schemes import SCHEMES
 
 ROLES = ("query", "document")
+MOST_TIMES = 1_000_000  # that a source is read in an epoch
 NO_ROLE = "none"  # as it may be written; the same as none at all
 
 
@@ -85,9 +85,9 @@ def _source(item: str, text: str, key: str, default: str) -> TextSource:
     path, weight = _without(item, "*")
     if weight is not None and is_url(item) and _number(weight) is None:
         path, weight = item, None  # of the URL itself
-    if weight is not None and not 0 < (_number(weight) or 0) < math.inf:
+    if weight is not None and not 0 < (_number(weight) or 0) <= MOST_TIMES:
         raise UserError(
-            f"--{key}={text}: the weight {weight!r} of {path} is no positive number, and there is no {item}"
+            f"--{key}={text}: the weight {weight!r} of {path} is no positive number up to {MOST_TIMES:,}, and there is no {item}"
         )
     whole = path
     path, role = (whole, None) if _is_there(whole) else _without(whole, "@")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jdistill.core.errors import UserError, first_line
-from jdistill.data.text.columns import cells, pick_column, string_columns
+from jdistill.data.text.columns import cells, pick_column, string_columns, text_column
 from jdistill.data.text.hub import dataset_table
 from jdistill.data.text.locations import files_of, local_path
 from jdistill.data.text.readers import TEXT_SUFFIXES, NumberedText, file_rows, kind, open_text
@@ -84,9 +84,7 @@ class TextStream:
         elif (path := local_path(self.source, self.key)) is None:
             table = dataset_table(self.source, self.key)
             names = table.column_names
-            name = pick_column(
-                self.column, string_columns(table.features.arrow_schema), names, self.source, f"{self.key}_column"
-            )
+            name = text_column(self.column, table.features.arrow_schema, self.source, f"{self.key}_column")
             ids: Iterable[str] = repeat("")
             if self.id_column:
                 pick_column(self.id_column, [], names, self.source, "id_column")

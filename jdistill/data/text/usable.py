@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 
+BYTE_ORDER_MARK = "\ufeff"
 MAX_CHARS = 100_000  # a longer text is a broken file, not a sentence
 
 
@@ -38,6 +39,8 @@ def usable(row: str | bytes | FlawedRow | None) -> tuple[str, str]:
         except UnicodeDecodeError:
             return "", "with invalid UTF-8"
     text = row.strip()
+    if text[:1] == BYTE_ORDER_MARK:  # of a file that was put behind another
+        text = text.lstrip(BYTE_ORDER_MARK).strip()
     return text, flaw_of(text)
 
 

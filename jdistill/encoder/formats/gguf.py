@@ -77,8 +77,11 @@ def read_gguf(path: Path) -> GgufFile:
     if scaled := [tensor.name for tensor in reader.tensors if tensor.name.startswith("rope_")]:
         raise UserError(f"{path}: RoPE scaled by the tensor {scaled[0]} (Llama 3.1 and later) {_SAFETENSORS}")
     settings = Settings(fields, path)
-    if (scaling := settings.text(f"{kind.name}.rope.scaling.type", "none")) not in ("none", ""):
+    if (scaling := settings.text(f"{kind.name}.rope.scaling.type", "")) not in ("none", ""):
         raise UserError(f"{path}: RoPE scaled as {scaling!r} {_SAFETENSORS}")
+    for key in ("rope.scaling.factor", "rope.scale_linear"):  # without a type llama.cpp takes it for linear
+        if not scaling and settings.raw(f"{kind.name}.{key}", 1.0) not in (0.0, 1.0):
+            raise UserError(f"{path}: RoPE scaled by {kind.name}.{key} {_SAFETENSORS}")
     config, tensors = kind.read(settings, _dequantised(reader.tensors, kind, settings))
     encoding = _encoding(settings, kind.name, config.causal)
     return GgufFile(config, tensors, read_tokenizer(fields, path), encoding)

@@ -162,7 +162,7 @@ def read_activation(folder: Path) -> str:
     """The name of a Dense module's activation, in models.dense.DENSE_ACTIVATIONS. Raises UserError for another."""
     settings = read_settings(folder / "config.json")
     package, _, activation = settings.text("activation_function", "torch.nn.modules.activation.Tanh").rpartition(".")
-    if activation not in DENSE_ACTIVATIONS or package.partition(".")[0] not in ("", "torch"):
+    if activation not in DENSE_ACTIVATIONS or package.partition(".")[0] != "torch":
         raise UserError(
             f"{settings.path}: activation {activation} is not supported, only torch's {sorted(DENSE_ACTIVATIONS)}"
         )

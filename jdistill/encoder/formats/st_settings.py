@@ -110,6 +110,8 @@ def check_texts_as_they_are(settings: Settings, has_template: bool, in_modules: 
     for key in HANDED_ON:
         if changes := sorted(settings.part(key).values.keys() - HARMLESS):
             raise settings.fault(key, f"changes the model or its tokenizer ({', '.join(changes)}); {AS_TEACHER}")
+    if (other := settings.raw("tokenizer_name_or_path", None)) is not None:
+        raise settings.fault("tokenizer_name_or_path", f"takes the tokenizer of {str(other)[:60]!r}; {AS_TEACHER}")
     if (task := settings.text("transformer_task", "feature-extraction")) != "feature-extraction":
         raise settings.fault("transformer_task", f"is {task}: its vectors are no token states; {AS_TEACHER}")
     of_text = settings.part("modality_config").part("text")
