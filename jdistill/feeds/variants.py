@@ -36,7 +36,7 @@ def with_variants(
     name = f"texts and variants by {cfg.augment}"
     every = keep_texts(with_further(), name, of_train, identity, cache_folder(cfg) / "texts").texts
     log.info("augmented: %d further texts by %s", len(every) - len(train), cfg.augment)
-    if cfg.split_sentences and cfg.augment.startswith("column:"):
+    if cfg.get("split_sentences") and cfg.augment.startswith("column:"):
         log.warning(
             "WARNING: paraphrases are of whole documents, and --config.split_sentences=True trains on sentences, which have none"
         )

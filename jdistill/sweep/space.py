@@ -20,7 +20,7 @@ from jdistill.run.stages import stages_of
 from jdistill.train.optimizer import make_optimizer
 
 Space = dict[str, BaseDistribution]
-MOST_CHECKED = 256  # trials that are checked before the first; of more each value by itself
+TRIED_BEFORE = 256  # trials that are checked before the first; of more each value by itself
 
 
 def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
@@ -68,7 +68,7 @@ def check_space(cfg: ConfigDict, space: Space) -> None:
         key: list(of.choices) if isinstance(of, CategoricalDistribution) else [of.low, of.high]  # type: ignore[attr-defined]
         for key, of in space.items()
     }
-    if math.prod(map(len, values.values())) > MOST_CHECKED:
+    if math.prod(map(len, values.values())) > TRIED_BEFORE:
         for key, of_key in values.items():
             for value in of_key:
                 _check_trial(cfg, {key: value})

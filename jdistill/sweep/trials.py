@@ -144,9 +144,9 @@ def take_up_killed(study: optuna.Study, keys: Collection[str]) -> dict[str, dict
 
 def enqueue_new(study: optuna.Study, settings: Sequence[dict[str, Any]]) -> None:
     """Enqueues the settings that the study does not have; by Optuna's own comparison seeds of many digits would be alike."""
-    known = [trial.system_attrs.get("fixed_params", trial.params) for trial in study.get_trials(deepcopy=False)]
+    there = [trial.system_attrs.get("fixed_params", trial.params) for trial in study.get_trials(deepcopy=False)]
     for setting in settings:
-        if setting not in known:
+        if setting not in there:
             study.enqueue_trial(setting)
 
 

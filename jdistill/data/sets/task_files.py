@@ -26,7 +26,7 @@ TASK_COLUMNS = (
     ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"), ("question", "sentence"),
     ("text1", "text2"), ("sentence", None), ("text", None), ("question", None),
 )  # fmt: skip
-TEXT_COLUMNS = {name for pair in TASK_COLUMNS for name in pair if name}
+SENTENCE_COLUMNS = {name for pair in TASK_COLUMNS for name in pair if name}
 TASK_LABEL_COLUMNS = ("label", "gold_label")
 # Of two labels the one that f1 is of: the last, whatever the alphabet says.
 F1_LABELS = (*POSITIVE_LABELS, "acceptable")
@@ -182,6 +182,6 @@ def _strings(line: str, where: str) -> dict[str, str]:
 
 def _as_strings(row: dict[str, Any], where: str) -> dict[str, str]:
     for key, value in row.items():
-        if key in TEXT_COLUMNS and not isinstance(value, str | None):
+        if key in SENTENCE_COLUMNS and not isinstance(value, str | None):
             raise UserError(f"{where}: {key!r} holds {type(value).__name__}, not text")
     return {key: "" if value is None else str(value) for key, value in row.items()}

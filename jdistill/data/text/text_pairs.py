@@ -93,10 +93,10 @@ def _listed(cell: Any) -> list[Any]:
     """The translations of a cell: a list, a list that a table without lists writes as JSON, or one text."""
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         try:
-            found = json.loads(cell)
+            listed = json.loads(cell)
         except (ValueError, RecursionError):  # a text that begins so
             return [cell]
-        return found if isinstance(found, list) and all(isinstance(each, str) for each in found) else [cell]
+        return listed if isinstance(listed, list) and all(isinstance(each, str) for each in listed) else [cell]
     return cell if isinstance(cell, list) else [cell]
 
 
