@@ -18,6 +18,7 @@ from jdistill.retrieval import index
 from jdistill.retrieval.index_kinds import check_kind
 
 DEPTH = 1000  # the deepest cut of a measure
+FIRST = 10  # the cut that every search is measured at
 RERANKED_QUERIES = 64  # whose proposed documents a scorer ranks in one call
 CUTS = {"ndcg@10": "ndcg_cut_10", "recall@10": "recall_10", "recall@100": "recall_100", "recall@1000": "recall_1000"}
 
@@ -61,8 +62,8 @@ def evaluate_retrieval(
       scorer: ranks the documents that the index proposes anew; None: nobody does.
       rescore: so many it ranks of each query; 0: all of the collection, without an index.
 
-    Returns: collection -> ndcg@10, mrr@10, recall@10, recall@100 and recall@1000, 0 to 1, means over the judged queries, without those
-      that are deeper than `rescore`; index_bytes as written to disk; queries_per_s, encoding and search.
+    Returns: collection -> ndcg@10, mrr@10, recall@10, recall@100 and recall@1000, 0 to 1, means over the judged queries, without
+      recalls that are deeper than `rescore`; index_bytes as written to disk; queries_per_s, encoding and search.
 
     Raises: UserError as read_collections does, for an index that FAISS does not make of a collection, before any is encoded, and
       where the two models' vectors do not stand in one space, as the first collection tells.
@@ -74,7 +75,7 @@ def evaluate_retrieval(
             check_asks_index_of(encoder, corpus_model, collection)
         ranked = search(encoder, collection, corpus_model or encoder, kind, effort, scorer, rescore)
         measured = _figures(ranked, collection)
-        deepest = rescore if scorer is not None and rescore else DEPTH
+        deepest = max(rescore, FIRST) if scorer is not None and rescore else DEPTH
         figures[collection.name] = {
             name: value
             for name, value in measured.items()
