@@ -40,10 +40,8 @@ def stage_export(workdir: Path, stage: str, out: Path) -> Path:
     """The export of a run's stage in the folder `out`, beside the run; made anew where the run has another config or other checkpoints
     than when it was made."""
     saved = {path.name: path.stat().st_mtime_ns for path in sorted((workdir / stage / "checkpoints").glob("*"))}
-    made_by, made_of = (
-        {"config": look_into(workdir / "config.json"), "checkpoints": saved},
-        out.with_name(f"{out.name}.json"),
-    )
+    made_by = {"config": look_into(workdir / "config.json"), "checkpoints": saved}
+    made_of = out.with_name(f"{out.name}.json")
     if not out.is_dir() or look_into(made_of) != made_by:
         command = [
             sys.executable,

@@ -18,10 +18,7 @@ from jdistill.core.files import naming
 from jdistill.core.printable import without_secrets
 from jdistill.core.progress import log
 
-REMOVED = (
-    errno.ENOENT,
-    errno.ESTALE,
-)  # what is said of a file that another has removed, and of one on a network's server
+REMOVED = (errno.ENOENT, errno.ESTALE)  # of a file that another has removed, here and on a network's server
 WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what a file system that has none says
 
 

@@ -139,9 +139,8 @@ class _Training:
         self.state = TrainState(**arrays)
         self.checkpoints.drop_after(self.done)
         self.patience.resume(saved)
-        if (
-            self.give_up and saved.get("score") is not None and not self.is_over()
-        ):  # a kill may have come before it was heard
+        # A kill may have come before it was heard.
+        if self.give_up and saved.get("score") is not None and not self.is_over():
             self.given_up = self.give_up(self.done, saved["score"])
         self.about |= {"seconds": saved["seconds"], "devices": devices_over(saved, not self.is_over())}
         log.info("resuming %s at step %d of %d", self.folder.name, self.done, self.steps)

@@ -52,9 +52,7 @@ class MtebEncoder(AbsEncoder):
 
 def prompt_of(model: TextEncoder, task_metadata: Any, prompt_type: Any) -> str | None:
     """The name of the prompt by mteb's order (task, then type of task, then role); else ours for the role; "": none; None: the default."""
-    said = {
-        name: text for name, text in model.prompts.items() if text
-    }  # sentence-transformers adds empty ones of its own
+    said = {name: text for name, text in model.prompts.items() if text}  # sentence-transformers adds empty ones
     name = get_prompt_name(said, task_metadata, prompt_type)
     return model.prompt_for(prompt_type.value) if name is None and prompt_type else name
 
