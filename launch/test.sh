@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the environment with the test extra and runs the checks and tests. --fast: without a subprocess, in under 90 seconds (tests/fast.txt).
+# Makes the environment with the test extra and runs the checks and tests. --fast: without a subprocess, in a minute and a half (tests/fast.txt).
 # Further arguments go to pytest. A skip for a reason that is not in tests/skips.txt fails.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh" test
 export JDISTILL_ONLY_LISTED_SKIPS=1
