@@ -85,7 +85,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_sets(parser: argparse.ArgumentParser) -> None:
     """The flags of the model and of what it is scored on."""
-    parser.add_argument("--model", required=True, help="a folder, a hub id, or pkg:import_name/sub/folder")
+    parser.add_argument("--model", required=True, help="a folder, a hub id, pkg:import_name/sub/folder or a .gguf file")
     for name, of in SETS.items():
         parser.add_argument(f"--{name}", default="", metavar=of.metavar, help=of.help)
     for branch, asks in zip(
