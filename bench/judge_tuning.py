@@ -54,7 +54,7 @@ class Whole:
         config, dtype = method.student.config, jnp.dtype(cfg.dtype)
 
         def represent(params: Any, frozen: Any, batch: Any, rng: Any) -> dict[str, Any]:
-            weights = lora.merge(frozen["base"], params["adapters"], cfg.lora.alpha, rng, cfg.student.dropout)
+            weights = lora.beside(frozen["base"], params["adapters"], cfg.lora.alpha, rng, cfg.student.dropout)
             states = hidden_states(config, weights, batch["ids"], batch["mask"], dtype)
             return {"logit": judge_logits(last_token_pool(states[-1], batch["mask"]), frozen["answers"])}
 
