@@ -23,7 +23,6 @@ from jdistill.feeds.judged import JudgedPairs, JudgedSet
 from jdistill.feeds.judged_feed import JudgedFeed, judged_pairs_of
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.tokens import make_batches
-from jdistill.models.lora import merge_alike
 from jdistill.models.precision import settled_dtype
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
@@ -68,9 +67,7 @@ class TuningFeed(JudgedFeed):
             names = peft.torch_names(method.student.config)
             with replacing(folder / "adapter", "adapter", key="the adapter", legacy=("adapter_*",)) as beside:
                 peft.save_adapters(beside, params["adapters"], cfg.lora.alpha, names)
-        # By the merge that a run with this adapter as judge.adapter makes, on any machine: the judge's scores are kept by its weights' hash.
-        tuned = {"model": merge_alike(method.student.params, params["adapters"], cfg.lora.alpha)}
-        return replace(self, judged_pairs=self.judged_pairs.with_model(method.student.with_weights(tuned)))
+        return replace(self, judged_pairs=self.judged_pairs.with_model(method.trained(params)))
 
 
 def drawn_pairs(judged_set: JudgedSet) -> tuple[list[str], list[str], list[float]]:

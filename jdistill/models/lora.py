@@ -92,30 +92,16 @@ def beside(
 
 
 def merge(params: Tree, adapters: Mapping[str, Mapping[str, Array]], alpha: float) -> Tree:
-    """The parameters with the adapters added in, as whoever has the model takes it.
+    """The parameters with the adapters added in, as whoever has the model takes it: on the host, to the same bits on every machine.
+
+    So a model's hash, by which answers are kept, is the same wherever it is merged. Products of two float32 are exact in float64; they are
+    added there in the order of the rank, and rounded to float32 once.
 
     Args:
       params, adapters: as of `beside`.
       alpha: A B is scaled by alpha / rank; with -alpha an adapter that was added is taken away, to rounding.
 
-    Raises: UserError for an adapter that does not fit.
-    """
-    flat = dict(flatten_dict(params, sep="/"))
-    for path, adapter in adapters.items():
-        rank = np.shape(adapter["A"])[1]
-        whole = jnp.matmul(adapter["A"], adapter["B"], precision="highest")
-        flat[path] = flat[_checked(flat, path, adapter)] + alpha / rank * whole
-    return unflatten_dict(flat, sep="/")
-
-
-def merge_alike(params: Tree, adapters: Mapping[str, Mapping[str, Array]], alpha: float) -> Tree:
-    """As merge, on the host and to the same bits on every machine: for whoever keeps answers by a hash of the weights.
-
-    Products of two float32 are exact in float64; they are added there in the order of the rank, and rounded to float32 once.
-
-    Args: as of merge.
-
-    Returns: numpy arrays; kernels that were added to are float32.
+    Returns: as params, the kernels that were added to as numpy arrays, float32.
 
     Raises: UserError for an adapter that does not fit.
     """

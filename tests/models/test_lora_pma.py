@@ -48,7 +48,7 @@ def test_a_new_adapter_and_rank_zero_leave_the_model_as_it_was() -> None:
     assert np.abs(changed - plain).max() > 1e-2
 
 
-def test_a_merge_on_the_host_has_the_bits_of_sums_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_has_the_bits_of_sums_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     params, found = random_params(CONFIG), adapters(rank=3)
     path = "layer_1/attention/value/kernel"
     kernel, a, b = (
@@ -62,7 +62,7 @@ def test_a_merge_on_the_host_has_the_bits_of_sums_in_python(monkeypatch: pytest.
     ]
     for numbers_at_once in (lora.SUMS_AT_ONCE, 100):
         monkeypatch.setattr(lora, "SUMS_AT_ONCE", numbers_at_once)
-        merged = lora.merge_alike(params, found, 7.0)
+        merged = lora.merge(params, found, 7.0)
         np.testing.assert_array_equal(merged["layer_1"]["attention"]["value"]["kernel"], np.float32(expected))
         assert merged["layer_1"]["up"]["kernel"] is params["layer_1"]["up"]["kernel"]
 
@@ -73,9 +73,6 @@ def test_merge_is_the_sum_and_its_inverse_takes_it_away() -> None:
     path = "layer_1/attention/value/kernel"
     expected = params["layer_1"]["attention"]["value"]["kernel"] + 2.0 * found[path]["A"] @ found[path]["B"]
     np.testing.assert_allclose(merged["layer_1"]["attention"]["value"]["kernel"], expected, atol=1e-6)
-    alike = lora.merge_alike(params, found, 6.0)
-    for one, other in zip(jax.tree.leaves(merged), jax.tree.leaves(alike), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
     back = lora.merge(merged, found, -6.0)
     for one, other in zip(jax.tree.leaves(params), jax.tree.leaves(back), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)

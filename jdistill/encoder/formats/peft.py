@@ -15,7 +15,7 @@ from jdistill.core.types import Array
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.modules import ADAPTER_FILE
 from jdistill.encoder.formats.tensors import float_tensor, load_tensors, write_tensors
-from jdistill.models.lora import Adapters, merge_alike
+from jdistill.models.lora import Adapters, merge
 from jdistill.models.registry import ModelConfig, architecture_of, names_of
 
 # Settings of PEFT's of adapters that compute something else.
@@ -137,4 +137,4 @@ def with_adapter(model: Encoder, folder: str) -> Encoder:
     if not folder or not architecture_of(model.config).decoder:
         return model
     adapters, alpha = load_adapters(Path(folder), torch_names(model.config))
-    return model.with_weights({"model": merge_alike(model.params, adapters, alpha)})
+    return model.with_weights({"model": merge(model.params, adapters, alpha)})
