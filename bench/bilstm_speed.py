@@ -16,6 +16,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -25,10 +26,10 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 import numpy as np
+from bars import draw_bars
 from record import command_line, keep_rows, shown
 
 import jdistill
-from bench.bars import draw_bars
 from configs import bilstm_sra as config_file
 from jdistill.data.batching.padding import batches_by_length
 from jdistill.data.text.sources import read_texts
@@ -44,7 +45,8 @@ def big_bert(teacher: jdistill.Encoder) -> jdistill.Encoder:
     config = replace(
         teacher.config, num_layers=12, hidden_size=768, embedding_size=768, num_heads=12, intermediate_size=3072
     )
-    rng, params = np.random.default_rng(0), {}
+    rng = np.random.default_rng(0)
+    params: dict[str, Any] = {}
     for path, shape in parameter_shapes(config).items():
         at = params
         *folders, leaf = path.split("/")

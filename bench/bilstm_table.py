@@ -28,7 +28,7 @@ from runs import computed_in, finished_run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.bars import draw_bars
+from bars import draw_bars
 
 ROWS = ("teacher", "scratch", "sra", "kd", "sra+kd", "kd+ts", "sra+kd+ts")
 

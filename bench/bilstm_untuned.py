@@ -19,11 +19,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from bars import draw_bars
+from bilstm_table import name_of
 from record import command_line, keep_rows, shown
 
 import jdistill
-from bench.bars import draw_bars
-from bench.bilstm_table import name_of
 from jdistill.data.sets.tasks import read_task
 from jdistill.evals.transfer import evaluate_transfer
 

@@ -83,7 +83,8 @@ class Measured:
     """Seconds and highest memory of parts of a process, in MB above what it held before the first."""
 
     def __init__(self) -> None:
-        self.base, self.rows = memory(), {}
+        self.base = memory()
+        self.rows: dict[str, dict[str, float]] = {}
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -133,7 +134,7 @@ def run_phase(flags: argparse.Namespace) -> dict[str, Any]:
     student = jdistill.load(TEACHER)
     student.tokenize(["a text"])
     if flags.made_up_tokens:
-        tokens_module.tokenizing = lambda *_: nullcontext(in_this_process(made_up))
+        tokens_module.tokenizing = lambda *_: nullcontext(in_this_process(made_up))  # type: ignore[assignment]
     rng = np.random.default_rng(0)
     teacher = Teacher("bench", width, "bench", lambda texts: rng.standard_normal((len(texts), width), np.float32))
     measured = Measured()

@@ -79,7 +79,7 @@ def by_seed(flags: argparse.Namespace, figures: dict[str, list[Any]]) -> Iterato
             yield {"row": row, "seed": seed}, of_seed
 
 
-def settings_of(flags: argparse.Namespace) -> dict[str, str]:
+def settings_of(flags: argparse.Namespace) -> dict[str, Any]:
     judge = shown_run(flags.judge) if flags.judge else "tuned in student-0"
-    about = {"teacher": shown(flags.teacher), "judge": judge, "keys": joined(flags.extra)}
+    about: dict[str, Any] = {"teacher": shown(flags.teacher), "judge": judge, "keys": joined(flags.extra)}
     return about | ({"variant": flags.variant} if flags.variant else {})

@@ -72,7 +72,7 @@ def fixed_vectors(run: Run, method: Method, data: Data, held_out: float) -> list
     represent = jax.jit(lambda params, frozen, batch: method.represent(params, frozen, batch, None))
     student = method.trained(method.params)
     feed = run.feeds[-1]
-    assert isinstance(feed, CandidateFeed)
+    assert isinstance(feed, CandidateFeed) and isinstance(batches, Batches)
     for group, one in enumerate(feed.judged_pairs.sets):
         members = np.flatnonzero(batches.group_of == group)
         by_width = members[np.argsort(batches.bucket_of[members], kind="stable")]

@@ -25,9 +25,9 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 import numpy as np
+from bars import draw_bars
 from record import command_line, keep_rows, shown, shown_run
 
-from bench.bars import draw_bars
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.data.sets.pairs import read_pairs
 from jdistill.encoder.pair_scorer import load_pair_scorer

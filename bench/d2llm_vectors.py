@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jax
 import numpy as np
+from bars import draw_bars
 from record import command_line, keep_rows, shown_run
 from untrained import config_of
 
 import jdistill
-from bench.bars import draw_bars
 from configs import d2llm
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError

@@ -34,7 +34,7 @@ class Kind:
     """make: writes the whole sample into a folder. read: reads it, given the file that was damaged, and raises AssertionError for an
     answer that is not sane. only: the end of the files' names that are damaged."""
 
-    make: Callable[[Path], None]
+    make: Callable[[Path], object]
     read: Callable[[Path, Path], object]
     only: tuple[str, ...] = ("",)
 
@@ -165,9 +165,7 @@ KINDS: dict[str, Kind] = {
         _tables(("a.csv",), {"query": WORDS, "entity": _HALF, "label": _HALF}), lambda _, path: read_entities(path)
     ),
     "task": Kind(
-        lambda folder: (
-            [_tables((f"{split}.jsonl", f"{split}.tsv"), _PAIRS)(folder) for split in ("train", "dev")] and None
-        ),
+        lambda folder: [_tables((f"{split}.jsonl", f"{split}.tsv"), _PAIRS)(folder) for split in ("train", "dev")],
         lambda folder, path: _task_of(folder, path),
     ),
     "collection": Kind(
@@ -181,13 +179,10 @@ KINDS: dict[str, Kind] = {
     ),
     "vectors": Kind(lambda folder: _write_vectors(folder), lambda _, path: _vectors(path)),
     "glove": Kind(
-        lambda folder: (
-            [
-                _tables((name,), {"line": [f"{word} 1 2.5 {i}" for i, word in enumerate(WORDS)]})(folder)
-                for name in ("g.txt", "g.txt.gz")
-            ]
-            and None
-        ),
+        lambda folder: [
+            _tables((name,), {"line": [f"{word} 1 2.5 {i}" for i, word in enumerate(WORDS)]})(folder)
+            for name in ("g.txt", "g.txt.gz")
+        ],
         lambda _, path: _glove(path),
     ),
     "model json": Kind(fuzz_models.make_bert, fuzz_models.check_folder, (".json",)),

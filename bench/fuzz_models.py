@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -75,7 +77,7 @@ def make_bert(folder: Path) -> None:
 
 def make_bilstm(folder: Path) -> None:
     rng = np.random.default_rng(0)
-    shapes = {"word/embedding": (41, 8)}
+    shapes: dict[str, tuple[int, ...]] = {"word/embedding": (41, 8)}
     for way in ("forward", "backward"):
         shapes |= {f"{way}/input": (8, 24), f"{way}/recurrent": (6, 24), f"{way}/bias": (24,)}
     flat = {path: rng.normal(0, 0.2, shape).astype(np.float32) for path, shape in shapes.items()}
@@ -104,7 +106,10 @@ def check_runs(made: Encoder) -> None:
 
     parts, tree = jax.tree.flatten((made.params, made.pooler, made.dense))
     shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in parts)
-    assert _traced(made.config, made.pooling, tree, shapes) == (2, made.dim)
+    assert _traced(cast(Hashable, made.config), made.pooling, tree, shapes) == (
+        2,
+        made.dim,
+    )  # every config is a frozen dataclass
 
 
 @lru_cache(maxsize=100)  # most damage leaves the program as it was
@@ -112,7 +117,7 @@ def _traced(config: Any, pooling: str, tree: Any, shapes: tuple[tuple[tuple[int,
     """The shape of two texts' vectors by parameters of these shapes."""
 
     def vectors(params: Any, pooler: Any, dense: Any) -> jax.Array:
-        x = np.zeros((2, 4), np.int32)
+        x = jnp.zeros((2, 4), jnp.int32)
         found = pool(pooling, hidden_states(config, params, x, x == 0), x == 0, pooler)
         for layer in dense:
             found = found @ layer["kernel"] + layer.get("bias", 0.0)
@@ -136,7 +141,7 @@ def check_classifier(folder: Path) -> None:
 def make_gguf(folder: Path) -> None:
     import gguf
 
-    out = gguf.GGUFWriter(folder / "m.gguf", "llama")
+    out: Any = gguf.GGUFWriter(folder / "m.gguf", "llama")
     for add, value in (
         (out.add_block_count, 1), (out.add_context_length, 32), (out.add_embedding_length, 8), (out.add_feed_forward_length, 12),
         (out.add_head_count, 2), (out.add_head_count_kv, 1), (out.add_layer_norm_rms_eps, 1e-5), (out.add_tokenizer_model, "gpt2"),
@@ -144,7 +149,13 @@ def make_gguf(folder: Path) -> None:
         (out.add_token_merges, ["a b"]), (out.add_eos_token_id, 4),
     ):  # fmt: skip
         add(value)
-    shapes = {"attn_q": (8, 8), "attn_k": (4, 8), "attn_v": (4, 8), "attn_output": (8, 8), "ffn_gate": (12, 8)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "attn_q": (8, 8),
+        "attn_k": (4, 8),
+        "attn_v": (4, 8),
+        "attn_output": (8, 8),
+        "ffn_gate": (12, 8),
+    }
     shapes |= {"ffn_up": (12, 8), "ffn_down": (8, 12), "attn_norm": (8,), "ffn_norm": (8,)}
     named = {f"blk.0.{name}.weight": shape for name, shape in shapes.items()}
     for name, shape in (named | {"token_embd.weight": (5, 8), "output_norm.weight": (8,)}).items():

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -122,7 +123,11 @@ def main() -> None:
                 }
                 row |= {f"faster, batch {b}": median["float32", b] / median[form, b] for b in (1, 32)}
                 row |= {f"texts/s, batch {b}": len(texts) / median[form, b] for b in (1, 32)}
-                about = {"texts": shown(flags.texts), "sentences": len(texts), "calibrate": shown(flags.calibrate)}
+                about: dict[str, Any] = {
+                    "texts": shown(flags.texts),
+                    "sentences": len(texts),
+                    "calibrate": shown(flags.calibrate),
+                }
                 about |= {"threads": torch.get_num_threads()}
                 keep_rows("int8", command_line(), [row], ("model", "runtime", "form"), **about)
         shutil.rmtree(folder)

@@ -12,6 +12,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -64,7 +65,9 @@ def main() -> None:
             "teacher": rng.standard_normal((batch_size, start.dim)).astype(np.float32),
         }
         on_mesh = sharding.shard_rows(batch, mesh)
-        scratch = step.lower(state, frozen, on_mesh).compile().memory_analysis().temp_size_in_bytes
+        usage = step.lower(state, frozen, on_mesh).compile().memory_analysis()
+        assert usage is not None  # of every compiler for a CPU or a GPU
+        scratch = usage.temp_size_in_bytes
         state, _ = jax.block_until_ready(step(state, frozen, on_mesh))
         began = time.perf_counter()
         state, metrics = jax.block_until_ready(step(state, frozen, on_mesh))
@@ -83,7 +86,7 @@ def main() -> None:
             "peak so far (MiB)": peak,
         }
         row |= {"texts_per_s": batch_size / seconds, "loss": float(metrics["loss"])}
-        about = {"device": sharding.describe_devices(), "teacher": shown(flags.teacher)}
+        about: dict[str, Any] = {"device": sharding.describe_devices(), "teacher": shown(flags.teacher)}
         about |= {"length": flags.length, "layers": flags.layers}
         keep_rows("large_batch", command_line(), [row], ("batch", "chunk", "block"), **about)
 

@@ -65,7 +65,7 @@ Case = tuple[ConfigDict, Method, dict[str, Any]]
 
 def abstract_encoder(name: str, layers: int) -> Encoder:
     """A decoder whose weights are shapes. layers: of it; 0: all."""
-    sizes = OF_QWEN | SHAPES[name] | ({"num_layers": layers} if layers else {})
+    sizes: dict[str, Any] = OF_QWEN | SHAPES[name] | ({"num_layers": layers} if layers else {})
     config = DecoderConfig(**sizes)
     shapes = {path: jax.ShapeDtypeStruct(shape, np.float32) for path, shape in parameter_shapes(config).items()}
     return Encoder(config, unflatten_dict(shapes, sep="/"), cast(Any, None), pooling="lasttoken", max_length=512)

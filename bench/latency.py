@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from record import command_line, keep_rows, shown, shown_model
@@ -88,7 +89,11 @@ def main() -> None:
                     "ms a sentence": 1000 * middle / len(texts),
                 }
                 row |= {"times the first's speed": first / middle, "rounds (s)": [round(t, 3) for t in times]}
-                about = {"first": shown_model(flags.models[0]), "texts": shown(flags.texts), "sentences": len(texts)}
+                about: dict[str, Any] = {
+                    "first": shown_model(flags.models[0]),
+                    "texts": shown(flags.texts),
+                    "sentences": len(texts),
+                }
                 keep_rows("latency", command_line(), [row], ("framework", "model"), **about)
     assert np.isfinite(first)
 

@@ -80,7 +80,7 @@ def milliseconds(models: dict[str, Encoder], questions: list[str]) -> dict[str, 
 
 def keep(flags: argparse.Namespace, rows: list[dict[str, Any]], texts: int, unfinished: bool) -> None:
     """Adds rows to the results' file. texts: that each run read; unfinished: their speeds come later."""
-    about = {name: shown(getattr(flags, name)) for name in ("teacher", "text", "pairs", "collections")}
+    about: dict[str, Any] = {name: shown(getattr(flags, name)) for name in ("teacher", "text", "pairs", "collections")}
     about |= {"steps": flags.steps, "texts": texts}
     rows = [row | {"seed": flags.seed} for row in rows]
     keep_rows("menu", command_line(), rows, ("shape", "seed"), unfinished=unfinished, **about)

@@ -53,7 +53,7 @@ def largest_differences(report: Path) -> list[dict[str, object]]:
         of_variant = largest.setdefault(architecture_and_variant(test), {})
         of_variant[dtype] = max(of_variant.get(dtype, 0.0), float(relative))
     return [
-        {"architecture": architecture, "variant": variant} | by_type
+        {"architecture": architecture, "variant": variant, **by_type}
         for (architecture, variant), by_type in sorted(largest.items(), key=lambda row: (row[0][0].lower(), row[0][1]))
     ]
 

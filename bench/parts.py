@@ -31,6 +31,7 @@ from jdistill import Encoder
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.sets.collections import read_collections
 from jdistill.data.text.sources import read_texts
+from jdistill.models.bert import BertConfig
 from jdistill.retrieval.index import row_cosines
 from jdistill.students.transformer import make_student
 
@@ -69,6 +70,7 @@ def halves(teacher: Encoder, student: Encoder) -> Iterator[tuple[str, Encoder]]:
 
     def joined(table: Encoder, of_layers: Encoder) -> Encoder:
         whose = of_layers.config
+        assert isinstance(table.config, BertConfig) and isinstance(whose, BertConfig)
         config = replace(table.config, num_layers=whose.num_layers, intermediate_size=whose.intermediate_size)
         params = {name: value for name, value in table.params.items() if name not in layers}
         return replace(table, config=config, params=params | {k: v for k, v in of_layers.params.items() if k in layers})

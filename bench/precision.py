@@ -58,6 +58,7 @@ def measure(
     ids = rng.integers(1000, 30000, (batch_size, length)).astype(np.int32)
     batch = sharding.shard_rows({"ids": ids, "mask": np.ones(ids.shape, bool)}, mesh)
     usage = step.lower(state, frozen, batch).compile().memory_analysis()
+    assert usage is not None  # of every compiler for a CPU or a GPU
     used = (
         usage.argument_size_in_bytes + usage.temp_size_in_bytes + usage.output_size_in_bytes - usage.alias_size_in_bytes
     )

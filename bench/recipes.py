@@ -75,7 +75,8 @@ def main() -> None:
             kept |= row | of.kept(student, best[collection])
             print(kept, flush=True)
             by = ("row", "keys", "seed", "collection")
-            keep_rows("recipes", command_line(), [kept], by, **about, **{"computed in": computed_in([results])})
+            more: dict[str, Any] = {**about, "computed in": computed_in([results])}
+            keep_rows("recipes", command_line(), [kept], by, **more)
 
 
 if __name__ == "__main__":

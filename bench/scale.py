@@ -91,7 +91,9 @@ def of_devices(counts: list[int], text: str) -> list[dict[str, Any]]:
         flat = np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(grads)])
         first = flat if first is None else first
         away = float(np.linalg.norm(flat - first) / np.linalg.norm(first))
-        scratch = compiled.memory_analysis().temp_size_in_bytes / 2**20
+        used = compiled.memory_analysis()
+        assert used is not None  # of every compiler for a CPU or a GPU
+        scratch = used.temp_size_in_bytes / 2**20
         rows.append(
             {"devices": count, "relative difference of the gradient": away, "scratch a device (MiB)": round(scratch, 1)}
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from pathlib import Path
+from typing import Any
 
 from record import command_line, keep_rows, shown
 from runs import computed_in, finished_run
@@ -38,7 +39,11 @@ def main() -> None:
         } | trained_row(results)
         row["mean cosine"] = results["agreement"]["mean_cosine"]
         row["Avg, untrained"] = untrained_row(flags, flags.workdir / str(seed), "")["Avg"]
-        more = {"teacher": shown(flags.teacher), "text": shown(flags.text), "computed in": computed_in([results])}
+        more: dict[str, Any] = {
+            "teacher": shown(flags.teacher),
+            "text": shown(flags.text),
+            "computed in": computed_in([results]),
+        }
         keep_rows("simtde_claim", command_line(), [row], ("seed",), **more)
         averages.append(row["Avg"])
         print(f"seed {seed}: " + " | ".join(f"{row[task]:.2f}" for task in TASKS), flush=True)

@@ -47,7 +47,8 @@ def pairs(senteval: Path, task: str) -> tuple[list[str], list[str], list[float]]
             scores = inputs.with_name(inputs.name.replace("STS.input", "STS.gs")).read_text().split("\n")
             for line, score in zip(inputs.read_text(encoding="utf-8").split("\n"), scores, strict=False):
                 if score.strip():  # pairs that were never scored do not count
-                    add(*line.split("\t")[:2], score)
+                    a, b = line.split("\t")[:2]
+                    add(a, b, score)
     return first, second, gold
 
 

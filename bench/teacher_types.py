@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -38,13 +39,13 @@ def ways(teacher: jdistill.Encoder, folder: Path) -> dict[str, Callable[[list[st
     """A name -> texts to vectors float32 [N, D]."""
     export(teacher, folder, onnx=True)
     add_form(teacher, folder, "onnx-int8")
-    models = {
+    models: dict[str, jdistill.Encoder | runtime.OnnxEncoder] = {
         "Flax, float32": replace(teacher, dtype="float32"),
         "Flax, bfloat16": replace(teacher, dtype="bfloat16"),
         "ONNX Runtime, float32": runtime.load_onnx_encoder(str(folder)),
         "ONNX Runtime, int8": runtime.load_onnx_encoder(str(folder), "onnx/model_quint8_avx2.onnx"),
     }
-    return {name: lambda texts, of=model: of.encode(texts, batch_size=BATCH) for name, model in models.items()}
+    return {name: partial(model.encode, batch_size=BATCH) for name, model in models.items()}
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -58,11 +59,12 @@ def batch_of(rng: np.random.Generator, size: int, length: int) -> dict[str, np.n
 def torch_step(method, start, cfg, dtype: str, device: str):
     """The step in torch: transformers' ElectraModel, both MSE terms, clipping and AdamW."""
     c = method.student.config
-    model = ElectraModel(
+    architecture: Any = architecture_of(c)  # a Transformer of Hugging Face's, which writes config.json
+    model: Any = ElectraModel(
         ElectraConfig(
             **{
                 k: v
-                for k, v in architecture_of(c).config_keys(c).items()
+                for k, v in architecture.config_keys(c).items()
                 if k not in ("architectures", "model_type", "dtype")
             }
         )

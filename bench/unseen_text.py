@@ -110,14 +110,14 @@ def main() -> None:
     if flags.out:
         with gzip.open(flags.out, "wt", encoding="utf-8") as file:
             file.writelines(text + "\n" for row, text in enumerate(first) if row not in seen)
-    about = {"text": joined(map(shown, flags.text)), "pairs": shown(flags.pairs), "texts": len(texts)}
+    about: dict[str, Any] = {"text": joined(map(shown, flags.text)), "pairs": shown(flags.pairs), "texts": len(texts)}
+    about["texts with a sentence in a document"] = len(seen)
     keep_rows(
         "unseen_text",
         command_line(),
         rows,
         ("collection",),
         **about,
-        **{"texts with a sentence in a document": len(seen)},
     )
 
 

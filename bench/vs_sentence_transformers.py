@@ -155,7 +155,8 @@ def main() -> None:
     flags.dtype = settled_dtype(get_config().dtype)
     decides = ("teacher", "text", "sentences", "batch_size", "st_dropout", "st_bf16", "dtype")
     check_settings(flags.workdir, {name: getattr(flags, name) for name in decides}, "*-*")
-    answers, first = answers_of(flags), {}
+    answers = answers_of(flags)
+    first: dict[str, Any] = {}
     for side in SIDES:
         rate = best_rate(flags, side, rates[side], answers)
         for seed in flags.seeds:

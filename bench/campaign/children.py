@@ -83,7 +83,8 @@ class _Job:
     """The processes of one launch while they run."""
 
     def __init__(self, launch: Launch, pids: list[int], parts: list[Path]):
-        self.launch, self.parts, self.alive, self.codes = launch, parts, dict(enumerate(pids)), {}
+        self.launch, self.parts, self.alive = launch, parts, dict(enumerate(pids))
+        self.codes: dict[int, int] = {}
         self.seconds, self.hung = 0.0, False
 
     def look(self, now: float) -> None:
@@ -168,7 +169,7 @@ def _child(launch: Launch, process: int, port: int, guarded: Path, part: Path) -
     if launch.learnt:
         _learn(launch.learnt)
     if not code:  # after an error a command leaves at once (jdistill.core.errors.leave)
-        threading._shutdown()
+        threading._shutdown()  # type: ignore[attr-defined]  # as the interpreter does at its end
         atexit._run_exitfuncs()
     told["calls"], told["failed"] = faults.disarm()
     _named(part, ".json").write_text(json.dumps(told))

@@ -132,7 +132,8 @@ def _hash(data: bytes | str) -> str:
 
 def differences(found: dict[str, str], expected: dict[str, str]) -> tuple[list[str], list[str]]:
     """(what differs, what differs in logs alone), each as "path: what is there, not what should be"."""
-    of_products, of_logs = [], []
+    of_products: list[str] = []
+    of_logs: list[str] = []
     for name in sorted(found.keys() | expected.keys()):
         if found.get(name) != expected.get(name):
             stray = " (stray)" if TEMPORARY.search(name) else ""

@@ -7,27 +7,32 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "tests")]
 
 from campaign.launches import Launch
+
+if TYPE_CHECKING:
+    from jdistill.encoder.encoder import Encoder
+
 
 EVERY = {
     "batch_size": 8, "max_steps": 6, "checkpoint_every": 2, "log_every": 2, "keep_last": 2, "held_out": 20, "length_buckets": 1,
     "latency_texts": 0, "index_texts": 60, "text": "{inputs}/text.txt", "text_column": "", "teacher": "{inputs}/teacher",
     "cache_dir": "{slot}/cache",
 }  # fmt: skip
-OF_IBKD = {
+OF_IBKD: dict[str, object] = {
     "start": "", "triplets": "{inputs}/triplets.jsonl", "output_dim": 6, "student.layers": 1, "finetune.batch_size": 8,
     "finetune.max_steps": 4, "finetune.checkpoint_every": 2, "block_size": 0,
     "hsic.estimator": "biased", "hsic.unit_rows": False,  # as when the golden numbers were written
 }  # fmt: skip
-OF_BILSTM = {"student.embedding_size": 12, "student.lstm_size": 8}
-OF_TASK = {
+OF_BILSTM: dict[str, object] = {"student.embedding_size": 12, "student.lstm_size": 8}
+OF_TASK: dict[str, object] = {
     "task": "flavour", "task_dir": "{inputs}/flavour", "scratch.embedding_size": 12, "scratch.lstm_size": 8, "text": "", "held_out": 0,
     "index_texts": 0,
 }  # fmt: skip
-OF_D2LLM = {
+OF_D2LLM: dict[str, object] = {
     "teacher": "{inputs}/lm", "text": "", "symmetric": "{inputs}/same.jsonl", "asymmetric": "{inputs}/answers.jsonl",
     "held_out_queries": 6, "dev_queries": 4, "hard_negatives": 3, "easy_negatives": 2, "positives": 1, "tune.batch_size": 8,
     "tune.max_steps": 4, "max_steps": 4, "tune.checkpoint_every": 2, "judge.query_tokens": 20, "judge.passage_tokens": 20,
@@ -53,11 +58,11 @@ class Setting:
         return Launch("main", arguments, devices=self.devices, processes=self.processes, **how)  # type: ignore[arg-type]
 
 
-SIMTDE = {
+SIMTDE: dict[str, object] = {
     "student.layers": 1, "student.embedding_size": 12, "student.dropout": 0.1, "dev_pairs": "{inputs}/dev.csv",
     "epochs": 1.0, "student.copy_layers": "last",  # as when the golden numbers were written
 }  # fmt: skip
-DISTILFACE = {
+DISTILFACE: dict[str, object] = {
     "teacher": "",
     "start": "{inputs}/teacher",
     "student.layers": 1,
@@ -157,7 +162,7 @@ def write_inputs(folder: Path) -> Callable[[], object]:
     return write
 
 
-def make_bilstm_student() -> object:
+def make_bilstm_student() -> Encoder:
     from dataclasses import replace
 
     from conftest import make_encoder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,15 @@ def _own(config: BertConfig, dtype: str, params: Any, x: Any, seen: Any, lengths
     return SelfAttention(config, jnp.dtype(dtype)).apply({"params": params}, x, [as_bias(seen)])
 
 
-def _by_jax(implementation: str, config: BertConfig, dtype: str, params: Any, x: Any, seen: Any, lengths: Any) -> Any:
+def _by_jax(
+    implementation: Literal["xla", "cudnn"],
+    config: BertConfig,
+    dtype: str,
+    params: Any,
+    x: Any,
+    seen: Any,
+    lengths: Any,
+) -> Any:
     """lengths: of the texts where each row is one, which cuDNN need not read a mask for; None: `seen` says all."""
     (B, L, D), H = x.shape, config.num_heads
 
@@ -33,7 +41,7 @@ def _by_jax(implementation: str, config: BertConfig, dtype: str, params: Any, x:
         return x @ params[name]["kernel"].astype(dtype) + params[name]["bias"].astype(dtype)
 
     query, key, value = (dense(name, x).reshape(B, L, H, D // H) for name in ("query", "key", "value"))
-    masked = {"mask": seen} if lengths is None else {"key_value_seq_lengths": lengths}
+    masked: dict[str, Any] = {"mask": seen} if lengths is None else {"key_value_seq_lengths": lengths}
     states = jax.nn.dot_product_attention(query, key, value, implementation=implementation, **masked)
     return dense("out", states.reshape(B, L, D))
 

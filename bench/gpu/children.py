@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gpu.parts import ENOUGH, Part, Row, Setting
 from jdistill.core.errors import first_line
@@ -32,14 +33,13 @@ def run_part(part: Part, setting: Setting, end: float, fork: bool = False) -> tu
     """
     began = time.monotonic()
     allowed = min(part.limit, end - began)
-    about = {"part": part.name, "asks": part.asks}
+    about: Row = {"part": part.name, "asks": part.asks}
     if allowed < ENOUGH:
         return about | {"seconds": 0.0, "rows": 0, "end": f"not begun: {max(allowed, 0):.0f} s were left"}, []
     rows_file = setting.folder / f"{part.name}.jsonl"
     rows_file.unlink(missing_ok=True)
-    child = multiprocessing.get_context("fork" if fork else "spawn").Process(
-        target=measure, args=(part, replace(setting, deadline=began + allowed), rows_file)
-    )
+    processes: Any = multiprocessing.get_context("fork" if fork else "spawn")
+    child = processes.Process(target=measure, args=(part, replace(setting, deadline=began + allowed), rows_file))
     child.start()
     assert child.pid
     child.join(allowed)

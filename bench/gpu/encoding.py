@@ -44,7 +44,9 @@ def by_sentence_transformers(setting: Setting, dtype: str, batch_size: int) -> R
     torch.backends.cuda.matmul.allow_tf32 = True  # as JAX rounds float32 products on such a card
     folder, texts = str(save(make_encoder(setting), setting.folder / "teacher")), _texts(setting)
     theirs = SentenceTransformer(folder, model_kwargs={"dtype": getattr(torch, dtype)})
-    encode = partial(theirs.encode, texts, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False)
+    encode: Callable[[], Any] = partial(
+        theirs.encode, texts, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False
+    )
     # As a tensor: to numpy it takes bfloat16 vector by vector.
     seconds, vectors = _seconds(lambda: encode().float().cpu().numpy(), setting)
     row: Row = {"texts_per_s": len(texts) / seconds} | products(dtype)

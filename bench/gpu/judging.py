@@ -62,7 +62,8 @@ class _Theirs:
         torch.backends.cuda.matmul.allow_tf32 = True  # as JAX rounds float32 products on such a card
         folder = save(judge.model, setting.folder / "judge")
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).to(self.device).eval()
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+        self.model = model.to(self.device).eval()
         self.answers, self.prompts = judge.answer_tokens, judge.prompts(queries, passages)
         order = sorted(range(len(self.prompts)), key=lambda row: len(self.prompts[row]))
         self.batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]

@@ -152,7 +152,7 @@ def configured_step(
     return make_step(method, optimizer, cfg.seed, cfg.student.dropout > 0, cfg.chunk_size, over)
 
 
-def jit_step(step: Callable[..., Any], mesh: jax.sharding.Mesh, state: TrainState | None = None) -> Callable[..., Any]:
+def jit_step(step: Callable[..., Any], mesh: jax.sharding.Mesh, state: TrainState | None = None) -> jax.stages.Wrapped:
     """The step compiled for a mesh: the batch is split by rows, the state stays as it lies and its buffers are used again. What is frozen
     stays as it was placed.
 
