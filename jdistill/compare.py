@@ -38,7 +38,7 @@ from jdistill.data.sets.sts import sts_digest
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
-from jdistill.evals.geometry import evaluate_geometry
+from jdistill.evals.geometry import COVARIANCE_SAMPLE, evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
 from jdistill.report.comparison import write_comparison_page
 
@@ -63,7 +63,7 @@ def score_model(model: Encoder, senteval: Path, texts: list[str]) -> dict[str, A
 def compare_models(models: dict[str, str], senteval: Path, text: str, out: Path) -> dict[str, dict[str, Any]]:
     """name -> figures of score_model(), those of OUT/compare.json where model, texts and STS sets are the same; then writes the page."""
     path = out / "compare.json"
-    texts = read_texts(text, key="texts").texts
+    texts = read_texts(text, key="texts", at_most=COVARIANCE_SAMPLE).texts
     # A file or folder of the same name may hold others by now.
     about = {"texts": text, "digest": digest(texts), "sts_digest": sts_digest(senteval)}
     earlier = read_kept(path, about)

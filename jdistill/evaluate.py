@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jdistill.core.compile_cache import keep_compiled_programs
-from jdistill.core.errors import exits_cleanly, leave
+from jdistill.core.errors import UserError, exits_cleanly, leave
 from jdistill.core.fetched import path_here
 from jdistill.core.folders import check_out_file, write_out
 from jdistill.core.printable import printable
@@ -198,6 +198,8 @@ def evaluate_model(args: argparse.Namespace, sets: EvaluationSets) -> dict[str, 
     load = make_loader(args)
     scorer = load_pair_scorer(args.model) if args.backend == "flax" else None
     model = scorer.encoder if scorer else load(args.model)
+    if args.rescore and (scorer is None or scorer.params is None):
+        raise UserError(f"--rescore: {args.model} has no interaction module to rank documents anew by; leave it out")
     check_vectors(model.encode(list(PROBE_TEXTS)), f"--model={args.model}")
     # Names that do not fit should be known before hours of encoding.
     poolers = None

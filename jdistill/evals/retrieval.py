@@ -74,14 +74,13 @@ def evaluate_retrieval(
         if corpus_model is not None and not figures:
             check_asks_index_of(encoder, corpus_model, collection)
         ranked = search(encoder, collection, corpus_model or encoder, kind, effort, scorer, rescore)
-        measured = _figures(ranked, collection)
-        deepest = max(rescore, FIRST) if scorer is not None and rescore else DEPTH
-        figures[collection.name] = {
-            name: value
-            for name, value in measured.items()
-            if name not in CUTS or int(name.partition("@")[2]) <= deepest
-        }
+        figures[collection.name] = _figures(ranked, collection, deepest_of(scorer, rescore))
     return figures
+
+
+def deepest_of(scorer: Reranker | None, rescore: int) -> int:
+    """How deep a search's ranking goes, by which its recalls are cut: what a scorer ranks of each query, or DEPTH."""
+    return rescore if scorer is not None and rescore else DEPTH
 
 
 def evaluate_beside_queries_of(
@@ -106,8 +105,8 @@ def check_kind_for_each(source: str | Path, kind: str, effort: str, width: int) 
             check_kind(kind, effort, width, len(collection.documents))
 
 
-def _figures(ranked: Found, collection: Collection) -> dict[str, float]:
-    return measures(ranked.ranking, collection.relevant) | {
+def _figures(ranked: Found, collection: Collection, deepest: int = DEPTH) -> dict[str, float]:
+    return measures(ranked.ranking, collection.relevant, deepest) | {
         "index_bytes": ranked.index_bytes,
         "queries_per_s": ranked.queries_per_s,
     }
@@ -166,8 +165,8 @@ def best_rows(
     """
     more = own is not None  # one may go
     if scorer is None:
-        return _without_own(*filled.search(query_vectors, DEPTH + more), own)
-    proposed = _without_own(*filled.search(query_vectors, rescore + more), own)[1] if rescore else None
+        return _without_own(*filled.search(query_vectors, DEPTH + more), own, DEPTH)
+    proposed = _without_own(*filled.search(query_vectors, rescore + more), own, rescore)[1] if rescore else None
     best = []
     for start in range(0, len(query_vectors), RERANKED_QUERIES):
         block = query_vectors[start : start + RERANKED_QUERIES]
@@ -180,7 +179,7 @@ def best_rows(
         order = np.argsort(-scores, axis=1, kind="stable")[:, : DEPTH + more]
         best.append((np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)))
     scores, rows = np.concatenate([scores for scores, _ in best]), np.concatenate([rows for _, rows in best])
-    return (scores, rows) if rescore else _without_own(scores, rows, own)
+    return (scores, rows) if rescore else _without_own(scores, rows, own, DEPTH)
 
 
 def own_rows(collection: Collection) -> np.ndarray | None:
@@ -193,11 +192,15 @@ def own_rows(collection: Collection) -> np.ndarray | None:
     )
 
 
-def _without_own(scores: np.ndarray, rows: np.ndarray, own: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and rows [Q, k] with one document fewer: the query itself, or, where that is not among them, the last."""
+def _without_own(
+    scores: np.ndarray, rows: np.ndarray, own: np.ndarray | None, depth: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and rows [Q, k] without the query itself, in whose place a row of -1 comes last, cut to the first `depth`."""
     if own is None:
         return scores, rows
-    left = np.argsort((rows == own[:, None]) & (rows >= 0), axis=1, kind="stable")[:, :-1]
+    itself = (rows == own[:, None]) & (rows >= 0)
+    scores, rows = np.where(itself, -np.inf, scores), np.where(itself, -1, rows)
+    left = np.argsort(itself, axis=1, kind="stable")[:, :depth]
     return np.take_along_axis(scores, left, axis=1), np.take_along_axis(rows, left, axis=1)
 
 
@@ -220,12 +223,16 @@ def document_vectors(model: TextEncoder, collection: Collection) -> np.ndarray:
     return model.encode(texts, prompt=model.prompt_for("document"), show_progress=True)
 
 
-def measures(ranking: dict[str, dict[str, float]], relevant: dict[str, dict[str, int]]) -> dict[str, float]:
-    """Query id -> document id -> score, against query id -> document id -> grade: means over the queries of `relevant`."""
+def measures(
+    ranking: dict[str, dict[str, float]], relevant: dict[str, dict[str, int]], deepest: int = DEPTH
+) -> dict[str, float]:
+    """Query id -> document id -> score, against query id -> document id -> grade: means over the queries of `relevant`, without
+    recalls deeper than `deepest` documents, so many as were ranked; those of the first ten are always there."""
     per_query = list(
         pytrec_eval.RelevanceEvaluator(relevant, {*CUTS.values(), "recip_rank"}).evaluate(ranking).values()
     )
     # trec_eval has no cut for the reciprocal rank; below a tenth, the first relevant document came after place ten.
     first = [values["recip_rank"] if values["recip_rank"] >= 1 / 10 else 0.0 for values in per_query]
-    means = {name: float(np.mean([values[cut] for values in per_query])) for name, cut in CUTS.items()}
+    cuts = {name: cut for name, cut in CUTS.items() if int(name.partition("@")[2]) <= max(deepest, FIRST)}
+    means = {name: float(np.mean([values[cut] for values in per_query])) for name, cut in cuts.items()}
     return {"ndcg@10": means.pop("ndcg@10"), "mrr@10": float(np.mean(first))} | means

@@ -18,7 +18,7 @@ from jdistill.data.text.text_stream import StreamedText, TextStream
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.entity import evaluate_entity, read_entities
-from jdistill.evals.geometry import evaluate_geometry
+from jdistill.evals.geometry import COVARIANCE_SAMPLE, evaluate_geometry
 from jdistill.evals.lexical import evaluate_bm25
 from jdistill.evals.retrieval import evaluate_beside_queries_of, evaluate_retrieval
 from jdistill.evals.sts import evaluate_pairs_of, evaluate_sts, ranked_pairs
@@ -173,7 +173,7 @@ def of_entity(encoder: TextEncoder, source: str, options: Options) -> dict[str, 
 
 def of_geometry(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
     """Alignment and uniformity on senteval's STS-B, covariance over the texts of the source."""
-    texts = read_texts(source, key="geometry").texts
+    texts = read_texts(source, key="geometry", at_most=COVARIANCE_SAMPLE).texts
     return {"geometry": evaluate_geometry(encoder, path_here(options.senteval, "senteval"), texts).figures}
 
 

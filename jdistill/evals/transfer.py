@@ -18,6 +18,7 @@ from jdistill.evals.pair_labels import pair_scores
 from jdistill.retrieval.index import unit_rows
 
 PENALTIES = (0.25, 1.0, 4.0, 16.0, 64.0)  # C, chosen on dev
+USUAL = 1.0  # where no training row can be spared to choose it by
 OF_TRAIN = 0.1  # on which it is chosen where dev is what is scored
 
 
@@ -31,11 +32,11 @@ def evaluate_transfer(encoder: TextEncoder, task: Task) -> dict[str, Any]:
         _features(encoder, rows) for rows in (task.train, task.dev, test)
     )
     if task.test is None:
-        held, left = np.split(
-            np.random.default_rng(0).permutation(len(train_x)), [max(1, round(OF_TRAIN * len(train_x)))]
-        )
         labels = np.asarray(task.train.labels)
-        _, C = fit_regression(train_x[left], labels[left], train_x[held], labels[held])
+        held, left = _held_and_left(labels)
+        C = USUAL
+        if len(held):
+            _, C = fit_regression(train_x[left], labels[left], train_x[held], labels[held])
         model = _regression(C, train_x, labels)
     else:
         model, C = fit_regression(train_x, task.train.labels, dev_x, task.dev.labels)
@@ -45,6 +46,15 @@ def evaluate_transfer(encoder: TextEncoder, task: Task) -> dict[str, Any]:
     if train_cos is not None and test_cos is not None and len(task.labels) == 2:
         figures["cosine"] = pair_scores(train_cos, task.train.labels == 1, test_cos, test.labels == 1)
     return figures
+
+
+def _held_and_left(labels_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a tenth drawn at random, and the rest, which has a row of every label; the tenth is empty where none can be spared."""
+    order = np.random.default_rng(0).permutation(len(labels_N))
+    held, left = np.split(order, [max(1, round(OF_TRAIN * len(order)))])
+    lacking, first = np.unique(labels_N[held], return_index=True)
+    needed = first[~np.isin(lacking, labels_N[left])]
+    return np.delete(held, needed), np.concatenate([left, held[needed]])
 
 
 def fit_regression(

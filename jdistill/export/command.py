@@ -103,7 +103,7 @@ def main(argv: list[str] | None = None) -> int:
     measured = measured_instead(flags.workdir, stage, taken, flags.step is not None)
     if plain is not student:
         measured = f"pooler {student.pooling}"
-    texts = read_texts(flags.calibrate, key="calibrate").texts[:CALIBRATION_TEXTS] if flags.calibrate else []
+    texts = read_texts(flags.calibrate, key="calibrate", at_most=CALIBRATION_TEXTS).texts if flags.calibrate else []
 
     def add(folder: Path) -> None:
         add_modules(plain, params, flags.workdir, folder)

@@ -9,7 +9,7 @@ from jdistill.data.sets.collection import Collection
 from jdistill.data.sets.pairs import Pairs, sample_pairs
 from jdistill.encoder.pair_scorer import PairScorer
 from jdistill.evals.pair_labels import average_precision, pair_scores
-from jdistill.evals.retrieval import document_vectors, measures, search
+from jdistill.evals.retrieval import deepest_of, document_vectors, measures, search
 from jdistill.feeds.judged import JudgedPairs, JudgedSet
 from jdistill.models.interaction import BRANCHES
 
@@ -91,8 +91,9 @@ def _by_cosine_and_module(
     collection: Collection, scorer: PairScorer, vectors: np.ndarray, rescore: int
 ) -> dict[str, dict[str, float]]:
     model = scorer.encoder
-    rankings = {"cosine": search(model, collection, model, vectors=vectors).ranking}
+    relevant = collection.relevant
+    figures = {"cosine": measures(search(model, collection, model, vectors=vectors).ranking, relevant)}
     if scorer.params is not None:
         by_module = search(model, collection, model, scorer=scorer, rescore=rescore, vectors=vectors)
-        rankings["rescored"] = by_module.ranking
-    return {how: measures(ranking, collection.relevant) for how, ranking in rankings.items()}
+        figures["rescored"] = measures(by_module.ranking, relevant, deepest_of(scorer, rescore))
+    return figures

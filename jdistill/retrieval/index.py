@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from jdistill.core.folders import replacing
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL
 from jdistill.encoder.encoder import Encoder
 from jdistill.retrieval.index_kinds import refusal_of, refuse_other_scores
+from jdistill.retrieval.index_texts import IndexTexts, write_texts
 
 EXACT = "Flat"
 STUDENT, TEACHER = INDEX_OWNERS = ("student", "teacher")  # whose vectors a run's index may hold
@@ -109,8 +110,7 @@ class Index:
             raise ValueError(f"{len(texts)} texts for {self.rows} vectors")
         with replacing(folder, INDEX_SEAL, key="index", legacy=(VECTORS, TEXTS, ABOUT), settings=settings) as beside:
             _write_faiss(self.faiss_index, beside / VECTORS)
-            with (beside / TEXTS).open("w") as out:
-                out.writelines(json.dumps(text) + "\n" for text in texts)
+            write_texts(beside / TEXTS, texts)
             about = {"encoder_fingerprint": fingerprint, "rows": self.rows, "dim": self.dim}
             write_json(beside / ABOUT, about | (dict(zip(ASKED, asked, strict=True)) if any(asked) else {}))
 
@@ -126,7 +126,7 @@ class SavedIndex:
     """What a folder holds: index, texts, fingerprint of their encoder; where another asks, that one's, and the source of the first (owner)."""
 
     index: Index
-    texts: list[str]
+    texts: Sequence[str]
     fingerprint: str
     asked_by: str = ""
     owner: str = ""
@@ -183,9 +183,7 @@ def load_index(folder: Path) -> SavedIndex:
         raise UserError(f"the index in {folder} is damaged ({', '.join(wrong)}); {_remake(folder)}")
     try:
         about = json.loads((folder / ABOUT).read_text())
-        texts = [json.loads(line) for line in (folder / TEXTS).read_text().split("\n") if line]
-        if not all(isinstance(text, str) for text in texts):
-            raise TypeError(f"{TEXTS} holds a row that is no text")
+        texts = IndexTexts(folder / TEXTS)
         loaded = Index(faiss.read_index(str(folder / VECTORS)))
         expected = about["rows"], about["dim"]
         of_encoders = [str(about["encoder_fingerprint"]), *(str(about.get(name, "")) for name in ASKED)]

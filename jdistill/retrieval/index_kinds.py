@@ -65,7 +65,9 @@ def refuse_useless(made: Any, kind: str, effort: str) -> None:
     proposers = [faiss.downcast_index(part.quantizer) for part in parts if hasattr(part, "quantizer")]
     if fault := next(filter(None, map(_useless, parts + proposers)), ""):
         raise UserError(f"an index {kind!r} {fault}")
-    for name, value in re.findall(r"(\w+)=([^,]*)", effort):
+    for name, value in re.findall(r"(\w+)=([^, ]*)", effort):  # FAISS parts them at commas and spaces
+        if not re.fullmatch(r"[+-]?\d+(\.\d*)?", value):
+            raise UserError(f"an index's effort {effort!r}: {name}={value} is no number; such as nprobe=16")
         if name.endswith(OF_SEARCH) and float(value) < 1:
             raise UserError(f"an index {kind!r} that is searched with {name}={value} finds nothing; give 1 or more")
 

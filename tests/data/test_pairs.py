@@ -147,3 +147,20 @@ def test_labels_beside_an_empty_cell_are_read_as_pandas_writes_them(tmp_path: Pa
     (tmp_path / "p.csv").write_text("sentence1,sentence2,label\na,b,1.0\nc,d,\ne,f,0.0\n")
     read = read_pairs(str(tmp_path / "p.csv"), "symmetric")
     assert read.positive == [True, False] and read.skipped["without a label"] == 1
+
+
+def test_a_gap_among_splits_is_no_split(tmp_path: Path) -> None:
+    lines = [
+        f'{{"sentence1": "a{i}", "sentence2": "b", "label": 1, "split": {split}}}\n'
+        for i, split in enumerate(["NaN", '"dev"', "null"])
+    ]
+    (tmp_path / "p.jsonl").write_text("".join(lines))
+    assert read_pairs(str(tmp_path / "p.jsonl"), "symmetric").splits == ["", "dev", ""]
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("sentence1,sentence2,sentence2,label\na,b,c,1\n")
+    with pytest.raises(UserError, match="p.csv line 1: 2 columns are called 'sentence2'"):
+        read_pairs(str(tmp_path / "p.csv"), "symmetric")
+    (tmp_path / "p.csv").write_text("sentence1,sentence2,label,,\na,b,1,,\n")  # a spreadsheet's empty columns
+    assert len(read_pairs(str(tmp_path / "p.csv"), "symmetric")) == 1

@@ -229,3 +229,9 @@ def test_a_file_with_a_colon_in_its_name_is_a_file(tmp_path: Path, monkeypatch: 
         read_texts("notes:2024.txt")
     (tmp_path / "notes:2024.txt").write_text("a text\n")
     assert list(read_texts("notes:2024.txt").texts) == ["a text"]
+
+
+def test_no_more_is_read_than_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\none\nthree\nfour\n")
+    (tmp_path / "b.parquet").write_bytes(b"which is none, and is never opened")
+    assert read_texts(str(tmp_path), at_most=3).texts == ["one", "two", "three"]

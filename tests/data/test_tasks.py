@@ -72,6 +72,11 @@ BAD |= {
         "sentence1\tlabel\nc\tx\n",
         "dev.tsv, line 2: the pair's sentence2 is missing",
     ),
+    "twice": (
+        "sentence\tlabel\tsentence\na\tx\tb\n",
+        "sentence\tlabel\nc\tx\n",
+        "train.tsv line 1: 2 columns are called 'sentence'",
+    ),
     "tab": (
         "sentence\tlabel\na\tb\t1\nc\t0\n",
         "sentence\tlabel\nc\t1\n",
@@ -105,6 +110,18 @@ def test_bad_records_are_named(tmp_path: Path, content: bytes, message: str) -> 
     (tmp_path / "train.jsonl").write_bytes(content)
     (tmp_path / "dev.jsonl").write_text('{"sentence": "a", "label": "x"}\n')
     with pytest.raises(UserError, match=message):
+        read_task("mine", str(tmp_path))
+
+
+def test_labels_of_numbers_beside_gaps_are_read_as_pandas_writes_them(tmp_path: Path) -> None:
+    rows = [1, 1.0, 0.0, 0, -1.0, 2.5]
+    lines = [f'{{"sentence": "text {i}", "label": {label}}}\n' for i, label in enumerate(rows)]
+    (tmp_path / "train.jsonl").write_text("".join(lines))
+    (tmp_path / "dev.jsonl").write_text("".join(lines))
+    task = read_task("mine", str(tmp_path))
+    assert task.labels == ("0", "1", "2.5") and [*task.train.labels] == [1, 1, 0, 0, 2]  # -1 is none
+    (tmp_path / "train.jsonl").write_text("".join(lines) + '{"sentence": "a gap", "label": NaN}\n')
+    with pytest.raises(UserError, match="train.jsonl, line 7: label '' is not one of 0, 1, 2.5"):
         read_task("mine", str(tmp_path))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jdistill import evaluate
+from jdistill.data.sets.beir import write_collection
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,14 @@ def test_no_document_ranked_anew_is_no_number_of_them(tmp_path: Path, capsys: py
     """In a config 0 means all; who writes it here may mean none."""
     assert evaluate.main(["--model=no/such-model", f"--beir={tmp_path}", "--rescore=0"]) == 2
     assert "--rescore=0: a number of documents, 1 or more, or all" in capsys.readouterr().err
+
+
+def test_a_model_without_a_module_ranks_nothing_anew(
+    tmp_path: Path, tiny_teacher: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_collection(tmp_path / "c", {"d": "a river"}, {"q": "water"}, {"q": {"d": 1}})
+    assert evaluate.main([f"--model={tiny_teacher}", f"--beir={tmp_path / 'c'}", "--rescore=5"]) == 2
+    assert "has no interaction module to rank documents anew by" in capsys.readouterr().err
 
 
 def test_a_file_that_came_meanwhile_is_not_replaced(

@@ -52,7 +52,7 @@ def found(collection: Collection, **how: Any) -> dict[str, list[str]]:
     return {query: [*documents] for query, documents in search(encoder, collection, encoder, **how).ranking.items()}
 
 
-@pytest.mark.parametrize("depth", [1, 2, 5])
+@pytest.mark.parametrize("depth", [1, 2, 5, 6, 1000])  # of six documents
 def test_every_query_has_as_many_documents(collection: Collection, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     nearest = {query: documents[:depth] for query, documents in NEAREST.items()}
     farthest_first = {query: documents[::-1] for query, documents in nearest.items()}

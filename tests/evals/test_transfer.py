@@ -148,3 +148,12 @@ def test_where_dev_is_what_is_scored_the_penalty_is_chosen_without_it(tmp_path: 
     found, of_turned = (evaluate_transfer(Signs(), each) for each in (task, turned))  # type: ignore[arg-type]
     assert found["split"] == of_turned["split"] == "dev" and found["C"] == of_turned["C"]
     assert found["accuracy"] == pytest.approx(100 - of_turned["accuracy"])
+
+
+@pytest.mark.parametrize("others", [1, 2, 10, 19])
+def test_a_label_of_one_row_is_left_to_be_fitted_to(tmp_path: Path, others: int) -> None:
+    rows = "".join(f"text {i}\t0\n" for i in range(others)) + "lemon\t1\n"
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\n" + rows)
+    figures = evaluate_transfer(Signs(), read_task("mine", str(tmp_path)))  # type: ignore[arg-type]
+    assert figures["split"] == "dev" and 0 <= figures["accuracy"] <= 100

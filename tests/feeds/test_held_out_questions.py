@@ -44,7 +44,7 @@ def test_held_out_questions_look_among_all_passages() -> None:
     assert found["asked"]["cosine"]["mrr@10"] >= 0.5 and found["asked"]["cosine"]["recall@10"] == 1  # of six passages
     params = random_iem(32, np.random.default_rng(0), 8)
     rescored = evaluate_questions(judged, PairScorer(make_encoder(), params), 3)["test"]["asked"]["rescored"]
-    assert rescored["recall@10"] >= 0.5
+    assert rescored["recall@10"] >= 0.5 and not rescored.keys() & {"recall@100", "recall@1000"}  # of three
     dev = held_out_collection(one, "dev")  # among the same passages
     assert list(dev.queries.values()) == [texts[6]] and dev.documents == collection.documents
     of_dev = evaluate_questions(judged, PairScorer(make_encoder(), None, "cosine"), 0)["dev"]

@@ -80,6 +80,7 @@ def test_a_kind_that_ranks_by_distance_whatever_is_asked_is_refused(kind: str) -
         ("IVF4,Flat", "nprobe=0", "searched with nprobe=0 finds nothing"),
         ("IVF4,Flat", "max_codes=0,nprobe=-1", "searched with nprobe=-1 finds nothing"),
         ("IVF4_HNSW8,Flat", "quantizer_efSearch=0", "searched with quantizer_efSearch=0 finds nothing"),
+        ("IVF4_HNSW8,Flat", "nprobe=2 quantizer_efSearch=0", "searched with quantizer_efSearch=0 finds nothing"),
     ],
 )
 def test_what_faiss_takes_and_cannot_fill_or_search_is_refused(kind: str, effort: str, message: str) -> None:
@@ -87,7 +88,21 @@ def test_what_faiss_takes_and_cannot_fill_or_search_is_refused(kind: str, effort
         check_kind(kind, effort, 32, 400)
 
 
-@pytest.mark.parametrize(("kind", "effort"), [("HNSW2", "efSearch=64"), ("NSG16", ""), ("IVF4,Flat", "max_codes=0")])
+@pytest.mark.parametrize("effort", ["nprobe=16x", "nprobe=4 max_codes=many", "nprobe="])
+def test_an_effort_that_is_no_number_is_refused(effort: str) -> None:
+    with pytest.raises(UserError, match="is no number; such as nprobe=16|could not interpret parameters"):
+        check_kind("IVF4,Flat", effort, 32, 400)
+
+
+@pytest.mark.parametrize(
+    ("kind", "effort"),
+    [
+        ("HNSW2", "efSearch=64"),
+        ("NSG16", ""),
+        ("IVF4,Flat", "max_codes=0"),
+        ("IVF4_HNSW8,Flat", "nprobe=4 quantizer_efSearch=32"),
+    ],
+)
 def test_the_least_that_works_is_taken_and_finds_itself(kind: str, effort: str) -> None:
     check_kind(kind, effort, 32, 400)
     unit = VECTORS / np.linalg.norm(VECTORS, axis=1, keepdims=True)

@@ -13,6 +13,7 @@ from jdistill.data.sets.collection import (
     Collection,
     TableNames,
     by_id,
+    graded,
     joined,
     text_of,
     title_and_text,
@@ -96,7 +97,11 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[str, dict[str, 
 
 def _read_judgements(path: Path) -> dict[str, dict[str, int]]:
     """Query id -> document id -> grade, from lines query-id, corpus-id, score, with or without that header."""
-    judgements: dict[str, dict[str, int]] = {}
+    return graded(str(path), _judgement_rows(path))
+
+
+def _judgement_rows(path: Path) -> Iterator[tuple[str, str, str, int]]:
+    """(place, query id, document id, grade) of each line."""
     with reading(path), path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             cells = line.decode("utf-8-sig" if number == 1 else "utf-8", "replace").rstrip("\r\n").split("\t")
@@ -104,10 +109,10 @@ def _read_judgements(path: Path) -> dict[str, dict[str, int]]:
                 continue
             try:
                 query, document, grade = cells
-                judgements.setdefault(query, {})[document] = int(grade)
+                row = f"{path}, line {number}", query, document, int(grade)
             except ValueError:
                 raise UserError(
                     f"{path}, line {number}: query-id, corpus-id and a whole number, with tabs between, "
                     f"are needed; found is {cells[:5]}"
                 ) from None
-    return judgements
+            yield row

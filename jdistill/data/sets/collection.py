@@ -11,6 +11,8 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.text.usable import has_surrogate
 
+HIGHEST_GRADE = 10_000  # pytrec_eval takes memory for every grade up to the highest
+
 
 @dataclass(frozen=True)
 class Collection:
@@ -101,6 +103,25 @@ def by_id(table: str, what: str, rows: Iterable[tuple[str, Any, str]]) -> dict[s
     if repeated:
         log.warning("%s: %d %s repeat an id; the first of each is kept", table, repeated, what)
     return texts
+
+
+def graded(table: str, rows: Iterable[tuple[str, str, str, int]]) -> dict[str, dict[str, int]]:
+    """Query id -> document id -> grade of rows (place, query id, document id, grade). Of a document that a query judges twice the last
+    grade counts, as BEIR's own reader has it; where they differ, they are counted in the log. Raises UserError for a grade that is none."""
+    judgements: dict[str, dict[str, int]] = {}
+    contradicted = 0
+    for place, query, document, grade in rows:
+        if abs(grade) > HIGHEST_GRADE:
+            raise UserError(f"{place}: a score of {grade}; grades go up to {HIGHEST_GRADE:,}. Is it another column?")
+        of_query = judgements.setdefault(query, {})
+        contradicted += of_query.get(document, grade) != grade
+        of_query[document] = grade
+    if contradicted:
+        log.warning(
+            "WARNING: %s: %d rows judge a document otherwise than an earlier row of the same query; the last of each counts",
+            table, contradicted,
+        )  # fmt: skip
+    return judgements
 
 
 def title_and_text(place: str, row: dict[str, Any]) -> str:

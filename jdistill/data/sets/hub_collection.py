@@ -12,6 +12,7 @@ from jdistill.data.sets.collection import (
     Collection,
     TableNames,
     by_id,
+    graded,
     joined,
     text_of,
     title_and_text,
@@ -53,15 +54,18 @@ class HubCollection:
             "documents",
             ((place, _cell(row, ID_COLUMNS), title_and_text(place, row)) for place, row in rows),
         )
-        judgements: dict[str, dict[str, int]] = {}
+        judgements = graded(self.tables.judgements, self._judgement_rows())
+        return joined(self.name, documents, self.query_texts(), judgements, self.tables)
+
+    def _judgement_rows(self) -> Iterator[tuple[str, str, str, int]]:
+        """(place, query id, document id, grade) of each row."""
         for place, row in _rows(self.tables.judgements, self.judgements):
             query, document, grade = (
                 _cell(row, names) for names in (QUERY_ID_COLUMNS, DOCUMENT_ID_COLUMNS, GRADE_COLUMNS)
             )
             if isinstance(grade, bool) or not isinstance(grade, int | float) or not float(grade).is_integer():
                 raise UserError(f"{place}: score is {grade!r}; a whole number is needed")
-            judgements.setdefault(str(query), {})[str(document)] = int(grade)
-        return joined(self.name, documents, self.query_texts(), judgements, self.tables)
+            yield place, str(query), str(document), int(grade)
 
 
 def open_hub_collection(source: str, key: str) -> HubCollection:

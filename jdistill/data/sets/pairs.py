@@ -87,7 +87,8 @@ def read_pairs(source: str, key: str, splits: Sequence[str] = ()) -> Pairs:
                 pairs.queries.append(query)
                 pairs.passages.append(passage)
                 pairs.positive.append(label in POSITIVE_LABELS)
-                pairs.splits.append(str(record.get("split") or ""))
+                split = record.get("split") or ""
+                pairs.splits.append(str(split) if split == split else "")  # a gap of pandas' is NaN
     if not len(pairs):
         raise UserError(
             f"--{key}={source} holds no usable row; skipped: {dict(pairs.skipped) or 'nothing, it is empty'}"

@@ -12,7 +12,7 @@ from jdistill.core.json_files import parse_json
 from jdistill.core.progress import log
 from jdistill.data.sets.pairs import POSITIVE_LABELS
 from jdistill.data.text.hub import dataset_splits
-from jdistill.data.text.readers import reading
+from jdistill.data.text.readers import reading, refuse_repeated
 from jdistill.data.text.usable import has_surrogate
 
 LabelledRow = tuple[str, str | None, int]  # a text, the second of a pair, the label's place
@@ -155,6 +155,7 @@ def _tsv(path: Path) -> Iterator[LabelledRecord]:
     try:
         with reading(path), open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            refuse_repeated(path, header := reader.fieldnames or (), filter(str.strip, header))
             for row in reader:
                 where = f"{path}, line {reader.line_num}"
                 if None in row:
@@ -184,4 +185,11 @@ def _as_strings(row: dict[str, Any], where: str) -> dict[str, str]:
     for key, value in row.items():
         if key in SENTENCE_COLUMNS and not isinstance(value, str | None):
             raise UserError(f"{where}: {key!r} holds {type(value).__name__}, not text")
-    return {key: "" if value is None else str(value) for key, value in row.items()}
+    return {key: _as_string(value) for key, value in row.items()}
+
+
+def _as_string(value: Any) -> str:
+    """ "" for none and NaN, as pandas writes a gap; a whole number without its point, as it has one beside a gap."""
+    if value is None or value != value:
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

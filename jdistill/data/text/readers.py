@@ -7,7 +7,7 @@ import gzip
 import json
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -140,6 +140,12 @@ def csv_fault(path: Path, line: int, error: csv.Error) -> UserError:
     return UserError(f"{path} line {line}: not valid CSV ({error}); a quote may stand open since an earlier line")
 
 
+def refuse_repeated(path: Path, header: Sequence[str], names: Iterable[str]) -> None:
+    """Raises UserError where several columns of a .csv or .tsv have one of these names."""
+    if name := next((name for name in names if header.count(name) > 1), None):
+        raise UserError(f"{path} line 1: {header.count(name)} columns are called {name!r}; give each a name of its own")
+
+
 def _csv_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
     # Bytes that are not UTF-8 pass as surrogates: csv works on strings, and only the text's own cell matters.
     reader = csv.reader(open_text(path, "surrogateescape"), **csv_dialect(path))
@@ -155,10 +161,7 @@ def _csv_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
                 "name a tab-separated file .tsv, or separate the columns with commas"
             )
         name = pick_column(column, _text_columns(header, ahead), header, str(path), key)
-        if header.count(name) > 1:
-            raise UserError(
-                f"{path} line 1: {header.count(name)} columns are called {name!r}; give each a name of its own"
-            )
+        refuse_repeated(path, header, [name])
         if not column and " " in name.strip() and len(header) == 1:
             log.warning(
                 "WARNING: %s is read by its first line, %r, as the name of its column: no text of it", path, name

@@ -21,6 +21,7 @@ from jdistill.data.text.readers import (
     csv_fault,
     kind,
     open_text,
+    refuse_repeated,
     regular,
 )
 
@@ -79,6 +80,7 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
         case _:
             reader = csv.DictReader(open_text(path), **csv_dialect(path))
             try:
+                refuse_repeated(path, header := reader.fieldnames or (), filter(str.strip, header))
                 for row in reader:
                     yield f"{path} line {reader.line_num}", row
             except csv.Error as error:

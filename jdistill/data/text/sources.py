@@ -28,18 +28,20 @@ class TextRows:
     source: str
 
 
-def read_texts(source: str, column: str = "", key: str = "config.text") -> TextRows:
+def read_texts(source: str, column: str = "", key: str = "config.text", at_most: int = 0) -> TextRows:
     """Reads text from a file, a folder of files, a URL or `pkg:` to either, a datasets id, or a scheme (python-docs).
 
     Files: .txt (one text a line), .csv, .tsv (no quoting) and .jsonl, each also as .gz, and .parquet. A folder is read
     through, in the order of the names. A datasets id is owner/name or owner/name:subset; its train split is read.
     column: of a table; it may be empty where one column alone holds strings. Texts are stripped. Empty, blank, broken,
-    over-long (MAX_CHARS) and repeated ones are skipped and counted, the first place of each reason is logged. Raises
-    UserError for a damaged file, a missing column, or no usable text at all.
+    over-long (MAX_CHARS) and repeated ones are skipped and counted, the first place of each reason is logged. at_most: reads
+    no further than so many texts; 0: all. Raises UserError for a damaged file, a missing column, or no usable text at all.
     """
     gathered = _Gathered()
     for where, rows in open_source(source, column, key).row_groups():
-        gathered.add_all(where, rows)
+        gathered.add_all(where, rows, at_most)
+        if at_most and len(gathered.texts) >= at_most:
+            break
     gathered.skips.tell(source, key, len(gathered.texts))
     return TextRows(list(gathered.texts), gathered.skipped, source)
 
@@ -139,8 +141,10 @@ class _Gathered:
     def skipped(self) -> dict[str, int]:
         return self.skips.counts
 
-    def add_all(self, where: str, rows: Iterator[NumberedText]) -> None:
+    def add_all(self, where: str, rows: Iterator[NumberedText], at_most: int = 0) -> None:
         for number, row in rows:
+            if at_most and len(self.texts) >= at_most:
+                return
             text, flaw = usable(row)
             if not flaw and text in self.texts:
                 flaw = "repeated"

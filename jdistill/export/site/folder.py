@@ -67,7 +67,7 @@ def write_site(workdir: Path, out: Path, runtime_place: str, overwrite: bool = F
     ) as beside:
         vector = _write_model(model, beside)
         write_int8_rows(beside / PAGE_VECTORS, *int8_rows(index_vectors(saved, model)))
-        (beside / PAGE_TEXTS).write_text(json.dumps(saved.texts, ensure_ascii=False), "utf-8", "replace")
+        (beside / PAGE_TEXTS).write_text(json.dumps(list(saved.texts), ensure_ascii=False), "utf-8", "replace")
         settings = {
             "rows": saved.index.rows,
             "width": model.dim,
