@@ -73,6 +73,14 @@ class Corpus:
         """What the teacher is asked for each training text."""
         return self.train if self.asked is None else self.asked
 
+    @property
+    def numbered_by(self) -> Sequence[str] | None:
+        """Texts, as many as there are to train on, by which those are told that stand in a corpus twice: translations of one text, and a text
+        in two roles; None: each stands there once."""
+        if self.asked is None and len({of.source.role for of in self.sources}) > 1:
+            return self.train
+        return self.asked
+
     def translations(self, count: int) -> list[str]:
         """The first training texts of all sources that are translations, so many at most."""
         ends = np.cumsum([of.train for of in self.sources]).tolist()

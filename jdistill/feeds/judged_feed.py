@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.types import Tree
 from jdistill.data.sets.pairs import Pairs
@@ -27,6 +28,7 @@ from jdistill.models.interaction import BRANCHES, interaction_of
 from jdistill.models.registry import architecture_of
 from jdistill.teachers.judge import Judge
 from jdistill.train.method import Method
+from jdistill.train.origins import OF_DEV_SETS
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class JudgedFeed(Feed):
     def begin(self, before: Feed | None) -> Feed:
         """With the judge as the stage before left it."""
         return replace(self, judged_pairs=before.judged_pairs) if isinstance(before, JudgedFeed) else self
+
+    def origins(self) -> dict[str, str]:
+        dev = [file.dev for file in self.judged_pairs.sets if len(file.dev)]
+        of_dev = digest(*(side for pairs in dev for side in (pairs.queries, pairs.passages, pairs.labels)))
+        return super().origins() | ({OF_DEV_SETS: of_dev} if dev else {})
 
     def logits(self, cfg: ConfigDict, model: Encoder, params: Tree, branch: str, pairs: Pairs) -> np.ndarray:
         """What the trained model says of labelled pairs, float32 [N]."""

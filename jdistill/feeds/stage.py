@@ -85,7 +85,7 @@ def check_start(stages: tuple[Stage, ...], start: Encoder, is_teacher: bool, tea
 
 def tell_unread_sets(cfg: ConfigDict, stages: tuple[Stage, ...]) -> None:
     """Warns of text that no stage reads, and of a dev set of the config that is no part of any stage's dev score."""
-    for key in () if any(stage.data.reads_text(True) for stage in stages) else ("text", "pairs"):
+    for key in () if any(stage.data.reads_text(True) for stage in stages) else ("text", "pairs", "topics"):
         if cfg[key]:
             log.warning(
                 "WARNING: --config.%s=%s is not read: --config.method=%s reads files of its own alone",

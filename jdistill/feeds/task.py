@@ -30,6 +30,7 @@ from jdistill.teachers.fill import ask
 from jdistill.teachers.pair_keys import pair_keys, pairs_of_keys
 from jdistill.train.dataset import Data
 from jdistill.train.method import Method
+from jdistill.train.origins import OF_DEV_SETS
 
 NO_LABEL = -1  # the label of a row that has none
 
@@ -61,7 +62,9 @@ class TaskFeed(Feed):
     teacher: Classifier | None = None
 
     def origins(self) -> dict[str, str]:
-        return {"the fine-tuned teacher": self.teacher.fingerprint()} if self.teacher else {}
+        dev = self.task.dev
+        of_teacher = {"the fine-tuned teacher": self.teacher.fingerprint()} if self.teacher else {}
+        return of_teacher | {OF_DEV_SETS: digest(list(dev.texts), list(dev.others or []), np.asarray(dev.labels))}
 
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
         logits = None

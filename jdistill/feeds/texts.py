@@ -125,15 +125,15 @@ def text_batches(
 
     Returns: Data of {"ids": int32 [n, L], "mask": bool [n, L], "teacher": float32 [n, D]}; with extra ones "others" float32
       [n, num_extra, D], and which texts those are, as asked_numbers has them: "row" int32 [n], "other_rows" int32 [n, num_extra]. "row"
-      is there too where a text may come twice into one batch, by its source's weight or as a translation of it. Packed, the tokens are
-      as data.batching.packing has them, and [groups, texts of a group] takes the place of n.
+      is there too where a text may come twice into one batch, by its source's weight, in another role or as a translation of it. Packed,
+      the tokens are as data.batching.packing has them, and [groups, texts of a group] takes the place of n.
     """
     check_rows(texts=len(corpus.train), tokens=len(tokens))
     if num_extra and len(tokens) < 2:
         raise UserError("the loss compares a text with others, and there is one text to train on; bring more")
     groups = number_of_groups(cfg) if packed else 1
     of_epoch = corpus.weights(cfg.seed)
-    repeats = corpus.asked is not None or (of_epoch is not None and max(of_epoch.weights) > 1)
+    repeats = corpus.numbered_by is not None or (of_epoch is not None and max(of_epoch.weights) > 1)
 
     def beside_tokens(step: int, rows: np.ndarray, vectors: Vectors | None) -> dict[str, np.ndarray]:
         batch = {"row": asked_numbers(corpus, rows)} if repeats or num_extra or numbered else {}
@@ -179,11 +179,11 @@ def text_batches(
 
 
 def asked_numbers(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
-    """Which text the teacher is asked for each row, int32 [n]: the row itself or, of a corpus with translations, which share that of their
-    source, 31 bits of the text's hash."""
-    if corpus.asked is None:
+    """Which text each row is, int32 [n]: the row itself or, of a corpus in which a text may stand twice, in another role or as a translation,
+    which shares the number of its source, 31 bits of the text's hash."""
+    if corpus.numbered_by is None:
         return rows.astype(np.int32)
-    return (halves(keys_at(corpus.asked, rows))[:, 0] >> np.uint64(33)).astype(np.int32)
+    return (halves(keys_at(corpus.numbered_by, rows))[:, 0] >> np.uint64(33)).astype(np.int32)
 
 
 def other_rows(rows: np.ndarray, step: int, seed: int, count: int, texts: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from jdistill.core import sharding
 from jdistill.core.cache_mirror import cache_root
 from jdistill.core.errors import UserError
 from jdistill.core.files import default_folder
+from jdistill.core.progress import log
 from jdistill.core.remote import is_url
 from jdistill.data.batching.batches import Batches, TokenTable, choose_buckets
 from jdistill.data.batching.kept_tokens import tokenize_once
@@ -50,6 +51,16 @@ def in_role(student: Encoder, role: str, limit: int) -> Encoder:
 def readers(cfg: ConfigDict, student: Encoder) -> tuple[Encoder, Encoder]:
     """The encoder as it reads queries, and as it reads documents, by the lengths of a stage's config."""
     return in_role(student, "query", cfg.query_length), in_role(student, "document", cfg.document_length)
+
+
+def tell_cut_lengths(cfg: ConfigDict, student: Encoder) -> None:
+    """Warns of a role's length that is more than the student reads of any text."""
+    for key in ("query_length", "document_length"):
+        if cfg.get(key, 0) > student.max_length:
+            log.warning(
+                "WARNING: --config.%s=%d: the student reads %d tokens of a text; --config.max_length is the most, and its start's positions",
+                key, cfg[key], student.max_length,
+            )  # fmt: skip
 
 
 def configured_prompts(cfg: ConfigDict) -> dict[str, str]:

@@ -29,7 +29,7 @@ from jdistill.feeds.roles import check_roles
 from jdistill.feeds.shared import Shared
 from jdistill.feeds.stage import Stage, Start, check_start, origins_of, tell_unread_sets
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
-from jdistill.feeds.tokens import configured_prompts
+from jdistill.feeds.tokens import configured_prompts, tell_cut_lengths
 from jdistill.feeds.vocabulary import with_cut_vocabulary
 from jdistill.methods import METHODS
 from jdistill.models.attention import use_attention
@@ -140,6 +140,7 @@ def open_start(cfg: ConfigDict, first: Stage, teacher: Teacher) -> tuple[Encoder
         )
     if cfg.max_length:
         encoder = replace(encoder, max_length=min(cfg.max_length, encoder.max_length))
+    tell_cut_lengths(cfg, encoder)
     prompts, pooling = encoder.prompts | configured_prompts(cfg), resolve_pooler(cfg.pooling or encoder.pooling)
     # A student counts its prompt's tokens, whatever its start does: an ONNX graph could not tell them from the text's.
     return replace(encoder, prompts=prompts, pooling=pooling, include_prompt=True), is_teacher

@@ -31,7 +31,7 @@ from jdistill.train.optimizer import make_optimizer
 from jdistill.train.origins import begun_with, check_same_data, check_same_run, devices_over
 from jdistill.train.signals import Agreement, Interrupted, catch_signals, stopping_at
 from jdistill.train.step import TrainState, configured_step, host_params, init_state, place_frozen
-from jdistill.train.watch import Watch
+from jdistill.train.watch import SKIPPED_KEY, Watch
 
 # Calls that may be under way before their loss is looked at: keeps the device busy and the stop at a NaN prompt.
 LAG = 2
@@ -113,7 +113,7 @@ class _Training:
             self._resume()
         else:
             self._announce()
-        self.watch = Watch(self.checkpoints)
+        self.watch = Watch(self.checkpoints, self.about)
         # The first look asks the teacher for what its cache lacks, which is no part of training's time and rate.
         if not self.is_over():
             with compiling(expected_calls(data, self.done, cfg.steps_per_call, self.mesh), self._compile):
@@ -142,7 +142,8 @@ class _Training:
         # A kill may have come before it was heard.
         if self.give_up and saved.get("score") is not None and not self.is_over():
             self.given_up = self.give_up(self.done, saved["score"])
-        self.about |= {"seconds": saved["seconds"], "devices": devices_over(saved, not self.is_over())}
+        self.about |= {"seconds": saved["seconds"], SKIPPED_KEY: saved.get(SKIPPED_KEY, 0)}
+        self.about["devices"] = devices_over(saved, not self.is_over())
         log.info("resuming %s at step %d of %d", self.folder.name, self.done, self.steps)
 
     def _announce(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from jdistill.core.types import Array, Tree
 from jdistill.train.checkpoint import Checkpoints
 
 _norm = jax.jit(optax.global_norm)  # one program, not one an operation
+SKIPPED_KEY = "skipped"  # of a checkpoint's description; those of older versions have none
 MOST_SKIPPED = 40  # steps in a row that float16 may overflow: the loss scale has long been as low as it gets
 
 
@@ -26,12 +28,21 @@ class Watch:
     To read a metric waits for its step, so the newest few are left alone and the device has work meanwhile.
     """
 
-    def __init__(self, checkpoints: Checkpoints):
-        """checkpoints: of the stage; all are on disk before an error is raised, which names the newest."""
-        self.checkpoints = checkpoints
+    def __init__(self, checkpoints: Checkpoints, about: dict[str, Any]):
+        """
+        Args:
+          checkpoints: of the stage; all are on disk before an error is raised, which names the newest.
+          about: what they are described by, which it adds to: a resumed run goes on counting the steps that float16 skipped.
+        """
+        self.checkpoints, self._about = checkpoints, about
         self.pending: list[tuple[int, int, dict[str, Array]]] = []  # last step, how many, their metrics, not yet read
         self.window: list[dict[str, float]] = []  # the metrics read since the last `take`, one entry a step
-        self.skipped, self.loss_scale = 0, 1.0  # skipped: steps in a row
+        self.loss_scale = 1.0
+
+    @property
+    def skipped(self) -> int:
+        """How many steps in a row float16 has skipped by now."""
+        return int(self._about.get(SKIPPED_KEY, 0))
 
     def add(self, step: int, metrics: dict[str, Array], steps: int = 1) -> None:
         """Takes the metrics of started steps, which need not be computed yet.
@@ -57,7 +68,7 @@ class Watch:
     def _read(self, step: int, values: dict[str, float]) -> None:
         if not all(map(math.isfinite, values.values())):
             raise self._diverged(step, f"the loss is not finite: {values}")
-        self.skipped = self.skipped + 1 if values.get("skipped") else 0
+        self._about[SKIPPED_KEY] = self.skipped + 1 if values.get("skipped") else 0
         self.loss_scale = values.get("loss_scale", 1.0)
         if self.skipped == MOST_SKIPPED:
             raise self._overflows(step)

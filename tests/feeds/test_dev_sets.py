@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
+from conftest import make_encoder
 
 from configs import bilstm_sra_task as task_file
 from configs import d2llm as d2llm_file
 from configs import ibkd as ibkd_file
 from jdistill.core.errors import UserError
 from jdistill.data.sets.beir import write_collection
+from jdistill.data.sets.candidates import Candidates
+from jdistill.data.sets.pairs import Pairs
+from jdistill.data.sets.tasks import Split, Task
 from jdistill.feeds.corpus import evaluation_texts
 from jdistill.feeds.dev_score import DEV_SETS, dev_sets_digest
+from jdistill.feeds.judge_tuning import TuningFeed
+from jdistill.feeds.judged import JudgedPairs, JudgedSet
+from jdistill.feeds.task import TaskFeed
+from jdistill.feeds.tokens import tell_cut_lengths
+from jdistill.models.interaction import BRANCHES
 from jdistill.run.stages import prepare
+from jdistill.train.origins import OF_DEV_SETS
 
 
 @pytest.mark.parametrize(
@@ -95,3 +109,31 @@ def test_text_that_a_method_does_not_read_is_told(
     with pytest.raises(UserError, match="none"):
         prepare(cfg)
     assert f"--config.text=passages.txt is not read: --config.method={cfg.method} reads files of its own" in caplog.text
+
+
+def test_dev_rows_of_a_task_and_of_pairs_are_known_by_content() -> None:
+    split = Split(["a", "b"], None, np.array([0, 1], np.int32))
+    task = Task("mine", ("0", "1"), split, split, None)
+    turned = replace(task, dev=replace(split, labels=split.labels[::-1].copy()))
+    of_task, of_turned, of_train = (
+        TaskFeed(cast(Any, None), each, each.train).origins()[OF_DEV_SETS]
+        for each in (task, turned, replace(task, train=turned.dev))
+    )
+    assert of_task == of_train != of_turned
+    pairs = Pairs(["a", "b"], ["c", "d"], [True, False], ["", ""])
+    nothing = Candidates([], [], np.zeros((0, 1), np.int64), (1, 0, 0))
+
+    def of_pairs(dev: Pairs) -> dict[str, str]:
+        judged = JudgedPairs((JudgedSet("asked", BRANCHES[1], nothing, pairs, dev, pairs),), {})
+        return TuningFeed(cast(Any, SimpleNamespace(teacher=SimpleNamespace(encoder=None))), judged).origins()
+
+    first, second = (of_pairs(replace(pairs, positive=list(labels)))[OF_DEV_SETS] for labels in ((1, 0), (0, 1)))
+    assert first != second and OF_DEV_SETS not in of_pairs(pairs.where([False, False]))
+
+
+def test_a_length_of_a_role_beyond_the_student_s_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    cfg = d2llm_file.get_config()
+    cfg.query_length, cfg.document_length = 64, 256
+    tell_cut_lengths(cfg, replace(make_encoder(), max_length=64))
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1 and "--config.document_length=256: the student reads 64 tokens of a text" in told[0]

@@ -56,6 +56,21 @@ def test_texts_of_a_weighted_source_come_with_their_rows(packed: bool, weight: f
         assert len(set(rows)) < len(rows)
 
 
+def test_a_text_in_two_roles_is_one_text() -> None:
+    """Which losses take for no negative of itself; the same texts in one role alone stand in a corpus once."""
+    tokens, cfg = random_tokens(40), config(batch_size=24)
+    texts = [str(i % 20) for i in range(40)]
+    for roles, told in ((("query", "document"), True), (("query", "query"), False)):
+        sources = tuple(SourceRows(TextSource(role, role, 1.0), 20, 0) for role in roles)
+        data = text_batches(cfg, Corpus(texts, [], 0, sources), tokens, None, 0)
+        rows, batch = data.batches.at(0)[1], data.batch(0)
+        assert ("row" in batch) == told
+        if told:
+            same = rows[:, None] % 20 == rows % 20
+            np.testing.assert_array_equal(batch["row"][:, None] == batch["row"], same)
+            assert same.sum() > len(rows)
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_translations_have_the_number_of_their_source(packed: bool) -> None:
     tokens, cfg = random_tokens(40), config(batch_size=24, chunk_size=8 * packed)

@@ -162,6 +162,19 @@ def test_overflow_without_end_stops_the_run_with_advice(tmp_path) -> None:
     cfg.max_steps = 6  # a run that ends before that has trained nothing either
     with pytest.raises(UserError, match=r"stopped at step 6: float16 overflowed in 6 steps in a row, .* by 2048 now"):
         train(cfg, method, data, tmp_path / "short", lambda model: {})
+    cfg.max_steps, cfg.checkpoint_every = 9, 3  # nor has one that was stopped on its way
+    scored: list[int] = []
+
+    def killed(model: object) -> dict[str, float]:
+        scored.append(len(scored))
+        if len(scored) == 2:
+            raise RuntimeError("no power")
+        return {}
+
+    with pytest.raises(RuntimeError, match="no power"):
+        train(cfg, method, data, tmp_path / "stopped", killed)
+    with pytest.raises(UserError, match="stopped at step 9: float16 overflowed in 9 steps in a row"):
+        train(cfg, method, data, tmp_path / "stopped", killed)
     cfg.dtype = "float8"
     with pytest.raises(UserError, match="dtype='float8' is not one of auto, float32, bfloat16, float16"):
         make_optimizer(cfg, 10)
