@@ -19,6 +19,7 @@ from jdistill.encoder.formats.gguf import read_gguf
 from jdistill.encoder.formats.modules import ModuleFolder, read_modules, refuse_adapter, refuse_router
 from jdistill.encoder.formats.pma import read_pma
 from jdistill.encoder.formats.tokenizer import checked_limit, checked_tokenizer, load_tokenizer, lower_case
+from jdistill.models.architecture import ModelConfig
 from jdistill.models.pooling import POOLERS
 from jdistill.models.precision import COMPUTE_TYPES
 from jdistill.models.registry import OWN_MODULES, architecture_of
@@ -99,12 +100,13 @@ def load(
     nothing = Settings({}, root)
     settings = st_settings.read_first_module(root, architecture.length_file) if listed else nothing
     limit = st_settings.read_limit(settings)
+    named = bool(limit)
     if not architecture.recurrent:  # of which sentence-transformers does not ask the tokenizer
         st_settings.check_texts_as_they_are(settings, bool(tokenizer.chat_template), in_modules=listed)
         limit = limit or tokenizer.model_max_length
         if settings.flag("do_lower_case", False):
             lower_case(tokenizer)
-    limit = checked_limit(int(min(config.usable_positions, limit or config.usable_positions)), tokenizer, root)
+    limit = checked_limit(_within_positions(limit or 0, config, named), tokenizer, root)
     counted = st_reader.includes_prompt(rest)
     model = Encoder(
         config, {}, tokenizer, pooling, include_prompt=counted, max_length=limit, dtype=dtype, source=source
@@ -133,6 +135,21 @@ def _tell_own_code(folder: Path, kind: str) -> None:
         )
 
 
+def _within_positions(limit: float, config: ModelConfig, named: bool) -> int:
+    """How many tokens of a text a model reads.
+
+    Args:
+      limit: as its folder has it; 0: it says nothing.
+      config: of the model.
+      named: the limit is meant for its vectors (max_seq_length), by which sentence-transformers reads beyond the positions that a model
+        without a table of them was trained on; a tokenizer's is not.
+    """
+    positions = config.usable_positions
+    if named and limit > positions and not architecture_of(config).position_table:
+        return int(limit)
+    return int(min(positions, limit or positions))
+
+
 def _with_modules(model: Encoder, encoding: Settings, after: list[ModuleFolder]) -> Encoder:
     """The encoder with the projections' activations, normalisation and prompts of its folder. after: modules behind the pooler."""
     prompts, default = st_settings.prompts_of(encoding)
@@ -147,7 +164,7 @@ def _with_modules(model: Encoder, encoding: Settings, after: list[ModuleFolder])
 
 def _load_gguf(path: Path, source: str, dtype: str) -> Encoder:
     config, tensors, tokenizer, encoding = read_gguf(path)
-    limit = min(encoding.pop("max_length", config.usable_positions), config.usable_positions)
+    limit = _within_positions(encoding.pop("max_length", 0), config, named=True)
     return Encoder(
         config=config,
         params=architecture_of(config).from_tensors(config, tensors, str(path)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,11 @@ from jdistill.core.errors import UserError, first_line
 from jdistill.core.files import some_of
 from jdistill.core.progress import log
 from jdistill.data.text.hub import hub_answers
+
+# Of a repository, what loaders look for beside, or before, the weights of an export without these forms.
+LOADED_BY_THEIR_NAMES = (
+    "onnx/*", "openvino/*", "gguf/*", "*.gguf", "torch_int8*/*", "adapter_config.json", "*.safetensors.index.json",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,11 @@ def push_folder(push: Push, folder: Path) -> str:
     log.info("sent %d files to %s, which %s can read", len(sent), commit.commit_url, who)
     if stay := sorted(files - sent - {".gitattributes"}):
         log.info("%s held %s before, which stay", push.repository, some_of(stay))
+    if old := [name for name in stay if any(fnmatch(name, pattern) for pattern in LOADED_BY_THEIR_NAMES)]:
+        log.warning(
+            "WARNING: of them %s are of another export, and loaders that look for such files take them: hf repos delete-files %s %s",
+            some_of(old), push.repository, shlex.join(old),
+        )  # fmt: skip
     return str(commit.commit_url)
 
 

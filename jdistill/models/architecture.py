@@ -86,6 +86,8 @@ class Architecture(Protocol[C]):
       compresses: there is a form with token embeddings narrower than the layers.
       narrows: a layer of a student may have fewer inner neurons than its start's.
       packs: its module takes several texts in one row (models.segments).
+      position_table: whether no text may have more tokens than usable_positions; else that is how many it was trained on, and a
+        folder's own limit may be more.
       recurrent: no transformer; it has no layers that a student could take, and a vocabulary of its own.
       table_path: where the token embeddings stand in its parameters.
       gguf_kinds: llama.cpp's architectures that are read as it.
@@ -100,6 +102,7 @@ class Architecture(Protocol[C]):
     compresses: bool = False
     narrows: bool = False
     packs: bool = False
+    position_table: bool = True
     recurrent: bool = False
     table_path: tuple[str, ...] = ("embeddings", "word", "embedding")
     gguf_kinds: tuple[GgufKind, ...] = ()

@@ -36,6 +36,10 @@ def check_student(cfg: ConfigDict, start: Encoder) -> ModelConfig:
             f"--config.student.hidden_size={config.hidden_size}: the start's pooler {start.pooling!r} has parameters of width "
             f"{start.config.hidden_size}; set --config.student.hidden_size=0 or another --config.pooling"
         )
+    if start.pooler and cfg.student.get("start") == "weighted" and config.embedding_size < start.config.embedding_size:
+        raise UserError(
+            f"--config.student.start=weighted weighs by a pooler without parameters, and the start's {start.pooling!r} has some; take svd"
+        )
     return config
 
 

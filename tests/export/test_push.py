@@ -129,9 +129,13 @@ def test_a_public_repository_only_by_its_own_flag(
     with pytest.raises(UserError, match="is public, where anybody would read the student; --push_public says"):
         push_folder(plan_push(NAME, public=False), folder)
     assert hub.files[NAME, "model.safetensors"] != b"another"
-    hub.files[NAME, "older.txt"] = b""
+    older = {"older.txt": b"", "onnx/model.onnx": b"of another student"}
+    hub.files.update({(NAME, name): content for name, content in older.items()})
     push_folder(plan_push(NAME, public=True), folder)
-    assert hub.of(NAME) == contents(folder) | {"older.txt": b""} and "held older.txt before, which stay" in caplog.text
+    assert hub.of(NAME) == contents(folder) | older
+    assert "held older.txt, onnx/model.onnx before, which stay" in caplog.text
+    assert "of them onnx/model.onnx are of another export" in caplog.text
+    assert f"hf repos delete-files {NAME} onnx/model.onnx" in caplog.text
     # One that is private stays so, whatever the flag.
     hub.repositories["owner/hidden"] = "private"
     push_folder(plan_push("owner/hidden", public=True), folder)

@@ -20,6 +20,7 @@ import jdistill
 from jdistill.core.errors import UserError
 from jdistill.models.bert.module import Bert
 from jdistill.models.bert.narrowed import Moments, chosen_neurons, narrowed, narrowed_layers
+from jdistill.models.pma import random_pma
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student
 
@@ -152,3 +153,12 @@ def test_an_architecture_whose_layers_stay_whole_is_refused() -> None:
     keys = config(**{"student.embedding_size": -1, "student.intermediate_size": 16})
     with pytest.raises(UserError, match="intermediate_size=16: .* is a mpnet, whose layers"):
         check_student(keys, make_mpnet())
+
+
+def test_a_start_that_is_weighed_by_a_pooler_with_parameters_is_refused() -> None:
+    pooler = random_pma(32, np.random.default_rng(0))
+    start = dataclasses.replace(small_teacher(), pooling="pma", pooler=pooler)
+    keys = {"student.embedding_size": 8, "student.start": "weighted"}
+    with pytest.raises(UserError, match="start=weighted .* the start's 'pma' has some; take svd"):
+        check_student(config(**keys), start)
+    assert check_student(config(**keys | {"student.start": "svd"}), start).embedding_size == 8

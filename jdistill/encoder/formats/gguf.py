@@ -25,7 +25,7 @@ from jdistill.models.registry import GGUF_KINDS
 
 # llama.cpp's numbers of poolers; where it gives each token's state (0), a text's vector is taken as the mean.
 POOLING_TYPES = {0: "mean", 1: "mean", 2: "cls", 3: "lasttoken"}
-ENCODING_KEY = "jdistill.encoding"  # JSON of what llama.cpp has no field for: maximum length, normalisation, prompts
+ENCODING_KEY = "jdistill.encoding"  # JSON of what llama.cpp has no field for: length and the end that is cut, normalisation, prompts
 _SAFETENSORS = "is not read from GGUF; load the model from its Hugging Face folder, which says how"
 
 
@@ -83,8 +83,8 @@ def read_gguf(path: Path) -> GgufFile:
         if not scaling and settings.raw(f"{kind.name}.{key}", 1.0) not in (0.0, 1.0):
             raise UserError(f"{path}: RoPE scaled by {kind.name}.{key} {_SAFETENSORS}")
     config, tensors = kind.read(settings, _dequantised(reader.tensors, kind, settings))
-    encoding = _encoding(settings, kind.name, config.causal)
-    return GgufFile(config, tensors, read_tokenizer(fields, path), encoding)
+    tokenizer = read_tokenizer(fields, path)
+    return GgufFile(config, tensors, tokenizer, _encoding(settings, kind.name, config.causal, tokenizer))
 
 
 def _dequantised(listed: Sequence[Any], kind: GgufKind, settings: Settings) -> dict[str, np.ndarray]:
@@ -113,8 +113,9 @@ def _dequantised(listed: Sequence[Any], kind: GgufKind, settings: Settings) -> d
     return tensors
 
 
-def _encoding(settings: Settings, kind: str, causal: bool) -> dict[str, Any]:
-    """Arguments of Encoder; a causal model that does not say how it pools does so as a folder of it without modules.json.
+def _encoding(settings: Settings, kind: str, causal: bool, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    """Arguments of Encoder; a causal model that does not say how it pools does so as a folder of it without modules.json. The tokenizer gets
+    what no other field says of it.
 
     Raises: UserError for a pooler of rerankers, and for an ENCODING_KEY that is damaged.
     """
@@ -136,4 +137,6 @@ def _encoding(settings: Settings, kind: str, causal: bool) -> dict[str, Any]:
     ours = Settings(values, settings.path)
     prompts, default = prompts_of(ours)
     encoding |= {"normalize": ours.flag("normalize", False), "prompts": prompts, "default_prompt": default}
+    tokenizer.truncation_side = ours.text("truncation_side", "right", among=("right", "left"))
+    tokenizer.split_special_tokens = ours.flag("split_special_tokens", False)
     return encoding | {"max_length": ours.integer("max_length", 1)}

@@ -89,6 +89,10 @@ def pooling_type(model: Encoder) -> int:
 def encoding_of(model: Encoder) -> str:
     """JSON of what decides the vectors and has no field of llama.cpp's, by sentence-transformers' keys, for jdistill to read."""
     told: dict[str, Any] = {"max_length": model.max_length, "normalize": model.normalize}
+    if model.tokenizer.truncation_side != "right":
+        told["truncation_side"] = model.tokenizer.truncation_side
+    if model.tokenizer.split_special_tokens:
+        told["split_special_tokens"] = True
     return json.dumps(told | {"prompts": model.prompts, "default_prompt_name": model.default_prompt})
 
 

@@ -92,6 +92,10 @@ def load_onnx_encoder(source: str, file: str = "onnx/model.onnx", key: str = "mo
     Raises: UserError where there is no such graph, or not its data file, and for one that gives no vectors of texts' tokens.
     """
     contract = loading.load(source, key=key)
+    if contract.prompts and not contract.include_prompt:
+        raise UserError(
+            f"--{key}={source}: its pooler leaves the prompt's tokens out, which a graph that pools cannot; leave --backend=onnx out"
+        )
     path = resolve(source, key) / file
     if not path.is_file():
         path = _by_other_name(path)

@@ -39,6 +39,7 @@ class DecoderArchitecture(Transformer[DecoderConfig]):
     tolerance = 1e-3  # large activations round more
     decoder = True
     packs = True
+    position_table = False
     special_ids = ("eos",)
     gguf_kinds = gguf.GGUF_DECODERS
     table_path = ("word", "embedding")

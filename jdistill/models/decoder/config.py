@@ -95,6 +95,7 @@ TYPES = {
 # Where a file lacks the keys, as transformers has it.
 HEADS = {GEMMA: 256, "qwen3": 128}
 KV_HEADS = {GEMMA: 4, "qwen2": 32, "qwen3": 32, "mistral": 8}
+POSITIONS = {GEMMA: 131072, "llama": 2048, "mistral": 131072, "qwen2": 32768, "qwen3": 32768}
 GEMMA_QUERY_SCALAR = 256
 
 
@@ -137,7 +138,7 @@ def read_config(hf: Settings) -> DecoderConfig:
             ),
             head_size=hf.integer("head_dim", 1, default=HEADS.get(kind, hidden // heads)),
             intermediate_size=hf.integer("intermediate_size", 1),
-            max_positions=hf.integer("max_position_embeddings", 1, default=2048),
+            max_positions=hf.integer("max_position_embeddings", 1, default=POSITIONS[kind]),
             rms_norm_eps=hf.number("rms_norm_eps", 0.0, 1.0, default=1e-6),
             rope_theta=theta,
             rope_scaling=scaling,

@@ -30,6 +30,7 @@ class ModernBertArchitecture(Transformer[ModernBertConfig]):
 
     model_types = ("modernbert",)
     packs = True
+    position_table = False
     special_ids = ("bos", "eos", "cls", "sep")
     gguf_kinds = (gguf.GGUF_MODERN_BERT,)
 
