@@ -39,7 +39,7 @@ from jdistill.core.shared_folders import check_shared
 from jdistill.feeds.tokens import cache_folder
 from jdistill.models.host_products import describe_compute
 from jdistill.run.budget import settle_student
-from jdistill.run.completeness import lacking
+from jdistill.run.completeness import check_checkpoints, lacking
 from jdistill.run.finish import finish
 from jdistill.run.remote_workdir import mirrored_run
 from jdistill.run.stages import (
@@ -132,6 +132,8 @@ def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:
     log.info("devices: %s", describe_compute())
     clear_temporary(workdir)
     ready = prepare(cfg)
+    if finished:
+        check_checkpoints(workdir, [stage.name for stage in ready.stages])
     trained = train_stages(ready, workdir, lacks.keys())
     ready.shared.embeddings.held_out()  # which all processes must ask for
     trained.feed.ask_for_results(cfg)

@@ -43,7 +43,9 @@ def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tup
     stage = stage or last_stage(workdir)
     folder = workdir / stage
     if not (folder / "student" / "modules.json").is_file():
-        raise UserError(f"{workdir} holds no stage {stage!r} with a student; is it the --workdir of a run?")
+        begun = sorted(path.parent.parent.name for path in workdir.glob("*/student/modules.json"))
+        why = f"it has {', '.join(begun)}" if begun else "it has not begun to train, or is no --workdir of a run"
+        raise UserError(f"{workdir} holds no stage {stage!r} with a student; {why}")
     if files.read_seal(folder / "student", "student") and (wrong := files.damage(folder / "student", "student")):
         raise UserError(
             f"{folder / 'student'} is damaged ({', '.join(wrong)}); the run's own command, python -m jdistill.main, writes it again"

@@ -9,6 +9,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jdistill.core import files
+from jdistill.core.errors import UserError
 from jdistill.run.workdir import BEFORE, of_results
 
 RUN = "run"  # kind of the seal of a run's folder, which vouches for results and report
@@ -38,6 +39,17 @@ def lacking(cfg: ConfigDict, workdir: Path) -> dict[str, list[str]]:
         ],
     }
     return {part: what for part, what in wrong.items() if what}
+
+
+def check_checkpoints(workdir: Path, stages: Iterable[str]) -> None:
+    """Raises UserError for a finished run of which a stage keeps no checkpoint: what is made again would be another student's, trained anew,
+    beside what is left of the first."""
+    for stage in stages:
+        if not any(path.name.isdigit() for path in (workdir / stage / "checkpoints").glob("[0-9]*")):
+            raise UserError(
+                f"{workdir} is finished, and {workdir / stage} keeps no checkpoint, from which alone a part can be made again. Bring it back, "
+                "or choose a new --workdir to train anew; python -m jdistill.evaluate and jdistill.embed read the export as it is"
+            )
 
 
 def read_results(workdir: Path) -> dict[str, Any] | None:
