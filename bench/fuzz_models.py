@@ -106,10 +106,8 @@ def check_runs(made: Encoder) -> None:
 
     parts, tree = jax.tree.flatten((made.params, made.pooler, made.dense))
     shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in parts)
-    assert _traced(cast(Hashable, made.config), made.pooling, tree, shapes) == (
-        2,
-        made.dim,
-    )  # every config is a frozen dataclass
+    config = cast(Hashable, made.config)  # every config is a frozen dataclass
+    assert _traced(config, made.pooling, tree, shapes) == (2, made.dim)
 
 
 @lru_cache(maxsize=100)  # most damage leaves the program as it was

@@ -125,6 +125,7 @@ def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:
         log.info("%s is complete: see %s and %s", workdir, workdir / "results.json", workdir / "report.html")
         return
     if finished:
+        check_checkpoints(workdir, [stage.name for stage in stages_of(cfg)])
         log.info(
             "%s is finished, but %s; made again", workdir, "; ".join(what for part in lacks.values() for what in part)
         )
@@ -132,8 +133,6 @@ def train_and_finish(cfg: ConfigDict, workdir: Path) -> None:
     log.info("devices: %s", describe_compute())
     clear_temporary(workdir)
     ready = prepare(cfg)
-    if finished:
-        check_checkpoints(workdir, [stage.name for stage in ready.stages])
     trained = train_stages(ready, workdir, lacks.keys())
     ready.shared.embeddings.held_out()  # which all processes must ask for
     trained.feed.ask_for_results(cfg)

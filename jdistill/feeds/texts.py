@@ -124,7 +124,7 @@ def text_batches(
       numbered: "row" is in every batch.
 
     Returns: Data of {"ids": int32 [n, L], "mask": bool [n, L], "teacher": float32 [n, D]}; with extra ones "others" float32
-      [n, num_extra, D], and which texts those are, as asked_numbers has them: "row" int32 [n], "other_rows" int32 [n, num_extra]. "row"
+      [n, num_extra, D], and which texts those are, as numbers_of_rows has them: "row" int32 [n], "other_rows" int32 [n, num_extra]. "row"
       is there too where a text may come twice into one batch, by its source's weight, in another role or as a translation of it. Packed,
       the tokens are as data.batching.packing has them, and [groups, texts of a group] takes the place of n.
     """
@@ -136,13 +136,13 @@ def text_batches(
     repeats = corpus.numbered_by is not None or (of_epoch is not None and max(of_epoch.weights) > 1)
 
     def beside_tokens(step: int, rows: np.ndarray, vectors: Vectors | None) -> dict[str, np.ndarray]:
-        batch = {"row": asked_numbers(corpus, rows)} if repeats or num_extra or numbered else {}
+        batch = {"row": numbers_of_rows(corpus, rows)} if repeats or num_extra or numbered else {}
         if vectors:
             batch["teacher"] = vectors(rows)
             if num_extra:
                 drawn = other_rows(rows, step, cfg.seed, num_extra, len(tokens))
                 batch["others"] = vectors(drawn.ravel()).reshape(*drawn.shape, -1)
-                batch["other_rows"] = asked_numbers(corpus, drawn.ravel()).reshape(drawn.shape)
+                batch["other_rows"] = numbers_of_rows(corpus, drawn.ravel()).reshape(drawn.shape)
         return batch
 
     def padded_rows(step: int, width: int, rows: np.ndarray, vectors: Vectors | None) -> dict[str, np.ndarray]:
@@ -178,7 +178,7 @@ def text_batches(
     return Data(batches, asked_rows, fingerprint, "texts", made_up=made_up, asked=asked)
 
 
-def asked_numbers(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
+def numbers_of_rows(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
     """Which text each row is, int32 [n]: the row itself or, of a corpus in which a text may stand twice, in another role or as a translation,
     which shares the number of its source, 31 bits of the text's hash."""
     if corpus.numbered_by is None:

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from jdistill.core import files
 from jdistill.core.errors import UserError
 from jdistill.run.workdir import BEFORE, of_results
+from jdistill.train.checkpoint import steps_in
 
 RUN = "run"  # kind of the seal of a run's folder, which vouches for results and report
 OF_EXPORT, OF_INDEX = ("onnx",), ("index", "index_effort", "index_texts", "index_by")
@@ -45,7 +46,7 @@ def check_checkpoints(workdir: Path, stages: Iterable[str]) -> None:
     """Raises UserError for a finished run of which a stage keeps no checkpoint: what is made again would be another student's, trained anew,
     beside what is left of the first."""
     for stage in stages:
-        if not any(path.name.isdigit() for path in (workdir / stage / "checkpoints").glob("[0-9]*")):
+        if not steps_in(workdir / stage / "checkpoints"):
             raise UserError(
                 f"{workdir} is finished, and {workdir / stage} keeps no checkpoint, from which alone a part can be made again. Bring it back, "
                 "or choose a new --workdir to train anew; python -m jdistill.evaluate and jdistill.embed read the export as it is"

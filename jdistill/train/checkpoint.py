@@ -33,6 +33,11 @@ from jdistill.train.sealed import (
 BEST_CHECKPOINT, LAST_CHECKPOINT = "best", "last"  # which checkpoint a run exports, by its config's `checkpoint`
 
 
+def steps_in(folder: Path) -> list[int]:
+    """The steps whose checkpoints lie in a folder whole, in order; none where there is no folder."""
+    return sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit())
+
+
 class Checkpoints:
     """The checkpoints of one stage, in `folder`, numbered by step."""
 
@@ -57,7 +62,7 @@ class Checkpoints:
 
     def on_disk(self) -> list[int]:
         """The steps whose checkpoints are there whole: steps() counts one that is being written."""
-        return sorted(int(path.name) for path in self.folder.glob("[0-9]*") if path.name.isdigit())
+        return steps_in(self.folder)
 
     def save(self, step: int, state: Tree, about: dict[str, Any], score: float | None) -> None:
         """Starts saving.

@@ -13,7 +13,7 @@ import numpy as np
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.text.holdout import comparable, split_held_out
-from jdistill.data.text.records import has_surplus, records_of
+from jdistill.data.text.records import cell_text, has_surplus, records_of
 from jdistill.data.text.usable import SURPLUS_CELLS, flaw_of
 
 QUERY_COLUMNS, PASSAGE_COLUMNS = (
@@ -87,8 +87,7 @@ def read_pairs(source: str, key: str, splits: Sequence[str] = ()) -> Pairs:
                 pairs.queries.append(query)
                 pairs.passages.append(passage)
                 pairs.positive.append(label in POSITIVE_LABELS)
-                split = record.get("split") or ""
-                pairs.splits.append(str(split) if split == split else "")  # a gap of pandas' is NaN
+                pairs.splits.append(cell_text(record.get("split")))
     if not len(pairs):
         raise UserError(
             f"--{key}={source} holds no usable row; skipped: {dict(pairs.skipped) or 'nothing, it is empty'}"
@@ -159,15 +158,13 @@ def train_and_test(pairs: Pairs, train: str, test: str, held_out: int, key: str)
 
 
 def _plain(label: Any) -> str:
-    if label is None or label != label:  # NaN
-        return ""
     if isinstance(label, str) and re.fullmatch(
         r"-?\d{1,18}\.0+", label.strip()
     ):  # as pandas writes 1 beside an empty cell
         label = float(label)
     if isinstance(label, bool | int) or (isinstance(label, float) and label.is_integer()):
         return str(int(label)) if abs(label) < 2**63 else "a number of many digits"
-    return str(label).lower()
+    return cell_text(label).lower()
 
 
 def without(pairs: Pairs, texts: set[str], apart: Pairs) -> tuple[Pairs, int]:

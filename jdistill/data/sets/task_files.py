@@ -13,6 +13,7 @@ from jdistill.core.progress import log
 from jdistill.data.sets.pairs import POSITIVE_LABELS
 from jdistill.data.text.hub import dataset_splits
 from jdistill.data.text.readers import reading, refuse_repeated
+from jdistill.data.text.records import cell_text
 from jdistill.data.text.usable import has_surrogate
 
 LabelledRow = tuple[str, str | None, int]  # a text, the second of a pair, the label's place
@@ -185,11 +186,4 @@ def _as_strings(row: dict[str, Any], where: str) -> dict[str, str]:
     for key, value in row.items():
         if key in SENTENCE_COLUMNS and not isinstance(value, str | None):
             raise UserError(f"{where}: {key!r} holds {type(value).__name__}, not text")
-    return {key: _as_string(value) for key, value in row.items()}
-
-
-def _as_string(value: Any) -> str:
-    """ "" for none and NaN, as pandas writes a gap; a whole number without its point, as it has one beside a gap."""
-    if value is None or value != value:
-        return ""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return {key: cell_text(value) for key, value in row.items()}

@@ -47,6 +47,13 @@ def records_of(source: str, key: str, splits: Sequence[str] = ()) -> Iterator[tu
     yield from _rows(source, train_of(tables, source, key))
 
 
+def cell_text(value: Any) -> str:
+    """A cell as text: "" for none and NaN, as pandas writes a gap; a whole number without its point, as it has one beside a gap."""
+    if value is None or value != value:
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
 def has_surplus(record: Any) -> bool:
     """Whether a row of a .csv or .tsv has more cells than its header names: a comma within a text that has no quotes, say."""
     return isinstance(record, dict) and None in record  # csv's name for those cells

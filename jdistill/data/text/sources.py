@@ -37,10 +37,10 @@ def read_texts(source: str, column: str = "", key: str = "config.text", at_most:
     over-long (MAX_CHARS) and repeated ones are skipped and counted, the first place of each reason is logged. at_most: reads
     no further than so many texts; 0: all. Raises UserError for a damaged file, a missing column, or no usable text at all.
     """
-    gathered = _Gathered()
+    gathered = _Gathered(at_most)
     for where, rows in open_source(source, column, key).row_groups():
-        gathered.add_all(where, rows, at_most)
-        if at_most and len(gathered.texts) >= at_most:
+        gathered.add_all(where, rows)
+        if gathered.full:
             break
     gathered.skips.tell(source, key, len(gathered.texts))
     return TextRows(list(gathered.texts), gathered.skipped, source)
@@ -131,20 +131,24 @@ def _table_rows(table: Any, source: str, column: str, key: str) -> Iterator[tupl
 
 
 class _Gathered:
-    """Distinct usable texts in memory, and what was skipped."""
+    """Distinct usable texts in memory, and what was skipped. at_most: so many texts; 0: all."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_most: int = 0) -> None:
         self.texts: dict[str, None] = {}
         self.skips = Skipped()
+        self._at_most = at_most
+
+    @property
+    def full(self) -> bool:
+        """Whether it takes no more texts."""
+        return 0 < self._at_most <= len(self.texts)
 
     @property
     def skipped(self) -> dict[str, int]:
         return self.skips.counts
 
-    def add_all(self, where: str, rows: Iterator[NumberedText], at_most: int = 0) -> None:
+    def add_all(self, where: str, rows: Iterator[NumberedText]) -> None:
         for number, row in rows:
-            if at_most and len(self.texts) >= at_most:
-                return
             text, flaw = usable(row)
             if not flaw and text in self.texts:
                 flaw = "repeated"
@@ -152,3 +156,5 @@ class _Gathered:
                 self.skips.add(flaw, f"{where} {number}", 0)
             else:
                 self.texts[text] = None
+                if self.full:
+                    return
