@@ -1,13 +1,14 @@
 """The command python -m jdistill.compare: several encoders side by side, in one table and the pictures of IBKD 4.7.
 
-python -m jdistill.compare --models teacher=SOURCE CKD=runs/ckd/export IBKD=runs/ibkd/export \\
-    --senteval DIR --texts sentences.txt.gz --out runs/compare
+    python -m jdistill.compare --models teacher=SOURCE CKD=runs/ckd/export IBKD=runs/ibkd/export \\
+        --senteval DIR --texts sentences.txt.gz --out runs/compare
 
 Writes OUT/compare.html, OUT/report/*.png and OUT/compare.json; models that are in there already are not scored again.
 """
 
 from __future__ import annotations
 
+from jdistill.core.help import CommandHelp
 from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
@@ -102,7 +103,9 @@ def read_kept(path: Path, about: dict[str, str]) -> dict[str, Any]:
 @exits_cleanly(resumes=True)
 def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.compare`; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m jdistill.compare", description=__doc__)
+    parser = argparse.ArgumentParser(
+        formatter_class=CommandHelp, prog="python -m jdistill.compare", description=__doc__
+    )
     parser.add_argument("--models", nargs="+", required=True, metavar="NAME=SOURCE", help="in the order of the table")
     parser.add_argument("--senteval", type=local_only, required=True, help="a SentEval folder")
     parser.add_argument("--texts", required=True, help="texts of the covariance, the first 10,000: any text source")

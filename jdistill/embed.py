@@ -6,6 +6,7 @@ python -m jdistill.embed --model MODEL --text SOURCE --out FOLDER --shard 3/8   
 
 from __future__ import annotations
 
+from jdistill.core.help import CommandHelp
 from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
@@ -31,7 +32,9 @@ from jdistill.retrieval.index_kinds import check_index_flags
 
 def make_parser() -> argparse.ArgumentParser:
     """The flags of the command."""
-    parser = argparse.ArgumentParser(prog="python -m jdistill.embed", description="Writes the vectors of a text.")
+    parser = argparse.ArgumentParser(
+        formatter_class=CommandHelp, prog="python -m jdistill.embed", description="Writes the vectors of a text."
+    )
     parser.add_argument("--model", required=True, help="a folder, a hub id, pkg:import_name/sub/folder or a .gguf file")
     parser.add_argument("--text", required=True, metavar="SOURCE", help="any text source, as --config.text takes it")
     parser.add_argument("--text_column", default="", help="the text's column, of a table")

@@ -7,6 +7,7 @@ python -m jdistill.evaluate --model SOURCE --senteval DIR --beir SOURCE --pairs 
 
 from __future__ import annotations
 
+from jdistill.core.help import CommandHelp
 from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
@@ -76,7 +77,9 @@ def main(argv: list[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """The flags of the command."""
     parser = argparse.ArgumentParser(
-        prog="python -m jdistill.evaluate", description="Scores an encoder; give at least one set."
+        formatter_class=CommandHelp,
+        prog="python -m jdistill.evaluate",
+        description="Scores an encoder; give at least one set.",
     )
     _add_sets(parser)
     _add_backend(parser)

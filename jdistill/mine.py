@@ -7,6 +7,7 @@ python -m jdistill.mine --pairs pairs.jsonl --by bm25 --score_by RERANKER --out 
 
 from __future__ import annotations
 
+from jdistill.core.help import CommandHelp
 from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
@@ -39,7 +40,7 @@ from jdistill.teachers.pair_teachers import averaged_scores, open_pair_teachers
 
 def make_parser() -> argparse.ArgumentParser:
     """The flags of the command."""
-    parser = argparse.ArgumentParser(prog="python -m jdistill.mine", description=__doc__)
+    parser = argparse.ArgumentParser(formatter_class=CommandHelp, prog="python -m jdistill.mine", description=__doc__)
     parser.add_argument(
         "--pairs",
         required=True,

@@ -12,6 +12,7 @@ from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, leave
 from jdistill.core.fetched import path_here
 from jdistill.core.files import SEAL, read_seal
+from jdistill.core.help import CommandHelp
 from jdistill.core.printable import printable
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.run_folder import WITH_INDEX, part_of_run
@@ -110,7 +111,9 @@ def _load_model(workdir: Path) -> tuple[PairScorer, Path]:
 def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.search`; returns its exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m jdistill.search", description="Answers a question over the index of a run or of jdistill.embed."
+        formatter_class=CommandHelp,
+        prog="python -m jdistill.search",
+        description="Answers a question over the index of a run or of jdistill.embed.",
     )
     parser.add_argument("query", metavar="QUESTION")
     parser.add_argument(

@@ -85,7 +85,10 @@ def _within(path: Path, run: Callable[[], object]) -> object:
     except Exception as error:
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
         line = f", line {own[-1].lineno}" if own else ""
-        raise UserError(f"{path}{line}: {type(error).__name__}: {' '.join(str(error).split())}") from None
+        hint = ""
+        if isinstance(error, ModuleNotFoundError) and error.name == "configs":
+            hint = f"; run the command in the folder that holds configs/, of jdistill's repository, and not in {Path.cwd()}"
+        raise UserError(f"{path}{line}: {type(error).__name__}: {' '.join(str(error).split())}{hint}") from None
 
 
 def _not_there(path: Path) -> str:

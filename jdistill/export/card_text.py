@@ -8,7 +8,7 @@ from typing import Any
 
 from jdistill.core.printable import printable, without_secrets
 from jdistill.report.beside import model_beside
-from jdistill.report.tables import num, retention
+from jdistill.report.tables import num, real, retention
 
 AGREEMENT = {
     "mean_cosine": "mean cosine",
@@ -127,7 +127,9 @@ def _agreement(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]
         if figures.get(key) is not None
     ]
     if rows:
-        yield f"Agreement with {other} on held-out text", markdown_table(["figure", "value"], rows)
+        texts = real(figures.get("texts"))  # results from before they had it have none
+        of = f"{texts:,.0f} held-out texts" if texts else "held-out text"
+        yield f"Agreement with {other} on {of}", markdown_table(["figure", "value"], rows)
 
 
 def _translations(results: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ from ml_collections import ConfigDict
 from jdistill.core.errors import UserError, exits_cleanly
 from jdistill.core.fetched import path_here
 from jdistill.core.folders import check_out
+from jdistill.core.help import CommandHelp
 from jdistill.core.json_files import read_json
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.remote import local_only
@@ -45,13 +46,12 @@ from jdistill.export.quantize import QUANTIZATIONS
 from jdistill.export.router import export_router
 from jdistill.export.site.folder import SITE_SEAL, write_site
 from jdistill.export.targets import TARGETS, add_form, target_of
-from jdistill.export.trained import last_stage, load_trained, measured_instead
+from jdistill.export.trained import last_stage, load_trained, measured_instead, tell_unfinished
 from jdistill.models.interaction import interaction_of
 
 CALIBRATION_TEXTS = 512
-FORMATS_ADDED = tuple(
-    name for name in TARGETS if name.startswith("gguf")
-)  # of --format, which are added as --target adds them
+# Of --format, which are added as --target adds them.
+FORMATS_ADDED = tuple(name for name in TARGETS if name.startswith("gguf"))
 
 
 @exits_cleanly(resumes=False)
@@ -92,6 +92,7 @@ def main(argv: list[str] | None = None) -> int:
     if in_run:
         check_own_export(flags, forms, "budget" in config)
     student, params, taken = load_trained(flags.workdir, stage, flags.step)
+    tell_unfinished(flags.workdir, taken)
     if flags.documents:
         export_router(student, load(flags.documents, key="documents"), flags.out, flags.overwrite)
         if push:
@@ -125,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The flags of the command."""
-    parser = argparse.ArgumentParser(prog="python -m jdistill.export", description=__doc__)
+    parser = argparse.ArgumentParser(formatter_class=CommandHelp, prog="python -m jdistill.export", description=__doc__)
     parser.add_argument(
         "--workdir",
         required=True,

@@ -75,6 +75,16 @@ def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tup
     return loading.load(str(folder / "student"), key="workdir", weights=weights), params, taken
 
 
+def tell_unfinished(workdir: Path, step: int) -> None:
+    """Warns of a run without results, whose student is exported as it is after this step."""
+    if not (workdir / "results.json").is_file():
+        log.warning(
+            "WARNING: %s is not finished: this is its student after step %d, of which no figures are known",
+            workdir,
+            step,
+        )
+
+
 def measured_stage(workdir: Path) -> str:
     """The stage that a run's figures are of; "" where it has none yet."""
     return str(_measured(workdir).get("name", ""))

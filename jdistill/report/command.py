@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from jdistill.core.errors import UserError, exits_cleanly
+from jdistill.core.help import CommandHelp
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.remote import local_only
 from jdistill.core.run_folder import is_config
@@ -17,7 +18,7 @@ OF_A_RUN = ("config.json", "results.json", "*/metrics.jsonl")  # a run's folder 
 @exits_cleanly(resumes=False)
 def main(argv: list[str] | None = None) -> int:
     """The command `python -m jdistill.report --workdir DIR`."""
-    parser = argparse.ArgumentParser(prog="python -m jdistill.report", description=__doc__)
+    parser = argparse.ArgumentParser(formatter_class=CommandHelp, prog="python -m jdistill.report", description=__doc__)
     parser.add_argument("--workdir", type=local_only, required=True, help="the folder of a run")
     setup_logging()
     workdir = parser.parse_args(argv).workdir

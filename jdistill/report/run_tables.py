@@ -149,8 +149,12 @@ def score_table(
 
 def agreement_table(agreement: dict[str, Any], other: str) -> Table:
     """The figures of student and teacher on the same texts."""
-    rows = [[name.replace("_", " "), num(value, 4)] for name, value in agreement.items() if real(value) is not None]
-    return Table(f"Student and {other} on the same texts", ["Measure", "Value"], rows)
+    figures = {name: value for name, value in agreement.items() if name != "texts" and real(value) is not None}
+    rows = [[name.replace("_", " "), num(value, 4)] for name, value in figures.items()]
+    texts = real(agreement.get("texts"))
+    return Table(
+        f"Student and {other} on the same {f'{texts:,.0f} ' if texts else ''}texts", ["Measure", "Value"], rows
+    )
 
 
 def speed_table(speed: list[dict[str, Any]], other: str) -> Table:

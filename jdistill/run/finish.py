@@ -134,7 +134,8 @@ def beside_teacher(run: Run, model: Encoder) -> dict[str, Any]:
     """The student's agreement with its teacher on the held-out texts, over how many directions its vectors spread, and its speed."""
     held_out, teacher = run.shared.corpus.held_out, run.shared.teacher.encoder
     vectors = held_out_vectors(model, run.shared.corpus)
-    results: dict[str, Any] = {"agreement": agreement.agreement(vectors, run.shared.embeddings.held_out())}
+    found = agreement.agreement(vectors, run.shared.embeddings.held_out())
+    results: dict[str, Any] = {"agreement": found | {"texts": len(held_out)}}
     try:
         results["effective_rank"] = check_vectors(vectors[:COLLAPSE_SAMPLE], "the student")
     except UserError as error:  # it is trained: said, and kept beside its figures
@@ -172,7 +173,9 @@ def headline_lines(results: dict[str, Any], other: str) -> list[str]:
             f"{of['translation_to_source']:.1f} % the other way"
         )
     if "spearman" in results.get("agreement", {}):
+        texts = results["agreement"]["texts"]
+        few = "; so few say little" if texts < agreement.FEWEST_FOR_OVERLAP else ""
         lines.append(
-            f"agreement with the {other} on held-out text: Spearman of pair cosines {results['agreement']['spearman']:.2f}"
+            f"agreement with the {other} on {texts:,} held-out texts: Spearman of pair cosines {results['agreement']['spearman']:.2f}{few}"
         )
     return lines

@@ -72,6 +72,7 @@ class Recorder:
         self.writer = MetricsWriter(folder) if sharding.is_first_process() and done < steps else None
         self.progress = Progress(f"training {folder.name}", steps, "steps", done)
         self.interval_start = time.monotonic()  # later by what the clock stood still
+        self.newest = ""  # loss that was seen, for the bar
 
     @contextmanager
     def clock_stopped(self) -> Iterator[None]:
@@ -82,7 +83,12 @@ class Recorder:
 
     def advance(self, window: list[dict[str, float]], steps: int) -> None:
         """Counts steps; beside the bar stands the newest loss of the window."""
-        self.progress.advance(steps, f"loss {window[-1]['loss']:.5f}" if window else "")
+        self._note(window)
+        self.progress.advance(steps, self.newest)
+
+    def _note(self, window: list[dict[str, float]]) -> None:
+        if window:
+            self.newest = f"loss {window[-1]['loss']:.5f}"
 
     def write_interval(self, step: int, window: list[dict[str, float]]) -> None:
         """Writes the means of an interval's metrics, with learning rate, epoch and sentences a second.
@@ -92,6 +98,7 @@ class Recorder:
           window: metrics by name, one entry a step.
         """
         now = time.monotonic()
+        self._note(window)  # the next to advance may have an empty one
         line = {name: float(np.mean([metrics[name] for metrics in window])) for name in window[0]}
         line |= {
             "lr": self.learning_rate * float(self.schedule(step - 1)),

@@ -88,6 +88,13 @@ def test_a_config_that_cannot_be_read(refused, tmp_path: Path, content: str | by
     assert message.replace("FILE", str(file)) in refused(f"--config={file}")
 
 
+def test_a_config_that_lacks_the_others(refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "configs", None)  # as it is in a folder without them
+    file = tmp_path / "mine.py"
+    file.write_text("from configs import base\n")
+    assert "; run the command in the folder that holds configs/" in refused(f"--config={file}")
+
+
 def test_an_unknown_variant(refused):
     assert refused("--config=configs/simtde.py:tiny").startswith(
         "configs/simtde.py has no variant 'tiny'; it has paper, last, deep,"

@@ -83,6 +83,16 @@ def test_padding_is_at_most_3_percent_in_one_layout(batch_size: int, count: int)
     assert batches.padding <= 0.03 and 1 - tokens / places <= 0.03
 
 
+@pytest.mark.parametrize("rows", [16, 23, 31, 70])
+def test_padding_is_that_of_the_batches_where_an_epoch_has_few(rows: int) -> None:
+    for seed in range(8):  # the texts that sit the epoch out may be its longest
+        batches = PackedBatches(lengths_of(rows, seed), 16, 1, seed)
+        steps = [batches.at(step) for step in range(batches.steps_per_epoch)]
+        tokens = sum(int(batches.lengths[of].sum()) for _, of in steps)
+        assert batches.padding == pytest.approx(1 - tokens / sum(batches.capacity(layout) for layout, _ in steps))
+        assert 0 <= batches.padding < 1
+
+
 @given(st.integers(1, 4), st.sampled_from([4, 8, 24]), st.integers(1, 4), st.integers(0, 2**32))
 @settings(derandomize=True, deadline=None, max_examples=40)
 def test_texts_are_read_back_from_their_rows(groups: int, g: int, multiple: int, seed: int) -> None:

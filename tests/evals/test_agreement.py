@@ -100,7 +100,9 @@ def test_few_texts(texts: int) -> None:
     pairs, constant = found.pop("pairs"), found.pop("constant_cosine")
     assert found == ranks | {"mean_cosine": pytest.approx(1)} and bool(pairs) == bool(ranks)
     assert constant == pytest.approx(np.linalg.norm(unit(TEACHER[:texts]).mean(0)), abs=1e-6)
-    assert len(headline_lines({"agreement": found}, "teacher")) == (1 if ranks else 0)
+    lines = headline_lines({"agreement": found | {"texts": texts}}, "teacher")
+    assert len(lines) == (1 if ranks else 0)
+    assert all(f"on {texts} held-out texts: " in line and line.endswith("so few say little") for line in lines)
 
 
 @pytest.mark.parametrize("texts", [11, 40, 99, 100])

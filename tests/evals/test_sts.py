@@ -169,7 +169,7 @@ def test_missing_tasks_are_told_and_leave_no_average(tmp_path: Path, told: Any) 
     assert evaluate_sts(Angles(), tmp_path)["sts"] == pytest.approx({"STS-B": 100.0})  # type: ignore[arg-type]
     for name in ("STS12", "STS16", "SICK-R"):
         assert f"has no {name}: no average" in told()
-    with pytest.raises(UserError, match="no STS task in .*STSBenchmark"):
+    with pytest.raises(UserError, match="senteval: no STS task in .*STSBenchmark"):
         sts_tasks(tmp_path / "STS")
 
 

@@ -67,6 +67,17 @@ def test_further_forms_have_a_folder_of_their_own(
     assert load_classifier(str(run / "export")).fingerprint() == before
 
 
+def test_a_run_that_is_not_finished_is_said_to_be_so(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = f"WARNING: {run} is not finished: this is its student after step 3"
+    assert command.main(["--workdir", str(run), "--out", str(tmp_path / "early"), "--plain"]) == 0
+    assert told in capsys.readouterr().err
+    (run / "results.json").write_text("{}")
+    assert command.main(["--workdir", str(run), "--out", str(tmp_path / "late"), "--plain"]) == 0
+    assert told not in capsys.readouterr().err
+
+
 def test_a_run_s_own_export_keeps_its_graph(run: Path) -> None:
     (run / "config.json").write_text(json.dumps(CONFIG | {"onnx": True}))
     assert command.main(["--workdir", str(run), "--out", str(run / "export"), "--overwrite"]) == 0

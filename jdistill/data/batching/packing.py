@@ -78,6 +78,7 @@ class PackedBatches:
         self._window = (-1, 0)
         sample = range(min(self.steps_per_epoch, -(-LAYOUT_GROUPS // self.count)))
         grouped = np.concatenate([self._rows_of(step).reshape(self.count, -1) for step in sample])
+        self._tokens = float(self.lengths[grouped].sum()) / len(sample)  # of a batch
         longest = self.lengths if self.parts is None else self.parts
         self.layout = choose_layout(self._to_place(grouped), int(longest.max()), self.multiple)
 
@@ -103,9 +104,8 @@ class PackedBatches:
 
     @property
     def padding(self) -> float:
-        """The share of a batch's places that hold padding, over an epoch of the layout that nearly all batches have."""
-        mean = self.lengths.mean() if self.of_epoch is None else self.of_epoch.mean(self.lengths)
-        return 1.0 - float(mean) * self.batch_size / self.capacity(self.layout)
+        """The share of a batch's places that hold padding, over the batches by which the layout was chosen."""
+        return 1.0 - self._tokens / self.capacity(self.layout)
 
     def capacity(self, layout: Layout) -> int:
         """Tokens of a batch, padding included."""

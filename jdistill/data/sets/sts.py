@@ -135,7 +135,9 @@ def _tasks(folder: Path) -> list[tuple[str, list[tuple[str, list[ScoredPair]]]]]
     for name, path in ("STS-B", folder / STSB), ("SICK-R", folder / SICK):
         tasks.append((name, [("test", list(_table_pairs(path)))] if path.is_file() else []))
     if not any(subsets for _, subsets in tasks):
-        raise UserError(f"no STS task in {folder}; a SentEval folder has STS/STS12-en-test and others, {STSB}, {SICK}")
+        raise UserError(
+            f"senteval: no STS task in {folder}; a SentEval folder has STS/STS12-en-test and others, {STSB}, {SICK}"
+        )
     return tasks
 
 

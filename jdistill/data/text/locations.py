@@ -107,7 +107,8 @@ def files_of(path: Path, kinds: tuple[str, ...], key: str) -> list[Path]:
     made within it, nor what is hidden (.git, ._a.txt). What is passed over is told. Raises UserError if there are none."""
     every = sorted(_inside(path, kinds)) if path.is_dir() else [path]
     files = [p for p in every if kind(p) in kinds] if path.is_dir() else every
-    if other := Counter(p.suffix or p.name for p in every if kind(p) not in kinds and p.name != SEAL):
+    passed = every if path.is_dir() else []
+    if other := Counter(p.suffix or p.name for p in passed if kind(p) not in kinds and p.name != SEAL):
         told = ", ".join(f"{count} {suffix}" for suffix, count in other.most_common(5))
         log.info("--%s: %s holds files of other kinds, which are passed over: %s", key, path, told)
     if not files or kind(files[0]) not in kinds:

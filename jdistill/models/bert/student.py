@@ -137,6 +137,10 @@ def fitted_block(cut: Cut[SizesOfBert], block: Tree, metric: np.ndarray | None =
     """
     width, whole = cut.config.embedding_size, cut.whole
     ids, positions = cut.sample()
+    # Of a stage that is resumed too, whose checkpoint then takes its place.
+    log.info(
+        "compact start: fitting %d of %d dimensions to %d tokens of the text", width, whole.embedding_size, len(ids)
+    )
     embeddings, project, explained = compact_start(block, width, ids, positions, whole.layer_norm_eps, metric=metric)
     log.info(
         "compact start: %d of %d dimensions explain %.1f %% of the token embeddings' variance in this text",
