@@ -134,8 +134,8 @@ def beside_teacher(run: Run, model: Encoder) -> dict[str, Any]:
     """The student's agreement with its teacher on the held-out texts, over how many directions its vectors spread, and its speed."""
     held_out, teacher = run.shared.corpus.held_out, run.shared.teacher.encoder
     vectors = held_out_vectors(model, run.shared.corpus)
-    found = agreement.agreement(vectors, run.shared.embeddings.held_out())
-    results: dict[str, Any] = {"agreement": found | {"texts": len(held_out)}}
+    figures = agreement.agreement(vectors, run.shared.embeddings.held_out())
+    results: dict[str, Any] = {"agreement": figures | {"texts": len(held_out)}}
     try:
         results["effective_rank"] = check_vectors(vectors[:COLLAPSE_SAMPLE], "the student")
     except UserError as error:  # it is trained: said, and kept beside its figures
