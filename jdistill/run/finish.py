@@ -173,9 +173,10 @@ def headline_lines(results: dict[str, Any], other: str) -> list[str]:
             f"{of['translation_to_source']:.1f} % the other way"
         )
     if "spearman" in results.get("agreement", {}):
-        texts = results["agreement"]["texts"]
-        few = "; so few say little" if texts < agreement.FEWEST_FOR_OVERLAP else ""
+        texts = results["agreement"].get("texts")  # results from before they had it have none
+        few = "; so few say little" if texts and texts < agreement.FEWEST_FOR_OVERLAP else ""
+        on = f"{texts:,} held-out texts" if texts else "held-out text"
         lines.append(
-            f"agreement with the {other} on {texts:,} held-out texts: Spearman of pair cosines {results['agreement']['spearman']:.2f}{few}"
+            f"agreement with the {other} on {on}: Spearman of pair cosines {results['agreement']['spearman']:.2f}{few}"
         )
     return lines

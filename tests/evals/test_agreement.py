@@ -102,6 +102,9 @@ def test_few_texts(texts: int) -> None:
     assert constant == pytest.approx(np.linalg.norm(unit(TEACHER[:texts]).mean(0)), abs=1e-6)
     lines = headline_lines({"agreement": found | {"texts": texts}}, "teacher")
     assert len(lines) == (1 if ranks else 0)
+    assert headline_lines({"agreement": {"spearman": 1.0}}, "teacher")[0].endswith(
+        "on held-out text: Spearman of pair cosines 1.00"
+    )
     assert all(f"on {texts} held-out texts: " in line and line.endswith("so few say little") for line in lines)
 
 
