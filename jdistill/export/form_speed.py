@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from jdistill.encoder.encoder import Encoder
-from jdistill.export import onnx_forms, torch_forms
+from jdistill.export import onnx_forms
 from jdistill.export.onnx import graph as onnx_graph
+from jdistill.export.written_folder import load_written
 
 
 @dataclass(frozen=True)
@@ -44,5 +45,5 @@ def opened_form(model: Encoder, path: Path) -> OpenedForm:
     if path.is_file():
         session = onnx_graph.session(path)
         return OpenedForm(model, lambda texts: onnx_graph.run_graph(session, onnx_forms.graph_inputs(model, texts)))
-    loaded = torch_forms.load_folder(path)
+    loaded = load_written(path)
     return OpenedForm(model, lambda texts: loaded.encode(list(texts), show_progress_bar=False))

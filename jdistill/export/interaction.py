@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -11,8 +10,9 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.encoder.formats.interaction import add_interaction, remove_interaction
 from jdistill.encoder.pair_scorer import PairScorer
-from jdistill.encoder.torch_backend import has_sentence_transformers, sentence_transformers
+from jdistill.encoder.torch_backend import has_sentence_transformers
 from jdistill.export.probe_texts import PROBE_TEXTS
+from jdistill.export.written_folder import load_written
 from jdistill.models.precision import exact_products
 
 TOLERANCE = 1e-3  # max abs, float32, between Flax's logits and torch's
@@ -37,8 +37,7 @@ def _difference(model: PairScorer, folder: Path) -> float | None:
     if not has_sentence_transformers():
         log.info("torch and sentence-transformers are not installed, so the interaction module was written unchecked")
         return None
-    # Code that we have just written.
-    loaded: Any = sentence_transformers().SentenceTransformer(str(folder), device="cpu", trust_remote_code=True)
+    loaded = load_written(folder)
     queries, passages, difference, largest = list(PROBE_TEXTS), list(reversed(PROBE_TEXTS)), 0.0, 1.0
     for symmetric in (True, False):
         theirs = loaded[-1].score(loaded, queries, passages, symmetric=symmetric).numpy()

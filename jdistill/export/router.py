@@ -19,11 +19,12 @@ from jdistill.core.folders import replacing
 from jdistill.core.progress import log
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import CUSTOM, custom_files, write_files, write_weights
-from jdistill.encoder.torch_backend import has_sentence_transformers, sentence_transformers
+from jdistill.encoder.torch_backend import has_sentence_transformers
 from jdistill.evals.shared_space import check_one_space
 from jdistill.export.folder import EXPORT_SEAL, check_folder
 from jdistill.export.probe_texts import PROBE_TEXTS
 from jdistill.export.targets import tolerance_of
+from jdistill.export.written_folder import load_written
 from jdistill.models.architecture import BUILT_IN
 from jdistill.models.precision import exact_products
 from jdistill.models.registry import architecture_of
@@ -95,9 +96,7 @@ def _write(queries: Encoder, documents: Encoder, folder: Path) -> None:
 def _check_routes(queries: Encoder, documents: Encoder, folder: Path) -> dict[str, float]:
     """The vectors of both routes, and of texts without one, as sentence-transformers gives them. Raises UserError where float32 does not
     explain a difference."""
-    loaded = sentence_transformers().SentenceTransformer(
-        str(folder), device="cpu", trust_remote_code=any(folder.glob("*.py"))
-    )
+    loaded = load_written(folder)
     texts, checks = list(PROBE_TEXTS), {}
     for what, role, model, method in (
         ("query", "query", queries, "encode_query"),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jdistill.encoder.encoder import Encoder
-from jdistill.encoder.torch_backend import sentence_transformers
 from jdistill.export import torch_int8
+from jdistill.export.written_folder import load_written, without_reports
 
 
 def folder_itself(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
@@ -25,13 +24,8 @@ def write_int8(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
     )
 
 
-def load_folder(folder: Path) -> Any:
-    """A folder's SentenceTransformer on the CPU. Code in the folder runs: we have just written it."""
-    return sentence_transformers().SentenceTransformer(
-        str(folder), device="cpu", trust_remote_code=any(folder.glob("*.py"))
-    )
-
-
 def encode(model: Encoder, folder: Path, texts: Sequence[str]) -> np.ndarray:
     """The vectors of a folder, float32 [N, D], in sentence-transformers."""
-    return load_folder(folder).encode(list(texts), show_progress_bar=False)
+    with without_reports():
+        vectors: np.ndarray = load_written(folder).encode(list(texts), show_progress_bar=False)
+    return vectors

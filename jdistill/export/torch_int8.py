@@ -19,7 +19,8 @@ from jdistill.core.files import write_json
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import CUSTOM
 from jdistill.encoder.formats.tensors import write_tensors
-from jdistill.encoder.torch_backend import has_sentence_transformers, sentence_transformers
+from jdistill.encoder.torch_backend import has_sentence_transformers
+from jdistill.export.written_folder import load_written
 from jdistill.models.registry import architecture_of
 
 MODULE = "int8_transformer"
@@ -82,11 +83,9 @@ def largest_inputs(folder: Path, texts: Sequence[str]) -> dict[str, np.ndarray]:
     """Linear layer of the float32 folder -> the largest magnitude of each of its inputs over the texts, float32 [in]."""
     if not has_sentence_transformers():
         raise UserError("calibrating int8 for torch needs the torch extra: pip install -e '.[torch]'")
-    library = sentence_transformers()
+    model = load_written(folder)
     import torch  # which the library has imported
 
-    # Code that we have just written.
-    model = library.SentenceTransformer(str(folder), device="cpu", trust_remote_code=True)
     transformer: Any = model[0].auto_model
     seen: dict[str, np.ndarray] = {}
 

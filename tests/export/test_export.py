@@ -28,11 +28,15 @@ def student(**changes: object):
     return make_encoder(model_type="electra", embedding_size=12, num_layers=2, type_vocab_size=2, **changes)
 
 
-def test_sentence_transformers_gives_the_same_vectors_without_jdistill(tmp_path: Path) -> None:
+def test_sentence_transformers_gives_the_same_vectors_without_jdistill(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("sentence_transformers", reason="needs the torch extra")
     model = student()
     checks = export(model, tmp_path / "out")
     assert set(checks) == {"ONNX Runtime", "sentence-transformers"} and max(checks.values()) < 1e-5
+    told = capfd.readouterr().err
+    assert "Loading weights" not in told and "MISSING" not in told and "[transformers]" not in told, told
     texts = sentences(30) + list(PROBE_TEXTS)
     (tmp_path / "out" / "texts.json").write_text(json.dumps(texts))
     in_a_process_without_jdistill(
