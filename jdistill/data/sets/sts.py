@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,9 +70,9 @@ def sts_tasks(folder: Path) -> list[StsTask]:
     return tasks
 
 
-def sts_sentences(folder: Path) -> Iterator[str]:
-    """Every sentence of a SentEval folder's test sets, those of unscored pairs too. Raises UserError as sts_tasks."""
-    rows = (row for _, subsets in _tasks(folder) for _, rows in subsets for row in rows)
+def sts_sentences(folder: Path, tasks: Collection[str] = tuple(USUAL_PAIRS)) -> Iterator[str]:
+    """Every sentence of a SentEval folder's test sets, of these tasks, those of unscored pairs too. Raises UserError as sts_tasks."""
+    rows = (row for name, subsets in _tasks(folder) if name in tasks for _, rows in subsets for row in rows)
     return (side for row in rows for side in row[:2])
 
 
