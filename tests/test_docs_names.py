@@ -9,13 +9,23 @@ from pathlib import Path
 
 import pytest
 from commands import ROOT
-from docs_setting import ALL, config, config_names, name_of
+from docs_setting import ALL, blocks, config, config_names, name_of
 
 from jdistill.core.files import flat
 from jdistill.evals.sets import SETS
 from jdistill.sweep.space import parse_space
 
 # Options of other programs and of scripts, and words of a sentence.
+PROGRAMS = (
+    "python",
+    r"\.venv/bin/python",
+    "bash",
+    "pip",
+    "sbatch",
+    "kubectl",
+    "hf",
+    "npm",
+)  # that a line of a block calls
 OTHER_FLAGS = {"fast", "pack", "no-deps", "nodes", "xla_backend_optimization_level", "option", "check", "array"}
 SWEPT = re.compile(r"configs/(\w+)\.py(?::([a-z]\w*))?|--grid ([a-z][\w.]*=[^\s`]+)")
 
@@ -31,9 +41,24 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}, target
 
 
+@pytest.mark.parametrize("page", ALL, ids=name_of)
+def test_commands_have_lines_of_their_own(page: Path) -> None:
+    """Of blocks that are not run too: who wraps a page's lines may have wrapped theirs."""
+    for block in blocks(page):
+        for line in prose_of(block.text).splitlines() if block.language == "bash" else ():
+            assert not line.strip() or re.match(rf"(#|[A-Z]+=|({'|'.join(PROGRAMS)}) )", line), (
+                f"{name_of(page)}: {line}"
+            )
+            assert "\\" not in line and not re.search(r"\S (python|bash) ", line), f"{name_of(page)}: {line}"
+
+
 def prose(page: Path) -> str:
     """A page without line breaks within its commands and names in code."""
-    return page.read_text().replace("\\\n", " ")
+    return prose_of(page.read_text())
+
+
+def prose_of(text: str) -> str:
+    return text.replace("\\\n", " ")
 
 
 @pytest.mark.parametrize("page", ALL, ids=name_of)
