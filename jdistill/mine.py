@@ -14,7 +14,7 @@ if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
     # A query has a triplet for each of its positives, that one first; it is searched once.
     distinct, query_of = list(rows_of), np.repeat(np.arange(len(rows_of)), [len(rows) for rows in rows_of.values()])
     queries = [distinct[i] for i in query_of]
-    positives = positives_of_each(rows_of)
+    own, positives = positives_of_each(rows_of)
     log.info("mining: %d queries, %d passages, by %s", len(rows_of), len(passages), flags.by)
     # Positives stand among the best passages and are not counted as ranks.
     window = min(len(passages), rules.last + max(map(len, positives)))
@@ -120,24 +120,27 @@ def main(argv: list[str] | None = None) -> int:
         found_by,
         lambda i, rows: score_of(query_of[i], rows),
         rules,
-        by,
+        repr((by, flags.score_by, flags.judge_adapter)) if scorers else by,
         flags.out,
         write,
         check,
+        own,
     )
     return 0
 
 
-def positives_of_each(rows_of: Mapping[str, Iterable[int]]) -> list[list[int]]:
-    """The positives of each triplet of queries in turn: its own first, then the others of all queries that are the same question.
+def positives_of_each(rows_of: Mapping[str, Collection[int]]) -> tuple[list[int], list[list[int]]]:
+    """Of the triplets of each query in turn: the row of the positive that it names, and those of all queries that are the same question,
+    one list for all their triplets.
 
     rows_of: query -> rows of its positives. Queries are the same where data.text.holdout.comparable has them so.
     """
     of_question: dict[str, dict[int, None]] = {}
     for query, rows in rows_of.items():
         of_question.setdefault(comparable(query), {}).update(dict.fromkeys(rows))
-    all_of = {query: of_question[comparable(query)] for query in rows_of}
-    return [[own, *(row for row in all_of[query] if row != own)] for query, rows in rows_of.items() for own in rows]
+    lists = {question: list(rows) for question, rows in of_question.items()}
+    own = [row for rows in rows_of.values() for row in rows]
+    return own, [lists[comparable(query)] for query, rows in rows_of.items() for _ in rows]
 
 
 def search_of_each(search: Search, query_of: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +64,7 @@ class Rules:
 def pick(
     scores: np.ndarray,
     rows: np.ndarray,
-    positives: Sequence[int],
+    positives: Collection[int],
     positive_score: float,
     query: str,
     passages: Sequence[str],
@@ -76,7 +76,8 @@ def pick(
     the positives, passages whose text equals the query's or a positive's (data.text.holdout.comparable), repeats, and what
     the margins forbid.
     """
-    taken = {comparable(passages[row]) for row in positives} | {comparable(query)}
+    known = set(positives)
+    taken = {comparable(passages[row]) for row in known} | {comparable(query)}
     limit = np.inf
     if rules.margin is not None:
         limit = positive_score - rules.margin
@@ -85,7 +86,7 @@ def pick(
     picked: list[int] = []
     rank = -1
     for score, row in zip(scores, rows, strict=True):
-        if row < 0 or row in positives:
+        if row < 0 or row in known:
             continue
         rank += 1
         if rank < rules.first or score > limit:
@@ -110,40 +111,48 @@ def mine(
     out: Path,
     write: Callable[[Sequence[dict[str, Any]], Path], None] | None = None,
     check_out: Callable[[], None] = lambda: None,
+    own: Sequence[int] | None = None,
 ) -> None:
-    """Writes records as .jsonl (query, its first positive, negatives), one a query; goes on where the same job was killed, and waits
-    where another process is at it.
+    """Writes records as .jsonl (query, a positive, negatives), one a query; goes on where the same job was killed, and waits where
+    another process is at it.
 
-    positives[i]: rows of `passages`. search: the best passages of a block of queries. score_of(i, rows): query i's scores
-    of these passages, for the margins. by: names what searches, so that another searcher's part file is not gone on with.
+    positives[i]: rows of `passages`; where queries that follow one another are equal and share this object, they share their negatives.
+    own[i]: the row of the positive that record i names; None: each query's first. search: the best passages of a block of queries.
+    score_of(i, rows): query i's scores of these passages, for the margins. by: names what searches and scores, so that another's part
+    file is not gone on with.
     write: makes a file of the records, which becomes `out`; None: `out` holds them as they are.
     check_out: raises where `out` may not be replaced, asked when all is ready. Where either raises the records stay in their part file.
-    Queries without a positive are skipped and counted.
+    Queries without a positive are skipped and counted. Raises UserError for a part file that changed under its writer's hands.
     """
-    job = digest(FORMAT_OF_MINING, repr((rules, by, [list(rows) for rows in positives])), queries, passages)
+    job = digest(FORMAT_OF_MINING, repr((rules, by, *_listed_once(positives), own)), queries, passages)
     beside = out.with_name(f"{out.name}.{job[:16]}.part")
     with naming(beside), _only_writer(beside) as file:
         if file is None:
+            log.info("the other process has written %s", out)
             return
         done = _lines_of(beside, queries, passages)
         with progress("mining", len(queries), "queries", done) as meter:
             for start in range(done, len(queries), QUERIES_PER_BLOCK):
                 stop = min(start + QUERIES_PER_BLOCK, len(queries))
                 scores, rows = search(start, stop)
-                lines = []
+                lines, negatives = [], list[str]()
                 for i in range(start, stop):
-                    mine_of = list(positives[i])
-                    record: dict[str, object] = {"query": queries[i], "positive": "", "negatives": []}
-                    if mine_of:
-                        worst = float(np.min(score_of(i, mine_of))) if rules.has_margin else np.inf
+                    mine_of = positives[i]
+                    if not (i > start and mine_of is positives[i - 1] and queries[i] == queries[i - 1]):
+                        worst = float(np.min(score_of(i, mine_of))) if rules.has_margin and mine_of else np.inf
                         picked = pick(scores[i - start], rows[i - start], mine_of, worst, queries[i], passages, rules)
-                        record |= {"positive": passages[mine_of[0]], "negatives": [passages[row] for row in picked]}
+                        negatives = [passages[row] for row in picked] if mine_of else []
+                    positive = passages[own[i] if own is not None else mine_of[0]] if mine_of else ""
+                    record = {"query": queries[i], "positive": positive, "negatives": negatives}
                     lines.append(json.dumps(record, ensure_ascii=False) + "\n")
                 file.write("".join(lines))
                 file.flush()
                 os.fsync(file.fileno())
                 meter.advance(stop - start)
-        records = read_mined(beside, queries, passages) or []
+        if (records := read_mined(beside, queries, passages)) is None:
+            raise UserError(
+                f"{beside} was changed by another process or its disk; run the same command again, which goes on from what is whole"
+            )
         counts = [len(record["negatives"]) for record in records]
         ready = beside
         if write is not None:
@@ -156,22 +165,35 @@ def mine(
     skipped = sum(not rows for rows in positives)
     fewer = sum(count < rules.count for count in counts) - skipped
     log.info(
-        "mined %d queries: %d have fewer than %d negatives, %d have no positive",
+        "mined %d rows of %d queries: %d have fewer than %d negatives, %d have no positive",
         len(queries),
+        len(set(queries)),
         fewer,
         rules.count,
         skipped,
     )
 
 
+def _listed_once(positives: Sequence[Sequence[int]]) -> tuple[list[list[int]], list[int]]:
+    """Lists of rows, one that several queries share once, and each query's number among them."""
+    numbers: dict[int, int] = {}
+    listed: list[list[int]] = []
+    for rows in positives:
+        if id(rows) not in numbers:
+            numbers[id(rows)] = len(listed)
+            listed.append(list(rows))
+    return listed, [numbers[id(rows)] for rows in positives]
+
+
 def read_mined(path: Path, queries: Sequence[str], passages: Sequence[str]) -> list[dict[str, Any]] | None:
     """The records that mine() wrote of these queries, in order; None where the file is not there, or is damaged, which is said."""
     if not path.is_file():
         return None
-    records = list(_whole_records(path.read_bytes(), queries, passages))
-    if len(records) == len(queries):
+    content = path.read_bytes()
+    records = list(_whole_records(content, queries, passages))
+    if len(records) == len(queries) and sum(size for _, size in records) == len(content):
         return [record for record, _ in records]
-    log.warning("%s is damaged behind line %d; mined again", path, len(records))
+    log.warning("%s is damaged behind line %d", path, len(records))
     return None
 
 
@@ -210,7 +232,9 @@ def _only_writer(path: Path) -> Iterator[TextIO | None]:
     """The file, open for appending by one process at a time; None where the process that was waited for has ended the job and moved it.
     On a file system without locks there is no waiting."""
     with open(path, "a", encoding="utf-8") as file:
-        if try_lock(file.fileno()) is False:
+        if (held := try_lock(file.fileno())) is None:
+            log.warning("%s is on a file system without locks: take care that one process mines there", path.parent)
+        elif not held:
             log.info("another process is mining the same in %s; waiting for it", path.parent)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield file if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()) else None
