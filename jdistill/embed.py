@@ -26,7 +26,7 @@ from jdistill.data.text.vector_folder import EmbedSettings, claim_folder, parts_
 from jdistill.data.text.vector_parts import PART_TEXTS
 from jdistill.encoder.bulk import FolderParts, check_stream, embed_stream, open_bulk_encoder
 from jdistill.encoder.text_encoder import PROMPT_NAMES
-from jdistill.retrieval.folder_index import index_folder
+from jdistill.retrieval.folder_index import index_folder, tell_older_index
 from jdistill.retrieval.index_kinds import check_index_flags
 
 
@@ -84,6 +84,8 @@ def main(argv: list[str] | None = None) -> int:
     finish_parts(args.out, parts, settings)
     if args.index:
         index_folder(args.out, args.index, args.index_effort)
+    else:
+        tell_older_index(args.out, sum(parts.sizes))
     return 0
 
 

@@ -21,6 +21,7 @@ from jdistill.encoder.bulk import refuse_full_prompt
 from jdistill.encoder.pair_scorer import PairScorer, load_pair_scorer
 from jdistill.retrieval import index
 from jdistill.retrieval.bm25 import bm25_search
+from jdistill.retrieval.folder_index import tell_older_index
 from jdistill.retrieval.fusion import fuse
 
 PROPOSED = 100  # texts that the index proposes for an interaction module to rank
@@ -98,6 +99,7 @@ def _load_model(workdir: Path) -> tuple[PairScorer, Path]:
             raise UserError(
                 f"{workdir / 'index'} is missing; python -m jdistill.embed with --out {workdir} and --index=Flat makes it"
             )
+        tell_older_index(workdir, seal["texts"])
         settings = EmbedSettings(**seal["settings"])
         scorer = load_pair_scorer(settings.model, key="model")
         encoder = replace(scorer.encoder, dtype=settings.dtype, max_length=settings.max_length)

@@ -63,6 +63,19 @@ def test_what_was_made_teaches_and_is_searched(place: Path, caplog: pytest.LogCa
     assert len(search.answer(place / "out", TEXTS[7], 3)) == 3
 
 
+def test_an_index_of_fewer_texts_than_there_are_now_is_told(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (place / "text.txt").write_text("\n".join(TEXTS[:100]) + "\n")  # two full parts, behind which a folder may grow
+    assert run_embed(place, "--index", "Flat") == 0 and "WARNING" not in caplog.text
+    (place / "text.txt").write_text("\n".join(TEXTS) + "\n")
+    told = f"{place / 'out' / 'index'} is of 100 texts, and {place / 'out'} holds 130"
+    assert run_embed(place) == 0 and told in caplog.text
+    caplog.clear()
+    assert len(search.answer(place / "out", TEXTS[7], 3)) == 3 and told in caplog.text
+    caplog.clear()
+    assert run_embed(place, "--index", "Flat") == 0 and run_embed(place) == 0
+    assert len(search.answer(place / "out", TEXTS[7], 3)) == 3 and "WARNING" not in caplog.text
+
+
 def test_a_search_without_index_says_what_makes_it(place: Path) -> None:
     assert run_embed(place) == 0
     with pytest.raises(Exception, match="index is missing; python -m jdistill.embed with --out .* and --index=Flat"):

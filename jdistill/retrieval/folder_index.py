@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,27 @@ import numpy as np
 
 from jdistill.core import files
 from jdistill.core.errors import UserError
+from jdistill.core.json_files import read_settings
 from jdistill.core.progress import log
 from jdistill.data.text.vector_folder import EMBEDDINGS_SEAL
 from jdistill.data.text.vector_store import open_store
-from jdistill.retrieval.index import INDEX_SEAL, fill_index, unit_rows
+from jdistill.retrieval.index import ABOUT, INDEX_SEAL, fill_index, unit_rows
 from jdistill.retrieval.index_kinds import check_kind, training_rows
+
+
+def tell_older_index(folder: Path, texts: int | None) -> None:
+    """Warns where the folder's index is of fewer or more texts than its vectors are. texts: how many those are, None: not known yet."""
+    rows = None
+    with suppress(UserError):  # of a damaged file, which the search names
+        rows = read_settings(folder / "index" / ABOUT, optional=True).raw("rows", None)
+    if texts is not None and rows is not None and rows != texts:
+        log.warning(
+            "WARNING: %s is of %d texts, and %s holds %d: python -m jdistill.embed with --index makes it anew",
+            folder / "index",
+            rows,
+            folder,
+            texts,
+        )
 
 
 def index_folder(folder: Path, kind: str, effort: str = "") -> None:
