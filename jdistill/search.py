@@ -99,7 +99,7 @@ def _load_model(workdir: Path) -> tuple[PairScorer, Path]:
             raise UserError(
                 f"{workdir / 'index'} is missing; python -m jdistill.embed with --out {workdir} and --index=Flat makes it"
             )
-        tell_older_index(workdir, seal["texts"])
+        tell_older_index(workdir, seal.get("texts"))
         settings = EmbedSettings(**seal["settings"])
         scorer = load_pair_scorer(settings.model, key="model")
         encoder = replace(scorer.encoder, dtype=settings.dtype, max_length=settings.max_length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -62,7 +63,7 @@ from jdistill.train.signals import Interrupted
 SAMPLERS = {"grid": RandomSampler, "random": RandomSampler, "tpe": TPESampler}
 
 GRID = flags.DEFINE_multi_string(
-    "grid", [], "KEY=A,B,C or, for random and tpe, KEY=LOW..HIGH; again for each key that varies"
+    "grid", [], 'KEY=A,B,C, KEY=["A, B", "C"] or, for random and tpe, KEY=LOW..HIGH; again for each key that varies'
 )
 SAMPLER = flags.DEFINE_enum("sampler", "grid", list(SAMPLERS), "every combination, or drawn by Optuna")
 TRIALS = flags.DEFINE_integer("trials", 20, "how many, of the samplers random and tpe")
@@ -208,7 +209,7 @@ def best_line(rows: list[dict[str, Any]]) -> str:
     best = groups[0]
     mean = "mean of " if best["count"] > 1 else ""
     seeds = f" ({mean}{seeds_in_words(best)} seeds)" if best["tried"] > 1 else ""
-    keys = "".join(f" --config.{key}={value}" for key, value in best["params"].items())
+    keys = "".join(f" {shlex.quote(f'--config.{key}={value}')}" for key, value in best["params"].items())
     return f"best: dev score {best['mean']:.2f}{seeds}" + (f" by{keys}" if keys else "")
 
 

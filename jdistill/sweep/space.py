@@ -1,4 +1,4 @@
-"""What a sweep draws its trials from: --grid KEY=A,B,C and KEY=LOW..HIGH, checked against the config and its method."""
+"""What a sweep draws its trials from: --grid KEY=A,B,C, a JSON list and KEY=LOW..HIGH, checked against the config and its method."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from jdistill.config.keys import check_config
 from jdistill.core.errors import UserError
 from jdistill.core.files import flat
+from jdistill.core.json_files import parse_json
 from jdistill.models.pooling import resolve_pooler
 from jdistill.run.stages import stages_of
 from jdistill.train.optimizer import make_optimizer
@@ -38,7 +39,7 @@ def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
         # Of a key that is text, such as a path, two dots are no range.
         bounds = None if isinstance(keys[key], str) else re.fullmatch(r"(.+?)\.\.(.+)", values)
         if bounds is None:
-            choices = [_typed(value, keys[key], spec) for value in values.split(",")]
+            choices = [_typed(value, keys[key], spec) for value in _listed(values, spec)]
             if len(set(choices)) < len(choices):
                 raise UserError(f"--grid {spec}: a value is given twice")
             space[key] = CategoricalDistribution(choices)
@@ -115,6 +116,20 @@ def _full_key(name: str, keys: list[str]) -> str:
         hint = f"; near it: {', '.join(dict.fromkeys(near))}" if near else ""
         raise UserError(f"--grid {name}: the config has no such key{hint}")
     return ends[0]
+
+
+def _listed(values: str, spec: str) -> list[str]:
+    """A,B,C, or a JSON list, whose values may have commas."""
+    if not values.startswith("["):
+        return values.split(",")
+    listed = parse_json(values.encode(), f"--grid {spec}")
+    if (
+        not isinstance(listed, list)
+        or not listed
+        or any(isinstance(value, list | dict) or value is None for value in listed)
+    ):
+        raise UserError(f'--grid {spec}: the list holds values, as in KEY=["a, b", "c"]')
+    return [value if isinstance(value, str) else json.dumps(value) for value in listed]
 
 
 def _typed(value: str, like: Any, spec: str) -> Any:

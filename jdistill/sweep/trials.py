@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import math
 import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -109,7 +110,10 @@ def run_trial(
             "or --config.dev_pairs or --config.dev_retrieval"
         )
     score = curve[max(curve)] if by_last else max(curve.values())
-    if pruned:
+    if not math.isfinite(score):  # which Optuna would take for a failure that is to be tried again, for ever
+        trial.set_user_attr(DIVERGED, f"its dev score is {score}")
+        study.tell(trial, state=TrialState.PRUNED)
+    elif pruned:
         study.tell(trial, state=TrialState.PRUNED)
     else:
         study.tell(trial, score)
@@ -173,9 +177,12 @@ def ended_trials(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def trial_name(params: dict[str, Any]) -> str:
-    """A folder's name for the trial of these values."""
-    name = ",".join(f"{key}={value}" for key, value in params.items()).replace("/", "_")
-    return name if len(name) < 150 else f"{name[:100]}-{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
+    """A folder's name for the trial of these values, of at most 150 bytes; another for other values."""
+    name = ",".join(f"{key}={value}" for key, value in params.items())
+    if "/" not in name and len(name.encode()) < 150:
+        return name
+    head = name.replace("/", "_").encode()[:100].decode(errors="ignore")
+    return f"{head}-{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
 
 
 def trial_rows(study: optuna.Study) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from jdistill.report.sweep import best_by_value, over_seeds, settings_table
@@ -20,6 +22,8 @@ def test_a_setting_that_lost_a_seed_is_not_the_best() -> None:
     assert [(group["params"]["tau"], group["mean"]) for group in groups] == [(0.1, 61.0), (0.2, 70.0)]
     assert [row[-1] for row in settings_table(groups).rows] == ["3", "1 of 3"]
     assert best_line(rows) == "best: dev score 61.00 (mean of 3 seeds) by --config.tau=0.1"
+    prompt = [row | {"params": {"query_prompt": "query: it's "}} for row in rows[:1]]
+    assert shlex.split(best_line(prompt))[-1] == "--config.query_prompt=query: it's "
     assert best_line(rows[3:]) == "best: dev score 70.00 (1 of 3 seeds) by --config.tau=0.2"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from jdistill.core.errors import UserError
 from jdistill.sweep import command
 from jdistill.sweep.command import sweep
 from jdistill.sweep.space import Space, parse_space
+from jdistill.train.early_end import GiveUp
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +57,21 @@ def test_the_others_go_on_and_the_next_call_tries_it_again(tmp_path: Path, sampl
     rows = sweep(config(), tmp_path / "sweep", space_of(sampler), sampler, trials=3, trainer=hill)  # mended
     assert sorted(rows, key=repr) == sorted(whole, key=repr)
     assert sweep(config(), tmp_path / "sweep", space_of(sampler), sampler, trials=3, trainer=never) == rows
+
+
+@pytest.mark.parametrize("sampler", ["grid", "random"])
+def test_a_trial_whose_score_is_no_number_has_diverged_and_the_sweep_ends(tmp_path: Path, sampler: str) -> None:
+    begun: list[float] = []
+
+    def trainer(cfg: ConfigDict, folder: Path, give_up: GiveUp) -> None:
+        begun.append(cfg.loss.temperature)
+        assert len(begun) <= 2
+        give_up(10, math.nan if cfg.loss.temperature == 0.1 else 50.0)
+
+    rows = sweep(
+        config(), tmp_path, parse_space(["temperature=0.1,0.2"], config(), "grid"), sampler, 2, trainer=trainer
+    )
+    assert {row["state"] for row in rows} <= {"complete", "diverged"} and ("diverged" in str(rows)) == (0.1 in begun)
 
 
 def test_a_defect_ends_the_sweep(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from configs import distilface as config_file
 from jdistill.core.errors import UserError
 from jdistill.sweep.command import sweep
 from jdistill.sweep.space import check_space, parse_space
+from jdistill.sweep.trials import trial_name
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,10 @@ from jdistill.sweep.space import check_space, parse_space
         (["seed=0,1", "seed=2"], "given twice"),
         (["seed=1,1"], "a value is given twice"),
         (["adam_b=0.9"], "no such key"),
+        (["seed=[1, 2"], "--grid seed=.*: not valid JSON"),
+        (["seed=[[1]]"], "the list holds values"),
+        (["seed=[]"], "the list holds values"),
+        (['seed=["a"]'], "'a' is no int"),
     ],
 )
 def test_a_grid_that_does_not_fit_is_refused(specs: list[str], message: str) -> None:
@@ -101,3 +106,15 @@ def test_a_prompt_keeps_its_space() -> None:
     cfg.query_prompt = ""
     space = parse_space(["query_prompt=query: , search_query: "], cfg, "grid")
     assert space["query_prompt"].choices == ("query: ", "search_query: ")
+    space = parse_space(['query_prompt=["Given a question, find: ", "query: "]', "learning_rate=[1e-3,2]"], cfg, "grid")
+    assert space["query_prompt"].choices == ("Given a question, find: ", "query: ")
+    assert space["learning_rate"].choices == (0.001, 2.0)
+    assert parse_space(["onnx=[true, false]"], cfg, "grid")["onnx"].choices == (True, False)
+
+
+def test_trials_of_other_values_have_other_folders_that_a_file_system_takes() -> None:
+    assert trial_name({"loss.temperature": 0.1, "seed": 2}) == "loss.temperature=0.1,seed=2"
+    values = ["a/b.txt", "a_b.txt", "問" * 95, "問" * 96, "x" * 200, "x" * 199, "é" * 73]
+    names = [trial_name({"text": value}) for value in values]
+    assert len(set(names)) == len(names)
+    assert all("/" not in name and len(name.encode()) < 150 for name in names)
