@@ -47,7 +47,8 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
         )
     # The largest entry goes first: the squares of very small or very large entries leave float32's range.
     rows = rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), np.finfo(np.float32).tiny)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    return rows
 
 
 def row_cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
