@@ -29,7 +29,7 @@ from jdistill.data.text.vector_folder import EmbedSettings, claim_folder
 from jdistill.data.text.vector_parts import PartTexts, split_parts
 from jdistill.embed import check_flags_fit, finish_parts, make_parser, refuse_further_parts
 from jdistill.encoder.bulk import BulkEncoder, FolderParts, embed_part, open_bulk_encoder
-from jdistill.retrieval.folder_index import index_folder
+from jdistill.retrieval.folder_index import index_folder, tell_older_index
 from jdistill.retrieval.index_kinds import check_index_flags
 
 TOLD_EVERY_S = 20
@@ -39,22 +39,28 @@ PART_SCHEMA = pa.schema(
         ("texts", pa.large_list(pa.large_string())),
         ("ids", pa.large_list(pa.large_string())),
         ("skipped", pa.large_string()),
+        ("refusal", pa.large_string()),
     ]
 )
 
 
 @dataclass(frozen=True)
 class PartReader:
-    """Reads the text as parts, a row each, and at last a row of number -1 with what was left out. A Ray Data function that yields."""
+    """Reads the text as parts, a row each, and at last a row of number -1 with what was left out, or what the user must mend. A Ray Data
+    function that yields."""
 
     stream: TextStream
     part_size: int
 
     def __call__(self, _: Any) -> Iterator[pa.Table]:
-        for part in split_parts(self.stream, self.part_size):
-            row = {"number": part.number, "texts": part.texts, "ids": part.ids, "skipped": ""}
-            yield pa.Table.from_pylist([row], PART_SCHEMA)
-        row = {"number": -1, "texts": [], "ids": [], "skipped": self.stream.skipped.words()}
+        refusal = ""
+        try:
+            for part in split_parts(self.stream, self.part_size):
+                row = {"number": part.number, "texts": part.texts, "ids": part.ids, "skipped": "", "refusal": ""}
+                yield pa.Table.from_pylist([row], PART_SCHEMA)
+        except (UserError, OSError) as error:
+            refusal = refusal_of(error)
+        row = {"number": -1, "texts": [], "ids": [], "skipped": self.stream.skipped.words(), "refusal": refusal}
         yield pa.Table.from_pylist([row], PART_SCHEMA)
 
 
@@ -72,15 +78,13 @@ class PartEmbedder:
         A row of no part is passed on."""
         (row,) = parts.to_pylist()
         if row["number"] < 0:
-            return told_of(row["number"], skipped=row["skipped"])
+            return told_of(row["number"], skipped=row["skipped"], refusal=row["refusal"])
         part = PartTexts(row["number"], row["texts"], row["ids"] or [])
         made, refusal = False, ""
         try:
             made = embed_part(self._encoder(), self.flags.out, part, self.settings)
-        except UserError as error:
-            refusal = str(error)
-        except OSError as error:
-            refusal = f"{error.filename or self.flags.out}: {error.strerror or error}"
+        except (UserError, OSError) as error:
+            refusal = refusal_of(error)
         return told_of(part.number, len(part.texts), made, refusal)
 
     def _encoder(self) -> BulkEncoder:
@@ -93,6 +97,17 @@ class PartEmbedder:
                     f"--model={self.flags.model} is another model on {os.uname().nodename} than at the start"
                 )
         return self.encoder
+
+
+def refusal_of(error: UserError | OSError) -> str:
+    """What the user must mend, in a line, which Ray would bury in its own errors."""
+    return f"{error.filename or 'disk'}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
+
+
+def everywhere(source: str) -> str:
+    """A source as workers in other folders find it: what lies here by its whole path, hub ids and addresses as they are."""
+    there = Path(source).expanduser()
+    return os.path.abspath(there) if source and there.exists() else source
 
 
 def told_of(
@@ -199,6 +214,7 @@ def main(argv: list[str] | None = None) -> int:
     check_flags_fit(flags)
     setup_logging()
     flags.out = Path(os.path.abspath(flags.out))
+    flags.text, flags.model = everywhere(flags.text), everywhere(flags.model)
     stream = TextStream(flags.text, flags.text_column, flags.id_column)
     next(iter(stream))
     settings = open_encoder(flags).settings(flags.part_size, not flags.without_text)
@@ -210,6 +226,8 @@ def main(argv: list[str] | None = None) -> int:
     finish_parts(flags.out, parts, settings)
     if flags.index:
         index_folder(flags.out, flags.index, flags.index_effort)
+    else:
+        tell_older_index(flags.out, sum(parts.sizes))
     return 0
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -19,6 +20,7 @@ from conftest import sentences
 
 from jdistill import embed
 from jdistill.core.errors import UserError
+from jdistill.data.text.text_stream import StreamedText, TextStream
 
 SCRIPT = ROOT / "launch" / "embed_ray.py"
 WITHOUT_RAY = importlib.util.find_spec("ray") is None
@@ -101,6 +103,30 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, tiny_teacher: Path) -> 
     for name in names[1:]:
         assert pq.read_table(tmp_path / "ray" / name).equals(pq.read_table(tmp_path / "plain" / name)), name
     assert embed.main([*flags, "--out", str(tmp_path / "ray"), "--check"]) == 0  # the one goes on with the other's
+
+
+def test_what_lies_here_is_named_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.txt").write_text("a text\n")
+    embed_ray = launcher()
+    assert embed_ray.everywhere("small.txt") == str(tmp_path / "small.txt")
+    for source in ("owner/name", "s3://bucket/a.txt", "pkg:package/model", ""):
+        assert embed_ray.everywhere(source) == source
+
+
+def test_a_readers_refusal_is_a_row_of_its_own() -> None:
+    class Text(TextStream):
+        def __iter__(self) -> Iterator[StreamedText]:
+            yield StreamedText("one", "")
+            yield StreamedText("two", "")
+            raise UserError("row 3: the id is empty")
+
+    embed_ray = launcher()
+    rows = [row for table in embed_ray.PartReader(Text("made up"), 1)(None) for row in table.to_pylist()]
+    assert [row["number"] for row in rows][-1] == -1 and rows[-1]["refusal"] == "row 3: the id is empty"
+    assert [row["texts"] for row in rows[:-1]] == [["one"], ["two"]][: len(rows) - 1]
+    lost = embed_ray.refusal_of(OSError(5, "Input/output error", "small.txt"))
+    assert lost == "small.txt: Input/output error"
 
 
 @pytest.mark.skipif(WITHOUT_RAY, reason="ray is not installed, which the ray extra brings")

@@ -25,9 +25,14 @@ def connect(coordinator: str, num_processes: int, process_id: int) -> None:
       num_processes: of the run.
       process_id: of this one, from 0.
 
-    Raises: UserError for a process that is none of them, a coordinator that is no HOST:PORT, and "auto" where no launcher tells.
+    Raises: UserError for a process that is none of them, a coordinator that is none or no HOST:PORT, and "auto" where no launcher tells.
     """
     if not coordinator:
+        if num_processes != 1 or process_id != 0:
+            raise UserError(
+                f"--num_processes={num_processes} and --process_id={process_id} need --coordinator=HOST:PORT, by which the processes find each "
+                "other; without it each would be a run of its own"
+            )
         return
     ends = signal.getsignal(signal.SIGTERM)
     if coordinator == "auto":

@@ -15,6 +15,7 @@ from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.dev_score import DEV_SETS, dev_sets_digest
 from jdistill.feeds.feed import Feed, Kind
+from jdistill.feeds.texts import Texts
 from jdistill.train.method import Method
 from jdistill.train.origins import BASE, OF_DEV_SETS, STUDENT_VOCABULARY
 from jdistill.train.sealed import state_digest
@@ -84,8 +85,14 @@ def check_start(stages: tuple[Stage, ...], start: Encoder, is_teacher: bool, tea
 
 
 def tell_unread_sets(cfg: ConfigDict, stages: tuple[Stage, ...]) -> None:
-    """Warns of text that no stage reads, and of a dev set of the config that is no part of any stage's dev score."""
-    for key in () if any(stage.data.reads_text(True) for stage in stages) else ("text", "pairs", "topics"):
+    """Warns of text that no stage reads, of topics that none has batches of, and of a dev set of the config that is no part of any stage's
+    dev score."""
+    read = any(stage.data.reads_text(True) for stage in stages)
+    if cfg.topics and read and not any(isinstance(stage.data, Texts) for stage in stages):
+        log.warning(
+            "WARNING: --config.topics=%s is not read: batches of one topic are of unlabelled text alone", cfg.topics
+        )
+    for key in () if read else ("text", "pairs", "topics"):
         if cfg[key]:
             log.warning(
                 "WARNING: --config.%s=%s is not read: --config.method=%s reads files of its own alone",

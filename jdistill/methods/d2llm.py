@@ -86,6 +86,10 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
             f"--config.iem_cosine={cfg.iem_cosine} adds cosines to the logits of an interaction module, and --config.interaction=cosine "
             "has none; set --config.iem_cosine=0"
         )
+    if not cfg.lora.rank and cfg.pooling != "pma" and cfg.interaction == "cosine":
+        raise UserError(
+            f"--config.lora.rank=0 with --config.pooling={cfg.pooling} and --config.interaction=cosine leaves nothing to train; raise the rank"
+        )
     scalars(cfg.loss, "temperature")
     check_unlabelled(cfg, imitates(cfg))
     distil = Stage("distil", ScoredCandidates(), cfg, build, fits=fits)

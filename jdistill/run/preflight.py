@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -19,10 +19,19 @@ from jdistill.evals.retrieval import check_kind_for_each
 from jdistill.models.attention import CUDNN
 from jdistill.retrieval.index_kinds import check_kind
 from jdistill.teachers.embeddings import Teacher
+from jdistill.train.dataset import check_divides
 from jdistill.train.method import Method
 from jdistill.train.optimizer import make_optimizer
 
 OTHER_BYTES = 16 * 2**20  # bytes of logs, report and tokenizer
+
+
+def check_batches(cfg: ConfigDict, stages: Mapping[str, ConfigDict]) -> None:
+    """Refuses a stage's batch that the devices cannot share evenly, before a stage trains. stages: name -> its config. Raises UserError."""
+    for name, of in stages.items():
+        block = cfg.get(name)
+        own = isinstance(block, ConfigDict) and block.get("batch_size") == of.batch_size
+        check_divides(of.batch_size, sharding.global_mesh().size, f"{name}.batch_size" if own else "batch_size")
 
 
 def check_index(cfg: ConfigDict, width: int, texts: int) -> None:

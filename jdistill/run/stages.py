@@ -21,7 +21,6 @@ from jdistill.core.types import Tree
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import WRITTEN, write_files
-from jdistill.evals.collapse import COLLAPSE_SAMPLE, check_tokens
 from jdistill.feeds.corpus import Corpus, evaluation_texts
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.parallel import read_text_and_pairs
@@ -36,6 +35,7 @@ from jdistill.models.attention import use_attention
 from jdistill.models.pooling import resolve_pooler
 from jdistill.report.beside import model_beside
 from jdistill.run import dry_run, machine_plan, preflight
+from jdistill.run.first_answers import check_answers
 from jdistill.run.search_index import check_index_owner
 from jdistill.students.vocabulary import check_cut, saved_line
 from jdistill.teachers.embeddings import Teacher, open_teacher
@@ -150,7 +150,7 @@ def plans(run: Run, workdir: Path | None) -> Iterator[str]:
     """What each stage would take here, for --dry_run; workdir: if it is known. Writes nothing. Raises UserError for an index that cannot be made."""
     for stage, feed, method, data in untrained_stages(run):
         if stage.trains == "student":
-            preflight.check_index(run.cfg, method.student.dim, len(run.feeds[-1].index_texts()))
+            preflight.check_index(run.cfg, indexed_width(run, stage, method), len(run.feeds[-1].index_texts()))
         yield dry_run.describe_stage(stage, feed, method, data, workdir)
 
 
@@ -189,7 +189,8 @@ def train_stages(run: Run, workdir: Path, parts: Collection[str] = (), give_up: 
     params: Tree = {}
     feed: Feed | None = None
     preflight.check_attention(run.cfg)
-    check_answers(run)
+    preflight.check_batches(run.cfg, {stage.name: stage.cfg for stage in run.stages})
+    check_answers(run.shared, run.feeds)
     for stage, next_feed in zip(run.stages, run.feeds, strict=True):
         folder, feed = workdir / stage.name, next_feed.begin(feed)
         method, data = open_stage(stage, feed, student, is_teacher)
@@ -222,11 +223,17 @@ def open_stage(
     return stage.build(stage.cfg, start), data
 
 
+def indexed_width(run: Run, stage: Stage, method: Method) -> int:
+    """Of the vectors that the run's index will hold, as far as a stage knows it: its student's, or what a later stage makes of them."""
+    later = 0 if stage is run.stages[-1] else run.cfg.get("output_dim", 0)
+    return later or method.student.dim
+
+
 def begin_folder(run: Run, stage: Stage, method: Method, folder: Path, steps: int, parts: Collection[str]) -> None:
     """Checks that a stage of so many steps, and the run's parts behind it, can be had, and writes its student's files, weights excepted."""
     texts = len(run.feeds[-1].index_texts())
     if stage.trains == "student":
-        preflight.check_index(run.cfg, method.student.dim, texts)
+        preflight.check_index(run.cfg, indexed_width(run, stage, method), texts)
     preflight.check_room(stage.cfg, method, folder, texts, steps, parts)
     if sharding.is_first_process() and stage.trains == "student":
         place = [each.name for each in run.stages].index(stage.name)  # by which an export tells the last
@@ -239,12 +246,3 @@ def begin_folder(run: Run, stage: Stage, method: Method, folder: Path, steps: in
         if whole := run.shared.whole_vocabulary:
             log.info("student: %s", saved_line(method.student, whole))
     sharding.barrier("stage folder")
-
-
-def check_answers(run: Run) -> None:
-    """Looks at the teacher's answers to a few texts, all of which a run asks of it anyway. Raises UserError where they are all alike."""
-    learnt, shared = any(feed.learns_from_teacher for feed in run.feeds), run.shared
-    if shared.corpus.train if learnt else shared.corpus.held_out:
-        texts, vectors = shared.embeddings.first(COLLAPSE_SAMPLE, held_out=not learnt)
-        preflight.check_teacher(shared.teacher, shared.start, texts, vectors)
-        check_tokens(shared.start, shared.corpus.translations(COLLAPSE_SAMPLE), "the student, of the translations")

@@ -96,7 +96,7 @@ class Data:
         return self.rows_of(step, shape, rows[sharding.process_index() * share :][:share])
 
 
-def check_divides(batch_size: int, devices: int) -> None:
-    """Raises UserError for a batch whose rows cannot be split evenly over the devices."""
+def check_divides(batch_size: int, devices: int, key: str = "batch_size") -> None:
+    """Raises UserError, which names the config's key, for a batch whose rows cannot be split evenly over the devices."""
     if batch_size % devices:
-        raise UserError(f"--config.batch_size={batch_size} does not divide by the {devices} devices")
+        raise UserError(f"--config.{key}={batch_size} does not divide by the {devices} devices")

@@ -108,6 +108,13 @@ def test_a_coordinator_that_is_none_is_named(
     assert not addresses
 
 
+@pytest.mark.parametrize(("processes", "number"), [(4, 0), (4, 1), (1, 1)])
+def test_processes_without_a_coordinator_are_refused(processes: int, number: int, addresses: list[str]) -> None:
+    with pytest.raises(UserError, match=f"--num_processes={processes} and --process_id={number} need --coordinator"):
+        connect("", processes, number)
+    assert not addresses
+
+
 def test_a_single_process_joins_nobody(addresses: list[str]) -> None:
     connect("", 1, 0)
     assert not addresses

@@ -23,10 +23,11 @@ from jdistill.feeds.corpus import evaluation_texts
 from jdistill.feeds.dev_score import DEV_SETS, dev_sets_digest
 from jdistill.feeds.judge_tuning import TuningFeed
 from jdistill.feeds.judged import JudgedPairs, JudgedSet
+from jdistill.feeds.stage import tell_unread_sets
 from jdistill.feeds.task import TaskFeed
 from jdistill.feeds.tokens import tell_cut_lengths
 from jdistill.models.interaction import BRANCHES
-from jdistill.run.stages import prepare
+from jdistill.run.stages import prepare, stages_of
 from jdistill.train.origins import OF_DEV_SETS
 
 
@@ -109,6 +110,15 @@ def test_text_that_a_method_does_not_read_is_told(
     with pytest.raises(UserError, match="none"):
         prepare(cfg)
     assert f"--config.text=passages.txt is not read: --config.method={cfg.method} reads files of its own" in caplog.text
+
+
+def test_topics_that_no_batch_has_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    for variant, told in (("supervised", True), ("mse", False)):
+        caplog.clear()
+        cfg = ibkd_file.get_config(variant)
+        cfg.update({"topics": 4, "text": "passages.txt", "triplets": "t.jsonl", "teacher": "", "start": "x"})
+        tell_unread_sets(cfg, stages_of(cfg))
+        assert ("--config.topics=4 is not read: batches of one topic" in caplog.text) == told
 
 
 def test_dev_rows_of_a_task_and_of_pairs_are_known_by_content() -> None:

@@ -152,6 +152,10 @@ def test_each_row_is_read_and_answered_in_its_role(run: Path) -> None:
             {"text": "a.txt@query", "teacher": "vectors:v.npz", "start": "teacher"},
             "--config.teacher=vectors:v.npz answers texts as they",
         ),
+        (
+            {"text": "", "text_role": "query", "teacher": "vectors:v.npz", "start": "teacher"},
+            "--config.text_role=query: the texts are those of vectors:v.npz, which are read without a role",
+        ),
     ],
 )
 def test_what_roles_cannot_be_read_is_said_with_key_and_source(run: Path, keys: dict[str, str], message: str) -> None:

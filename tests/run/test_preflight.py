@@ -9,11 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 from simtde_setting import config
 
+from configs import ibkd as ibkd_file
 from jdistill.core.errors import UserError
 from jdistill.run import preflight
-from jdistill.run.preflight import OTHER_BYTES, check_index, check_room, checkpoint_bytes, checkpoints_kept
+from jdistill.run.preflight import (
+    OTHER_BYTES,
+    check_batches,
+    check_index,
+    check_room,
+    checkpoint_bytes,
+    checkpoints_kept,
+)
+from jdistill.run.stages import indexed_width, stages_of
 
 MIB = 2**20
 METHOD: Any = SimpleNamespace(params={"a": np.zeros(MIB, np.int8)}, student=SimpleNamespace(num_params=0, dim=0))
@@ -46,6 +56,35 @@ def test_muons_matrices_have_one_moment() -> None:
     method: Any = SimpleNamespace(params={"kernel": np.zeros((512, 512), np.float32)})
     assert checkpoint_bytes(config(), method) == 3 * MIB
     assert checkpoint_bytes(config(optimizer="muon"), method) == 2 * MIB + 12  # and three coefficients
+
+
+def test_a_later_stages_batch_is_known_before_the_first_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight.sharding, "global_mesh", lambda: SimpleNamespace(size=8))
+    cfg = ibkd_file.get_config()
+    cfg.update({"batch_size": 64, "triplets": "t.jsonl", "teacher": "x"})
+    cfg.finetune.batch_size = 36
+
+    def check() -> None:
+        check_batches(cfg, {stage.name: stage.cfg for stage in stages_of(cfg)})
+
+    with pytest.raises(UserError, match="--config.finetune.batch_size=36 does not divide by the 8 devices"):
+        check()
+    cfg.finetune.batch_size, cfg.batch_size = 32, 60
+    with pytest.raises(UserError, match="--config.batch_size=60 does not divide by the 8 devices"):
+        check()
+    cfg.batch_size = 64
+    check()
+
+
+def test_an_index_is_of_the_vectors_that_the_last_stage_makes() -> None:
+    first, last = SimpleNamespace(), SimpleNamespace()
+    run: Any = SimpleNamespace(stages=(first, last), cfg=ConfigDict({"output_dim": 100}))
+    method: Any = SimpleNamespace(student=SimpleNamespace(dim=384))
+    assert indexed_width(run, first, method) == 100  # type: ignore[arg-type]
+    run.cfg.output_dim = 0
+    assert indexed_width(run, first, method) == 384  # type: ignore[arg-type]
+    method.student.dim, run.cfg.output_dim = 100, 128  # of hpd, whose last stage keeps its width
+    assert indexed_width(run, last, method) == 100  # type: ignore[arg-type]
 
 
 def test_an_index_of_no_texts_is_refused_before_training() -> None:
