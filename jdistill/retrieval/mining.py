@@ -76,8 +76,8 @@ def pick(
     the positives, passages whose text equals the query's or a positive's (data.text.holdout.comparable), repeats, and what
     the margins forbid.
     """
-    known = set(positives)
-    taken = {comparable(passages[row]) for row in known} | {comparable(query)}
+    right = set(positives)
+    taken = {comparable(passages[row]) for row in right} | {comparable(query)}
     limit = np.inf
     if rules.margin is not None:
         limit = positive_score - rules.margin
@@ -86,7 +86,7 @@ def pick(
     picked: list[int] = []
     rank = -1
     for score, row in zip(scores, rows, strict=True):
-        if row < 0 or row in known:
+        if row < 0 or row in right:
             continue
         rank += 1
         if rank < rules.first or score > limit:

@@ -236,10 +236,7 @@ def test_with_one_kind_of_pairs_both_questions_have_the_branch_that_was_trained(
         ({"iem_size": 0}, "iem_size=0: the interaction module needs a width of 1 or more"),
         ({"iem_size": 3, "heads_start": "similarity"}, "iem_size=3: .* needs a width of 4 or more"),
         ({"loss.temperature": 0.0}, "temperature=0.0 must be above 0"),
-        (
-            {"lora.rank": 0, "interaction": "cosine", "pooling": "mean", "iem_cosine": 0.0},
-            "lora.rank=0 .* leaves nothing to train",
-        ),
+        ({"lora.rank": 0, "interaction": "cosine", "pooling": "mean", "iem_cosine": 0.0}, "leaves nothing to train"),
         ({"judge.adapter": "runs/a/tune/adapter"}, "is a tuned judge: --config.tune.epochs=0 takes it as it is"),
     ],
 )
