@@ -38,10 +38,11 @@ def check_roles(cfg: ConfigDict, teacher: Teacher, start: Encoder) -> Encoder:
         if read.default_prompt is not None:
             start = replace(start, prompts=start.prompts | {role: read.prompt_text()})
     own_texts = teacher.texts is not None and not named_sources(cfg)
-    if cfg.text_role and own_texts and start.in_role(cfg.text_role).prompt_text() != start.prompt_text():
+    prompt = start.in_role(cfg.text_role).prompt_text() if cfg.text_role and own_texts else ""
+    if prompt and prompt != start.prompt_text():
         raise UserError(
-            f"--config.text_role={cfg.text_role}: the texts are those of {teacher.source}, which are read without a role; leave it empty, "
-            "and name the prompt that the student reads them by in --config.prompt"
+            f"--config.text_role={cfg.text_role}: the texts are those of {teacher.source}, which have no role, so the student would read them "
+            f"without its prompt {prompt[:60]!r}; leave the key empty to train so"
         )
     return start
 

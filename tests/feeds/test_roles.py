@@ -154,7 +154,7 @@ def test_each_row_is_read_and_answered_in_its_role(run: Path) -> None:
         ),
         (
             {"text": "", "text_role": "query", "teacher": "vectors:v.npz", "start": "teacher"},
-            "--config.text_role=query: the texts are those of vectors:v.npz, which are read without a role",
+            "--config.text_role=query: the texts are those of vectors:v.npz, which have no role",
         ),
     ],
 )
