@@ -4,7 +4,8 @@
 
 Of each stage the losses of its first and last step and the names, types and shapes of its checkpoint; of the run the digest of
 its config.json and what its export gives for fixed texts. Equal bit for bit on the machine and with the flags that wrote them, and to
-1e-5 on others (behind the first step test_golden.TRAINED): XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" pytest tests/test_golden.py.
+1e-5 on others (behind the first step to test_golden.TRAINED):
+XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" pytest tests/test_golden.py.
 """
 
 from __future__ import annotations
