@@ -11,9 +11,10 @@ import pytest
 from campaign.settings import write_inputs
 
 CLOSE = 1e-5  # relative to the largest: sums in another order, on a machine that did not write the numbers
-# Behind the first step, of methods whose steps make more of it. Adam's first updates are nearly the signs of the gradient, also where it is
-# rounding alone, and D2LLM's loss feels them: other flags of XLA on one machine move it by 2e-4 at the third step, its vectors by 4.5e-4 after
-# the last, of which this is ten times.
+# Behind the first step, of methods whose steps make more of it. Half of D2LLM's interaction module starts exactly at ReLU's kink (the second
+# layer is the identity without a bias, and of each pair of the first layer's units one is 0), so that after an update, whose entries Adam
+# makes as large as the rate whatever their gradient, rounding decides which of those units are on: other flags of XLA on one machine move
+# the loss by 2e-4 at the third step, and the vectors by 4.5e-4 after the last, of which this is ten times.
 TRAINED = {"d2llm": 5e-3}
 
 
