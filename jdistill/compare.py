@@ -8,7 +8,6 @@ Writes OUT/compare.html, OUT/report/*.png and OUT/compare.json; models that are 
 
 from __future__ import annotations
 
-from jdistill.core.help import CommandHelp
 from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
@@ -31,6 +30,7 @@ from jdistill.core.files import (
     write_json,
 )
 from jdistill.core.folders import own_folder
+from jdistill.core.help import CommandHelp
 from jdistill.core.left_over import clear_left_over
 from jdistill.core.locks import only_one
 from jdistill.core.progress import log, setup_logging

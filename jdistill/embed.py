@@ -6,7 +6,6 @@ python -m jdistill.embed --model MODEL --text SOURCE --out FOLDER --shard 3/8   
 
 from __future__ import annotations
 
-from jdistill.core.help import CommandHelp
 from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, leave
+from jdistill.core.help import CommandHelp
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.remote import local_only
 from jdistill.data.text.text_stream import TextStream

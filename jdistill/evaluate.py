@@ -7,7 +7,6 @@ python -m jdistill.evaluate --model SOURCE --senteval DIR --beir SOURCE --pairs 
 
 from __future__ import annotations
 
-from jdistill.core.help import CommandHelp
 from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
@@ -23,6 +22,7 @@ from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, leave
 from jdistill.core.fetched import path_here
 from jdistill.core.folders import check_out_file, write_out
+from jdistill.core.help import CommandHelp
 from jdistill.core.printable import printable
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.remote import local_only

@@ -7,7 +7,6 @@ python -m jdistill.mine --pairs pairs.jsonl --by bm25 --score_by RERANKER --out 
 
 from __future__ import annotations
 
-from jdistill.core.help import CommandHelp
 from jdistill.core.memory import keep_freed_memory
 
 if __name__ == "__main__":
@@ -25,6 +24,7 @@ from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.errors import UserError, exits_cleanly, leave
 from jdistill.core.files import default_folder
 from jdistill.core.folders import check_out_file
+from jdistill.core.help import CommandHelp
 from jdistill.core.progress import log, setup_logging
 from jdistill.core.remote import local_only
 from jdistill.data.sets.triplets import read_triplets

@@ -4,8 +4,7 @@
 
 Of each stage the losses of its first and last step and the names, types and shapes of its checkpoint; of the run the digest of
 its config.json and what its export gives for fixed texts. Equal bit for bit on the machine and with the flags that wrote them, and to
-1e-5 on others (behind the first step to test_golden.TRAINED):
-XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" pytest tests/test_golden.py.
+1e-5 on others: XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" pytest tests/test_golden.py.
 """
 
 from __future__ import annotations
@@ -70,6 +69,9 @@ LATER = (
     "finetune.packed",
 )  # keys that change no number, and came after the numbers were written
 LONG = {key: STEPS for key in ("max_steps", "checkpoint_every")}
+# Half of the module's units that start as similarity lie exactly at ReLU's kink, where rounding decides after an update which are on: other
+# flags of XLA on one machine then move the loss by 2e-4 at the third step, and from a random start by 1e-7 in all fifty.
+OWN: dict[str, dict[str, object]] = {"d2llm": {"heads_start": "random"}}
 
 
 def machine() -> str:
@@ -90,6 +92,7 @@ def measure(name: str, inputs: Path, slot: Path) -> dict[str, Any]:
     arguments = SETTINGS[name].launch(inputs, slot).arguments
     stages = {key.partition(".")[0] + "." for key in SETTINGS[name].keys if key.endswith(".max_steps")}
     longer = {f"{stage}{key}": value for stage in {"", *stages} for key, value in LONG.items()} | {"log_every": 1}
+    longer |= OWN.get(name, {})
     longer |= {} if "packed" in SETTINGS[name].keys else {"packed": False}  # as it was when they were written first
     longer = {
         key: value for key, value in longer.items() if key != "max_steps" or "max_steps" not in SETTINGS[name].keys

@@ -26,6 +26,7 @@ def write_int8(model: Encoder, folder: Path, texts: Sequence[str] = ()) -> Path:
 
 def encode(model: Encoder, folder: Path, texts: Sequence[str]) -> np.ndarray:
     """The vectors of a folder, float32 [N, D], in sentence-transformers."""
+    model_of_folder = load_written(folder)
     with without_reports():
-        vectors: np.ndarray = load_written(folder).encode(list(texts), show_progress_bar=False)
+        vectors: np.ndarray = model_of_folder.encode(list(texts), show_progress_bar=False)
     return vectors

@@ -25,8 +25,8 @@ def check_roles(cfg: ConfigDict, teacher: Teacher, start: Encoder) -> Encoder:
 
     Returns: the start, whose prompts of these roles have the roles' own names, by which sentence-transformers chooses them.
 
-    Raises: UserError for sources that named_sources and text_sources refuse, a teacher that answers texts as they are, and a prompt that
-      leaves a text no token.
+    Raises: UserError for sources that named_sources and text_sources refuse, a teacher that answers texts as they are, a role of texts
+      that are that teacher's own and would be read without its prompt, and a prompt that leaves a text no token.
     """
     sources = [of for of in (*named_sources(cfg), *text_sources(cfg.text_pairs, "config.text_pairs")) if of.role]
     for role in dict.fromkeys(of.role for of in sources):

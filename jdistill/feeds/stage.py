@@ -87,12 +87,11 @@ def check_start(stages: tuple[Stage, ...], start: Encoder, is_teacher: bool, tea
 def tell_unread_sets(cfg: ConfigDict, stages: tuple[Stage, ...]) -> None:
     """Warns of text that no stage reads, of topics that none has batches of, and of a dev set of the config that is no part of any stage's
     dev score."""
-    read = any(stage.data.reads_text(True) for stage in stages)
-    if cfg.topics and read and not any(isinstance(stage.data, Texts) for stage in stages):
+    if cfg.topics and not any(isinstance(stage.data, Texts) for stage in stages):
         log.warning(
             "WARNING: --config.topics=%s is not read: batches of one topic are of unlabelled text alone", cfg.topics
         )
-    for key in () if read else ("text", "pairs", "topics"):
+    for key in () if any(stage.data.reads_text(True) for stage in stages) else ("text", "pairs"):
         if cfg[key]:
             log.warning(
                 "WARNING: --config.%s=%s is not read: --config.method=%s reads files of its own alone",

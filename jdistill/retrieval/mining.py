@@ -138,12 +138,16 @@ def mine(
                 lines, negatives = [], list[str]()
                 for i in range(start, stop):
                     mine_of = positives[i]
-                    if not (i > start and mine_of is positives[i - 1] and queries[i] == queries[i - 1]):
-                        worst = float(np.min(score_of(i, mine_of))) if rules.has_margin and mine_of else np.inf
-                        picked = pick(scores[i - start], rows[i - start], mine_of, worst, queries[i], passages, rules)
-                        negatives = [passages[row] for row in picked] if mine_of else []
-                    positive = passages[own[i] if own is not None else mine_of[0]] if mine_of else ""
-                    record = {"query": queries[i], "positive": positive, "negatives": negatives}
+                    record: dict[str, object] = {"query": queries[i], "positive": "", "negatives": []}
+                    if mine_of:
+                        if i == start or mine_of is not positives[i - 1] or queries[i] != queries[i - 1]:
+                            worst = float(np.min(score_of(i, mine_of))) if rules.has_margin else np.inf
+                            of_query = scores[i - start], rows[i - start]
+                            negatives = [
+                                passages[row] for row in pick(*of_query, mine_of, worst, queries[i], passages, rules)
+                            ]
+                        positive = mine_of[0] if own is None else own[i]
+                        record |= {"positive": passages[positive], "negatives": negatives}
                     lines.append(json.dumps(record, ensure_ascii=False) + "\n")
                 file.write("".join(lines))
                 file.flush()
@@ -176,13 +180,9 @@ def mine(
 
 def _listed_once(positives: Sequence[Sequence[int]]) -> tuple[list[list[int]], list[int]]:
     """Lists of rows, one that several queries share once, and each query's number among them."""
-    numbers: dict[int, int] = {}
-    listed: list[list[int]] = []
-    for rows in positives:
-        if id(rows) not in numbers:
-            numbers[id(rows)] = len(listed)
-            listed.append(list(rows))
-    return listed, [numbers[id(rows)] for rows in positives]
+    listed = {id(rows): list(rows) for rows in positives}
+    numbers = {shared: number for number, shared in enumerate(listed)}
+    return list(listed.values()), [numbers[id(rows)] for rows in positives]
 
 
 def read_mined(path: Path, queries: Sequence[str], passages: Sequence[str]) -> list[dict[str, Any]] | None:

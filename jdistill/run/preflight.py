@@ -14,8 +14,10 @@ from ml_collections import ConfigDict
 from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.encoder.encoder import Encoder
-from jdistill.evals.collapse import check_tokens, check_vectors
+from jdistill.evals.collapse import COLLAPSE_SAMPLE, check_tokens, check_vectors
 from jdistill.evals.retrieval import check_kind_for_each
+from jdistill.feeds.feed import Feed
+from jdistill.feeds.shared import Shared
 from jdistill.models.attention import CUDNN
 from jdistill.retrieval.index_kinds import check_kind
 from jdistill.teachers.embeddings import Teacher
@@ -24,6 +26,15 @@ from jdistill.train.method import Method
 from jdistill.train.optimizer import make_optimizer
 
 OTHER_BYTES = 16 * 2**20  # bytes of logs, report and tokenizer
+
+
+def check_answers(shared: Shared, feeds: Sequence[Feed]) -> None:
+    """Looks at the teacher's answers to a few texts, all of which a run asks of it anyway. Raises UserError where they are all alike."""
+    learnt = any(feed.learns_from_teacher for feed in feeds)
+    if shared.corpus.train if learnt else shared.corpus.held_out:
+        texts, vectors = shared.embeddings.first(COLLAPSE_SAMPLE, held_out=not learnt)
+        check_teacher(shared.teacher, shared.start, texts, vectors)
+        check_tokens(shared.start, shared.corpus.translations(COLLAPSE_SAMPLE), "the student, of the translations")
 
 
 def check_batches(cfg: ConfigDict, stages: Mapping[str, ConfigDict]) -> None:

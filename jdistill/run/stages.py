@@ -35,7 +35,6 @@ from jdistill.models.attention import use_attention
 from jdistill.models.pooling import resolve_pooler
 from jdistill.report.beside import model_beside
 from jdistill.run import dry_run, machine_plan, preflight
-from jdistill.run.first_answers import check_answers
 from jdistill.run.search_index import check_index_owner
 from jdistill.students.vocabulary import check_cut, saved_line
 from jdistill.teachers.embeddings import Teacher, open_teacher
@@ -190,7 +189,7 @@ def train_stages(run: Run, workdir: Path, parts: Collection[str] = (), give_up: 
     feed: Feed | None = None
     preflight.check_attention(run.cfg)
     preflight.check_batches(run.cfg, {stage.name: stage.cfg for stage in run.stages})
-    check_answers(run.shared, run.feeds)
+    preflight.check_answers(run.shared, run.feeds)
     for stage, next_feed in zip(run.stages, run.feeds, strict=True):
         folder, feed = workdir / stage.name, next_feed.begin(feed)
         method, data = open_stage(stage, feed, student, is_teacher)

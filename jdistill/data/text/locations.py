@@ -106,12 +106,12 @@ def files_of(path: Path, kinds: tuple[str, ...], key: str) -> list[Path]:
     """The file itself, or a folder's files of these kinds in the order of their names, but not of runs and folders that a command of ours
     made within it, nor what is hidden (.git, ._a.txt). What is passed over is told. Raises UserError if there are none."""
     every = sorted(_inside(path, kinds)) if path.is_dir() else [path]
-    files = [p for p in every if kind(p) in kinds] if path.is_dir() else every
-    passed = every if path.is_dir() else []
-    if other := Counter(p.suffix or p.name for p in passed if kind(p) not in kinds and p.name != SEAL):
+    files = [p for p in every if kind(p) in kinds]
+    other = Counter(p.suffix or p.name for p in every if kind(p) not in kinds and p.name != SEAL)
+    if other and path.is_dir():
         told = ", ".join(f"{count} {suffix}" for suffix, count in other.most_common(5))
         log.info("--%s: %s holds files of other kinds, which are passed over: %s", key, path, told)
-    if not files or kind(files[0]) not in kinds:
+    if not files:
         fault = "holds no file that is" if path.is_dir() else "is not"
         raise UserError(f"--{key}: {path} {fault} one of {' '.join(kinds)} (all but .parquet also .gz)")
     return files
