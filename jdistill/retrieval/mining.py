@@ -180,9 +180,9 @@ def mine(
 
 def _listed_once(positives: Sequence[Sequence[int]]) -> tuple[list[list[int]], list[int]]:
     """Lists of rows, one that several queries share once, and each query's number among them."""
-    listed = {id(rows): list(rows) for rows in positives}
+    listed = {id(rows): rows for rows in positives}
     numbers = {shared: number for number, shared in enumerate(listed)}
-    return list(listed.values()), [numbers[id(rows)] for rows in positives]
+    return [list(rows) for rows in listed.values()], [numbers[id(rows)] for rows in positives]
 
 
 def read_mined(path: Path, queries: Sequence[str], passages: Sequence[str]) -> list[dict[str, Any]] | None:
