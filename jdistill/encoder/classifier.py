@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class Classifier:
     """
 
     encoder: Encoder
-    head: dict[str, Any]
+    head: dict[str, Any] = field(repr=False)
     labels: tuple[str, ...]
     pairs: bool
 

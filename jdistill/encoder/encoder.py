@@ -52,12 +52,12 @@ class Encoder:
     """
 
     config: ModelConfig
-    params: dict[str, Any]
-    tokenizer: PreTrainedTokenizerFast
+    params: dict[str, Any] = field(repr=False)
+    tokenizer: PreTrainedTokenizerFast = field(repr=False)
     pooling: str = "mean"
     normalize: bool = False
-    pooler: dict[str, Any] = field(default_factory=dict)
-    dense: tuple[dict[str, Any], ...] = ()
+    pooler: dict[str, Any] = field(default_factory=dict, repr=False)
+    dense: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     dense_activations: tuple[str, ...] = ()
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None

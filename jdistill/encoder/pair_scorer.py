@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -40,7 +40,7 @@ class PairScorer:
     """
 
     encoder: Encoder
-    params: dict[str, Any] | None
+    params: dict[str, Any] | None = field(repr=False)
     interaction: str = "dual"
 
     def score(self, queries: Iterable[str], passages: Iterable[str], symmetric: bool) -> np.ndarray:

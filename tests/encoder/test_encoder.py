@@ -26,6 +26,11 @@ def test_the_real_teacher_equals_sentence_transformers() -> None:
     assert np.abs(ours.encode(PROBE_TEXTS) - theirs.encode(list(PROBE_TEXTS), show_progress_bar=False)).max() < 1e-5
 
 
+def test_printed_it_names_its_sizes_and_not_its_weights(tiny_teacher: Path) -> None:
+    shown = repr(jdistill.load(tiny_teacher))
+    assert "BertConfig(" in shown and "pooling='mean'" in shown and len(shown) < 2000, shown
+
+
 def test_order_and_batch_size_change_nothing() -> None:
     model, texts = make_encoder(), sentences(70)
     one = model.encode(texts, batch_size=64)
