@@ -25,13 +25,14 @@ QUIET = (
 
 
 def installed_packages() -> Path:
-    """The folder node_modules that JDISTILL_WEB_RUNTIME names."""
+    """The folder node_modules that JDISTILL_WEB_RUNTIME names, or that lies in the one it names."""
     place = os.environ.get("JDISTILL_WEB_RUNTIME", "")
     try:
         web_runtime(place)
     except UserError:
         pytest.skip(f"JDISTILL_WEB_RUNTIME names no folder node_modules with the packages of a search page ({INSTALL})")
-    return Path(place)
+    inside = Path(place) / "node_modules"
+    return inside if inside.is_dir() else Path(place)
 
 
 @contextmanager
