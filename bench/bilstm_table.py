@@ -165,6 +165,9 @@ def main() -> None:
     parser.add_argument("--ts_steps", type=int, default=6000, help="of the rows with augmented text")
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     flags = parser.parse_args()
+    if absent := [folder for folder in flags.distilled if not Path(folder).is_dir()]:
+        parser.error(f"--distilled: there is no folder {', '.join(absent)}")
+    flags.distilled = [str(Path(folder).absolute()) for folder in flags.distilled]  # runs begin in the checkout
     print("\n".join(about_text(flags.distilled)), end="\n\n")
     figure = Figure(figsize=(5.6, 3.6), dpi=200, layout="constrained")
     axes = figure.subplots()

@@ -21,14 +21,7 @@ from typing import Any
 from jdistill.core.compile_cache import keep_compiled_programs
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError, exits_cleanly, leave
-from jdistill.core.files import (
-    TEMPORARY,
-    damage,
-    naming,
-    read_seal,
-    seal,
-    write_json,
-)
+from jdistill.core.files import TEMPORARY, naming, seal, write_json
 from jdistill.core.folders import own_folder
 from jdistill.core.help import CommandHelp
 from jdistill.core.left_over import clear_left_over
@@ -42,6 +35,7 @@ from jdistill.encoder.encoder import Encoder
 from jdistill.evals.geometry import COVARIANCE_SAMPLE, evaluate_geometry
 from jdistill.evals.sts import evaluate_sts
 from jdistill.report.comparison import write_comparison_page
+from jdistill.report.facts import read_json_object
 
 COMPARISON_SEAL = "comparison"  # of its folder's seal
 SHOWN = 16  # dimensions of a covariance matrix that are drawn, as in the paper's figure 4
@@ -82,10 +76,14 @@ def compare_models(models: dict[str, str], senteval: Path, text: str, out: Path)
 
 
 def write_kept(path: Path, content: dict[str, Any]) -> None:
-    """The figures, which the folder's seal vouches for."""
+    """The figures with a checksum of their own: a process may be killed before the folder's seal knows of them."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, content)
+    write_json(path, content | {"checksum": _checksum(content)})
     seal(path.parent, COMPARISON_SEAL, [path.name])
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return digest(json.dumps(content, sort_keys=True))
 
 
 def read_kept(path: Path, about: dict[str, str]) -> dict[str, Any]:
@@ -93,10 +91,10 @@ def read_kept(path: Path, about: dict[str, str]) -> dict[str, Any]:
     file is damaged, which is said."""
     if not path.is_file():
         return {}
-    if read_seal(path.parent, COMPARISON_SEAL) is None or damage(path.parent, COMPARISON_SEAL):
+    kept = read_json_object(path)[0] or {}
+    if kept.pop("checksum", None) != _checksum(kept):
         log.warning("%s is not as it was written; all models are scored again", path)
         return {}
-    kept = json.loads(path.read_text())
     return kept["models"] if all(kept.get(name) == about[name] for name in ("digest", "sts_digest")) else {}
 
 

@@ -185,10 +185,10 @@ def read_sets(args: argparse.Namespace) -> EvaluationSets:
     return EvaluationSets(paths, labelled, tasks, read_mteb(args.mteb, args.mteb_results) if args.mteb else [])
 
 
-def make_loader(args: argparse.Namespace) -> Callable[[str], TextEncoder]:
-    """Source -> encoder, by the backend that the flags name."""
+def make_loader(args: argparse.Namespace) -> Callable[..., TextEncoder]:
+    """(source, key="model") -> encoder, by the backend that the flags name; key: what error messages call it."""
     of_torch = partial(torch_backend.load_torch_encoder, takes_router=False)
-    backends: dict[str, Callable[[str], TextEncoder]] = {
+    backends: dict[str, Callable[..., TextEncoder]] = {
         "flax": loading.load,
         "torch": partial(of_torch, trust_remote_code=args.trust_remote_code),
         "onnx": partial(runtime.load_onnx_encoder, file=args.onnx_file),
@@ -210,7 +210,7 @@ def evaluate_model(args: argparse.Namespace, sets: EvaluationSets) -> dict[str, 
         poolers = EveryPooler(model, pooler_names(args.poolers, model.config.num_layers))
     about = {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
     results: dict[str, Any] = {"model": about | ({"corpus_model": args.corpus_model} if args.corpus_model else {})}
-    corpus_model = load(args.corpus_model) if args.corpus_model else None
+    corpus_model = load(args.corpus_model, key="corpus_model") if args.corpus_model else None
     if args.beir:
         check_index_flags(args.index, args.index_effort, (corpus_model or model).dim)
     if corpus_model is not None and sets.mteb:  # whose texts are not read yet

@@ -101,12 +101,29 @@ def _load_model(workdir: Path) -> tuple[PairScorer, Path]:
             )
         tell_older_index(workdir, seal.get("texts"))
         settings = EmbedSettings(**seal["settings"])
-        scorer = load_pair_scorer(settings.model, key="model")
+        scorer = _model_of(workdir, settings)
         encoder = replace(scorer.encoder, dtype=settings.dtype, max_length=settings.max_length)
         return replace(scorer, encoder=encoder), workdir / "index"
     export = part_of_run(workdir, "export")
     index_dir = part_of_run(workdir, "index", WITH_INDEX)
     return load_pair_scorer(str(export), key="workdir"), index_dir
+
+
+def _model_of(workdir: Path, settings: EmbedSettings) -> PairScorer:
+    """The model that made a folder of jdistill.embed. Raises UserError where it cannot be read, or reads texts by another prompt now."""
+    try:
+        scorer = load_pair_scorer(settings.model)
+    except UserError as error:
+        raise UserError(
+            f"--workdir={workdir} was made by the model {settings.model}, which does not load: {error}"
+        ) from None
+    prompt = scorer.encoder.prompt_text(scorer.encoder.prompt_for(settings.role))
+    if prompt != settings.prompt:
+        raise UserError(
+            f"--workdir={workdir}: its texts were read by the prompt {settings.prompt!r}, and {settings.model} has {prompt!r} now, so that their "
+            "vectors do not compare with a question's; embed into a new folder"
+        )
+    return scorer
 
 
 @exits_cleanly(resumes=False)

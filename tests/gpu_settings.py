@@ -54,9 +54,11 @@ def judge() -> Made:
     shape = tiny_decoder_config(vocab_size=96, num_layers=1)
     model = Encoder(shape, random_params(shape), tokenizer=None, max_length=64)  # type: ignore[arg-type]
     tokens, rng = random_tokens(ROWS), np.random.default_rng(0)
-    answers = rng.normal(size=(2, shape.hidden_size)).astype(np.float32)
+    answers = rng.normal(size=(2, 2, shape.hidden_size)).astype(np.float32)
     beginnings = random_tokens(2).padded(np.arange(2), 20, 0)
-    feed = SimpleNamespace(judge=SimpleNamespace(model=model, answer_rows=answers), beginnings=lambda cfg: beginnings)
+    feed = SimpleNamespace(
+        judge=SimpleNamespace(model=model), answers=lambda: answers, beginnings=lambda cfg: beginnings
+    )
     of_start = start(model, tokens)
     method = build_judge(d2llm_config(), type(of_start)(**vars(of_start) | {"feed": cast(Any, feed)}))
     ids, mask = tokens.padded(np.arange(ROWS), 20, 0)

@@ -76,6 +76,16 @@ def test_an_index_of_fewer_texts_than_there_are_now_is_told(place: Path, caplog:
     assert len(search.answer(place / "out", TEXTS[7], 3)) == 3 and "WARNING" not in caplog.text
 
 
+def test_a_search_by_a_model_that_reads_by_another_prompt_is_refused(place: Path) -> None:
+    assert run_embed(place, "--index", "Flat") == 0
+    save_encoder(replace(make_encoder(), prompts={"query": "ask: ", "document": "answer: "}), place / "MODEL")
+    with pytest.raises(UserError, match="texts were read by the prompt 'tell: ', and .*MODEL has 'answer: ' now"):
+        search.answer(place / "out", TEXTS[7], 3)
+    (place / "MODEL").rename(place / "MOVED")
+    with pytest.raises(UserError, match="--workdir=.*out was made by the model .*MODEL, which does not load"):
+        search.answer(place / "out", TEXTS[7], 3)
+
+
 def test_a_search_without_index_says_what_makes_it(place: Path) -> None:
     assert run_embed(place) == 0
     with pytest.raises(Exception, match="index is missing; python -m jdistill.embed with --out .* and --index=Flat"):

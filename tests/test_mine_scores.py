@@ -97,6 +97,8 @@ def test_each_positive_of_a_query_gives_a_triplet(tmp_path: Path, monkeypatch: p
         {"query": query, "positive": "y z", "negatives": ["a", "b c"]},
         {"query": "q", "positive": "", "negatives": []},
     ]
+    write_scored(records[2:], tmp_path / "none.jsonl", lengths)
+    assert (tmp_path / "none.jsonl").read_text() == ""
     write_scored(records, tmp_path / "s.jsonl", lengths)
     pairs, scores = listed(tmp_path / "s.jsonl")
     assert [text for _, text in pairs] == ["x", "a", "b c", "y z", "a", "b c"]

@@ -115,7 +115,7 @@ def check_keys(config: ConfigDict, argv: list[str]) -> None:
             _check_has_value(config, key, match[2], argv[number + 1 :])
             continue
         within = [name for name in keys if name.startswith(f"{key}.")]
-        if within and not match[3].startswith("{"):
+        if within:  # {…} too, which would take the others of the block away
             raise UserError(
                 f"--config.{key} is a block of keys; set one of them: {', '.join(f'--config.{name}' for name in within)}"
             )

@@ -67,9 +67,11 @@ class PairScorer:
           symmetric: as in score.
 
         Returns: float32 [N].
+
+        Raises: UserError for NaN or infinity among them.
         """
         logits = _score(self.params, query_vectors, passage_vectors, symmetric, interaction=self.interaction)
-        return np.asarray(logits)
+        return self._finite(np.asarray(logits))
 
     def rescore(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool = False) -> np.ndarray:
         """The logits of each query with passages of its own.
@@ -80,9 +82,12 @@ class PairScorer:
           symmetric: as in score.
 
         Returns: float32 [n, k].
+
+        Raises: UserError for NaN or infinity among them.
         """
         queries = np.broadcast_to(query_vectors[:, None], passage_vectors.shape)
-        return np.asarray(_score(self.params, queries, passage_vectors, symmetric, interaction=self.interaction))
+        logits = _score(self.params, queries, passage_vectors, symmetric, interaction=self.interaction)
+        return self._finite(np.asarray(logits))
 
     def every(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool = False) -> np.ndarray:
         """The logits of every query with every passage, a block of queries and passages at a time.
@@ -93,6 +98,8 @@ class PairScorer:
           symmetric: as in score.
 
         Returns: float32 [n, m].
+
+        Raises: UserError for NaN or infinity among them.
         """
         part = partial(_matrix, self.params, symmetric=symmetric, interaction=self.interaction)
         logits = np.empty((len(query_vectors), len(passage_vectors)), np.float32)
@@ -100,6 +107,15 @@ class PairScorer:
             for j in range(0, len(passage_vectors), LOGIT_COLUMNS):
                 rows, columns = slice(i, i + LOGIT_ROWS), slice(j, j + LOGIT_COLUMNS)
                 logits[rows, columns] = part(query_vectors[rows], passage_vectors[columns])
+        return self._finite(logits)
+
+    def _finite(self, logits: np.ndarray) -> np.ndarray:
+        """The logits. Raises UserError where one is none: a ranking would take it for a place like others."""
+        if broken := int((~np.isfinite(logits)).sum()):
+            raise UserError(
+                f"{self.encoder.source}: its interaction module gives NaN or infinity for {broken} of {logits.size} pairs: its weights are "
+                "damaged, or its training diverged; take another checkpoint or fetch the weights again"
+            )
         return logits
 
 

@@ -33,8 +33,9 @@ def uniformity(x_NxD: np.ndarray, t: float = 2.0) -> float:
         raise UserError(f"uniformity needs at least 2 texts, not {n}")
     for start in range(0, n, DISTANCE_ROWS):
         distance = np.maximum(2.0 - 2.0 * (x[start : start + DISTANCE_ROWS] @ x.T).astype(np.float64), 0.0)
-        total += float(np.exp(-t * distance).sum())
-    return float(np.log((total - n) / (n * (n - 1))))
+        near = np.exp(-t * distance)
+        total += float(near.sum() - np.trace(near, offset=start))  # a vector of zeros has a distance to itself
+    return float(np.log(total / (n * (n - 1))))
 
 
 def covariance(x_NxD: np.ndarray) -> np.ndarray:

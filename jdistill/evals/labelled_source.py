@@ -54,10 +54,12 @@ def read_labelled(source: str, branch: str, test_split: str = "", threshold_spli
         _check(source, branch, names, test_split, threshold_split)
         test = _of(pairs, test_split or names[0])
         train = _of(pairs, threshold_split) if threshold_split else None
-    if len(set(test.positive)) < 2:
-        raise UserError(
-            f"--{branch}={source}: all {len(test)} pairs have the same label, so that nothing tells them apart"
-        )
+    for flag, of in ((branch, test), ("threshold_split", train)):
+        if of is not None and len(set(of.positive)) < 2:
+            named = source if of is test else threshold_split
+            raise UserError(
+                f"--{flag}={named}: all {len(of)} pairs have the same label, so that nothing tells them apart"
+            )
     return LabelledSource(Path(source).stem, branch, test, train)
 
 

@@ -17,7 +17,9 @@ from jdistill.data.sets.sts import (
     read_scored_pairs,
     sts_tasks,
 )
+from jdistill.encoder.pair_scorer import pair_vectors
 from jdistill.encoder.text_encoder import TextEncoder
+from jdistill.evals.collapse import ALIKE
 from jdistill.retrieval.index import row_cosines
 
 
@@ -33,8 +35,11 @@ class VectorScorer(Protocol):
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:
-    """Spearman's rank correlation x 100, ties given their mean rank; 0 where undefined (a constant side, one pair)."""
-    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+    """Spearman's rank correlation x 100, ties given their mean rank; 0 where undefined (a constant side, one pair).
+
+    x: a model's, float [n]: constant too where it varies by no more than float32 makes of one number. y: float [n].
+    """
+    if len(x) < 2 or constant(x) or np.ptp(y) == 0:
         return 0.0
     from scipy.stats import spearmanr  # here, since its import takes every command most of a second
 
@@ -42,10 +47,16 @@ def spearman(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def pearson(x: np.ndarray, y: np.ndarray) -> float:
-    """Pearson's correlation x 100; 0 where undefined (a constant side, one pair)."""
-    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+    """Pearson's correlation x 100; 0 where undefined, as spearman has it."""
+    if len(x) < 2 or constant(x) or np.ptp(y) == 0:
         return 0.0
     return 100 * float(np.corrcoef(x, y, dtype=np.float64)[0, 1])
+
+
+def constant(x: np.ndarray) -> bool:
+    """Whether a model's numbers, float [n], n at least 1, are one but for float32's rounding: the same text in a batch of another width
+    has cosines that differ by as much."""
+    return bool(np.ptp(x) <= ALIKE * np.abs(x).max())
 
 
 def evaluate_sts(encoder: TextEncoder, folder: Path, scorer: VectorScorer | None = None) -> dict[str, Any]:
@@ -79,6 +90,12 @@ def evaluate_sts(encoder: TextEncoder, folder: Path, scorer: VectorScorer | None
     }
     if scorer is not None:
         left, right = (np.concatenate(side) for side in zip(*sides, strict=True))
+        if (
+            encoder.prompts
+        ):  # a module learnt from vectors by those for queries and documents, of texts that say the same too
+            subsets = [subset for task in tasks for subset in task.subsets]
+            lefts, rights = ([text for of in subsets for text in getattr(of, side)] for side in ("left", "right"))
+            left, right = pair_vectors(encoder, lefts, rights, show_progress=True)
         together = scorer.of_vectors(left, right, symmetric=True)
         logits = _by_task(tasks, np.split(together, np.cumsum([len(of) for of, _ in sides])[:-1]))
         figures["sts_by_module"] = {how.__name__: _figures(tasks, logits, how) for how in (spearman, pearson)}
@@ -140,6 +157,6 @@ def _vectors(
 def _cosines(sides: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
     """float32 [N] of each two arrays of N vectors."""
     by_side = [row_cosines(left, right) for left, right in sides]
-    if all(np.ptp(cosines) == 0 for cosines in by_side):
+    if all(map(constant, by_side)):
         log.warning("the model gives every pair the same cosine; Spearman is undefined and counted as 0")
     return by_side

@@ -19,14 +19,14 @@ class PairVectors:
     """P pairs of texts as vectors.
 
     Args:
-      texts: the sources; several pairs may have the same.
+      texts: sources and translations; several pairs may have the same of either.
       languages: of the translations; "" where nothing tells.
       sources: the student's, float32 [P, S].
       translations: the student's, float32 [P, S].
       teacher: the teacher's of the sources, float32 [P, T].
     """
 
-    texts: list[str]
+    texts: list[tuple[str, str]]
     languages: list[str]
     sources: np.ndarray
     translations: np.ndarray
@@ -37,12 +37,13 @@ def translation_figures(pairs: PairVectors) -> dict[str, dict[str, Any]]:
     """Language -> figures of its pairs, "translation" where it has no name; a language is measured by itself.
 
     "pairs": how many. "mean_cosine", "spearman": of the student's vectors of the translations and the teacher's of their sources, as
-    agreement has them. "source_to_translation", "translation_to_source": percent of texts whose nearest on the other side is their own.
+    agreement has them. "source_to_translation", "translation_to_source": percent of texts whose nearest on the other side is their own, or
+    another of their own where several are.
     Source: Reimers and Gurevych 2020, section 4.3 (translation matching accuracy).
     """
     figures: dict[str, dict[str, Any]] = {}
     number_of: dict[str, int] = {}  # no array of texts, each of which would be as wide as the longest
-    numbers = np.array([number_of.setdefault(text, len(number_of)) for text in pairs.texts])
+    numbers = np.array([[number_of.setdefault(text, len(number_of)) for text in of] for of in pairs.texts])
     for language in sorted(set(pairs.languages)):
         here = np.flatnonzero(np.array(pairs.languages) == language)
         sources, translations = pairs.sources[here], pairs.translations[here]
@@ -51,7 +52,7 @@ def translation_figures(pairs: PairVectors) -> dict[str, dict[str, Any]]:
             "pairs": len(here),
             **{name: agrees[name] for name in FIGURES if name in agrees},
             "source_to_translation": matching_accuracy(sources, translations, numbers[here]),
-            "translation_to_source": matching_accuracy(translations, sources, numbers[here]),
+            "translation_to_source": matching_accuracy(translations, sources, numbers[here, ::-1]),
         }
     return figures
 
@@ -66,15 +67,18 @@ def mean_over_languages(figures: dict[str, dict[str, Any]]) -> dict[str, float]:
 
 
 def matching_accuracy(queries: np.ndarray, candidates: np.ndarray, numbers: np.ndarray) -> float:
-    """Percent of queries whose nearest candidate by cosine is of the same number.
+    """Percent of queries whose nearest candidate by cosine is one that stands in a pair with them.
 
     Args:
       queries, candidates: float [P, D].
-      numbers: of both, int64 [P].
+      numbers: of each pair's query and candidate, int64 [P, 2]: equal texts have the same.
     """
+    paired = set(map(tuple, numbers.tolist()))
     u_PxD, v_PxD = unit_rows(queries), unit_rows(candidates)
     hits = 0
     for block in slices_of(len(u_PxD), COSINE_ROWS):
         nearest = np.argmax(u_PxD[block] @ v_PxD.T, axis=1)
-        hits += int((numbers[nearest] == numbers[block]).sum())
+        hits += sum(
+            pair in paired for pair in zip(numbers[block, 0].tolist(), numbers[nearest, 1].tolist(), strict=True)
+        )
     return 100 * hits / max(len(u_PxD), 1)

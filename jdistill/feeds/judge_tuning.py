@@ -51,6 +51,10 @@ class TuningFeed(JudgedFeed):
         """The instructions that the prompts begin with, a row for each file: ids int32 [n, P], and their mask, bool [n, P]."""
         return padded_beginnings(cfg, self.judged_pairs)
 
+    def answers(self) -> np.ndarray:
+        """The output layer's rows of yes and no behind each file's prompts, in the order of beginnings, float32 [n, 2, D]."""
+        return np.stack([judge.answer_rows for judge in self.judged_pairs.judges.values()])
+
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
         return prompt_batches(cfg, self.judged_pairs)
 

@@ -163,6 +163,5 @@ def held_out_pair_vectors(model: Encoder, corpus: Corpus, of_teacher: np.ndarray
         here = [k for k, (_, other) in enumerate(pairs) if other == role]
         for name, vectors in sides.items():
             vectors[here] = model.in_role(role).encode([getattr(pairs[k][0], name) for k in here])
-    texts = [pair for pair, _ in pairs]
-    sources, languages = [pair.source for pair in texts], [pair.language for pair in texts]
-    return PairVectors(sources, languages, sides["source"], sides["translation"], of_teacher)
+    texts, languages = [(of.source, of.translation) for of, _ in pairs], [of.language for of, _ in pairs]
+    return PairVectors(texts, languages, sides["source"], sides["translation"], of_teacher)

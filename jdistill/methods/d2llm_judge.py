@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -23,13 +24,12 @@ from jdistill.train.method import Method
 
 def build_judge(cfg: ConfigDict, context: Start[TuningFeed]) -> Method:
     """Appendix D: low-rank adapters on the judge, cross entropy of its yes and no."""
-    judge = context.feed.judge
-    model = judge.model
+    model = context.feed.judge.model
     adapters = lora.start(model.params, cfg.lora.paths, cfg.lora.rank, np.random.default_rng([cfg.seed, 5]))
     begun_nxP, of_begun_nxP = context.feed.beginnings(cfg)
     frozen = {
         "base": model.params,
-        "answers": judge.answer_rows,
+        "answers": context.feed.answers(),
         "beginnings": {"ids": begun_nxP, "mask": of_begun_nxP},
     }
 
@@ -42,7 +42,10 @@ def build_judge(cfg: ConfigDict, context: Start[TuningFeed]) -> Method:
         # The instructions once, not for each prompt: causal layers make the same of them whatever follows.
         before = Beginnings(read(begun["ids"], begun["mask"]), begun["mask"], batch["beginning"])
         states = read(batch["ids"], batch["mask"], before=before)
-        return {"logit": judge_logits(last_token_pool(states[-1], batch["mask"]), frozen["answers"])}
+        answers_nx2xD = frozen["answers"][
+            batch["beginning"]
+        ]  # a template that ends otherwise has other tokens for yes and no
+        return {"logit": jax.vmap(judge_logits)(last_token_pool(states[-1], batch["mask"]), answers_nx2xD)}
 
     def merged(params: Tree) -> Tree:
         return {"model": lora.merge(model.params, params["adapters"], cfg.lora.alpha)}

@@ -12,6 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from jdistill.report.page import Chart, draw_chart
 
 BLUE, RED = "#14568c", "#c4461a"  # the teacher and a mark; readable on both backgrounds
+HUGE = 1e6  # times the middle of all: as many digits of float64 are left to what is summed
 THOUSANDS = FuncFormatter(lambda v, _: f"{v:,.0f}" if abs(v) >= 1000 else f"{v:.4g}")
 
 
@@ -22,14 +23,18 @@ def new_axes(height: float) -> tuple[Figure, Axes]:
 
 
 def smooth(values: np.ndarray) -> np.ndarray:
-    """Running mean [n] over a twentieth of the points, centred, narrower at both ends; NaN and inf are left out."""
+    """Running mean [n] over a twentieth of the points, centred, narrower at both ends; NaN and inf are left out.
+
+    A loss that exploded counts where it stands: summed by itself, it takes the digits of no other window's sum.
+    """
     n, at = len(values), np.arange(len(values))
     half = np.clip(np.minimum(at, n - 1 - at), n // 80, n // 40)
     first, after = np.maximum(at - half, 0), np.minimum(at + half + 1, n)
-    finite = np.isfinite(values)
-    total, count = (np.concatenate([[0.0], np.cumsum(x)]) for x in (np.where(finite, values, 0.0), finite))
-    wide = count[after] - count[first]
-    return np.divide(total[after] - total[first], wide, out=np.full(n, np.nan), where=wide > 0)
+    finite, sizes = np.isfinite(values), np.abs(values)
+    huge = finite & (sizes > HUGE * np.median(sizes[finite])) if finite.any() else finite
+    parts = np.where(finite & ~huge, values, 0.0), np.where(huge, values, 0.0), finite
+    few, many, wide = (sums[after] - sums[first] for sums in (np.concatenate([[0.0], np.cumsum(x)]) for x in parts))
+    return np.divide(few + many, wide, out=np.full(n, np.nan), where=wide > 0)
 
 
 def best_point(name: str, steps: np.ndarray, values: np.ndarray) -> tuple[int, float]:

@@ -10,6 +10,7 @@ from jdistill.core.progress import log, setup_logging
 from jdistill.core.remote import local_only
 from jdistill.core.run_folder import is_config
 from jdistill.report.facts import read_json_object
+from jdistill.report.page import is_page
 from jdistill.report.run import write_report
 
 OF_A_RUN = ("config.json", "results.json", "*/metrics.jsonl")  # a run's folder holds one of them, whatever befell it
@@ -26,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         if not any(next(workdir.glob(name), None) for name in OF_A_RUN):
             raise UserError(f"--workdir={workdir} is no run's folder: it holds none of {', '.join(OF_A_RUN)}")
         for name in ("report.html", "report"):
-            if (workdir / name).exists():
+            if (workdir / name).exists() and not is_page(workdir / "report.html"):
                 raise UserError(f"--workdir={workdir} is no run's folder, and holds a {name} that is not jdistill's")
     if workdir.is_dir() and not (workdir / "results.json").is_file():
         log.warning("%s has no results yet; its page shows what there is", workdir)

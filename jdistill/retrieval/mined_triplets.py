@@ -27,7 +27,7 @@ def write_scored(records: Sequence[dict[str, Any]], out: Path, score: Score) -> 
     passages = [[record["positive"], *record["negatives"]] for record in triplets]
     queries = [record["query"] for record, texts in zip(triplets, passages, strict=True) for _ in texts]
     together = score(queries, [text for texts in passages for text in texts])
-    scores = np.split(together, np.cumsum([len(texts) for texts in passages])[:-1])
+    scores = np.split(together, np.cumsum([len(texts) for texts in passages])[:-1]) if triplets else []
     with writing_beside(out) as beside, open(beside, "w", encoding="utf-8") as file:
         for record, of_record in zip(triplets, scores, strict=True):
             file.write(json.dumps(record | {"scores": of_record.tolist()}, ensure_ascii=False) + "\n")

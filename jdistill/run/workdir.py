@@ -192,7 +192,10 @@ def exported_checkpoint(cfg: ConfigDict) -> str:
         return cfg.checkpoint
     # A collection of one's own tells late checkpoints apart; some hundreds of scored pairs do not (docs/results/simtde.md). A training that
     # ends by patience has had no better checkpoint since its best, and its last has not come to the schedule's end.
-    return BEST_CHECKPOINT if cfg.dev_retrieval or cfg.patience else LAST_CHECKPOINT
+    patience = cfg.patience or cfg.get("tune", {}).get(
+        "patience", 0
+    )  # of a judge that is tuned before, by the same choice
+    return BEST_CHECKPOINT if cfg.dev_retrieval or patience else LAST_CHECKPOINT
 
 
 def _may_change(cfg: ConfigDict) -> set[str]:

@@ -60,6 +60,7 @@ from jdistill.train.early_end import GiveUp
 from jdistill.train.signals import Interrupted
 
 # A grid's trials are enqueued, so that its sampler draws nothing.
+MOST_SEED = 4_000_000  # a thousandth of what a sampler takes: each trial has a seed of its own
 SAMPLERS = {"grid": RandomSampler, "random": RandomSampler, "tpe": TPESampler}
 
 GRID = flags.DEFINE_multi_string(
@@ -68,7 +69,9 @@ GRID = flags.DEFINE_multi_string(
 SAMPLER = flags.DEFINE_enum("sampler", "grid", list(SAMPLERS), "every combination, or drawn by Optuna")
 TRIALS = flags.DEFINE_integer("trials", 20, "how many, of the samplers random and tpe")
 PRUNE = flags.DEFINE_bool("prune", False, "end a trial whose dev score is below the median of the others at its step")
-SAMPLER_SEED = flags.DEFINE_integer("sampler_seed", 0, "of the samplers random and tpe")
+SAMPLER_SEED = flags.DEFINE_integer(
+    "sampler_seed", 0, "of the samplers random and tpe", lower_bound=0, upper_bound=MOST_SEED
+)
 
 # Trains a trial in a folder; told step and dev score of each checkpoint, the callback may end it.
 Trainer = Callable[[ConfigDict, Path, GiveUp], None]

@@ -36,6 +36,10 @@ def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
         key = _full_key(name, list(keys))
         if key in space:
             raise UserError(f"--grid {spec}: {key} is given twice")
+        if not isinstance(keys[key], bool | int | float | str):
+            raise UserError(
+                f"--grid {spec}: {key} is {keys[key]!r}, and a sweep varies numbers, texts, and True or False"
+            )
         # Of a key that is text, such as a path, two dots are no range.
         bounds = None if isinstance(keys[key], str) else re.fullmatch(r"(.+?)\.\.(.+)", values)
         if bounds is None:
@@ -121,7 +125,7 @@ def _full_key(name: str, keys: list[str]) -> str:
 def _listed(values: str, spec: str) -> list[str]:
     """A,B,C, or a JSON list, whose values may have commas."""
     if not values.startswith("["):
-        return values.split(",")
+        return [value.lstrip() for value in values.split(",")]
     listed = parse_json(values.encode(), f"--grid {spec}")
     if (
         not isinstance(listed, list)
@@ -136,7 +140,7 @@ def _typed(value: str, like: Any, spec: str) -> Any:
     try:
         if isinstance(like, bool):
             return {"true": True, "false": False}[value.strip().lower()]
-        return value.lstrip() if isinstance(like, str) else type(like)(value.strip())  # a prompt may end with a space
+        return value if isinstance(like, str) else type(like)(value.strip())  # a prompt may end with a space
     except (ValueError, KeyError):
         raise UserError(
             f"--grid {spec}: {value!r} is no {type(like).__name__}, which {spec.partition('=')[0]} is"

@@ -113,3 +113,20 @@ def test_a_query_that_is_a_document_takes_no_place_of_those_that_are_ranked_anew
     ranking = search(scorer.encoder, collection, scorer.encoder, scorer=scorer, rescore=5).ranking
     assert {query: len(found) for query, found in ranking.items()} == {"d0": 5, "d1": 5, "q": 5}
     assert all(query not in found for query, found in ranking.items())
+
+
+@pytest.mark.parametrize("damage", [np.nan, np.inf])
+def test_logits_that_are_no_numbers_are_refused(tmp_path: Path, damage: float) -> None:
+    """Ranks would take them for an order like another."""
+    params = random_iem(32, np.random.default_rng(0), 8) | {"cosine": np.float32(damage)}
+    scorer = PairScorer(make_decoder(), params)
+    vectors = scorer.encoder.encode(["the river", "a stone"])
+    write_collection(tmp_path / "c", {"d": "the river"}, {"q": "a stone"}, {"q": {"d": 1}})
+    for ask in (
+        lambda: scorer.score(["the river"], ["a stone"], True),
+        lambda: scorer.rescore(vectors, vectors[None].repeat(2, 0)),
+        lambda: scorer.every(vectors, vectors),
+        lambda: evaluate_retrieval(scorer.encoder, tmp_path, scorer=scorer, rescore=0),
+    ):
+        with pytest.raises(UserError, match="interaction module gives NaN or infinity for .* pairs"):
+            ask()

@@ -33,6 +33,14 @@ def test_alignment_and_uniformity_against_loops(monkeypatch: pytest.MonkeyPatch)
     assert geometry.uniformity(x) == pytest.approx(np.log(np.mean(pairs)), abs=1e-5)
 
 
+def test_vectors_of_zeros_have_a_distance_to_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.array([[0, 0], [1, 0], [0, 0], [0, 1]], np.float32)
+    distances = [2 - 2 * float(a @ b) for a, b in itertools.combinations(x, 2)]
+    for rows in (2048, 3):
+        monkeypatch.setattr(geometry, "DISTANCE_ROWS", rows)
+        assert geometry.uniformity(x) == pytest.approx(np.log(np.mean(np.exp(-2 * np.array(distances)))), abs=1e-9)
+
+
 def test_equal_vectors_are_aligned_and_not_uniform() -> None:
     x = np.ones((6, 4), np.float32)
     assert geometry.alignment(x, 3 * x) == pytest.approx(0, abs=1e-9)
@@ -97,8 +105,14 @@ def test_encoders_side_by_side(
     assert scored == [sources["model 1"]]
     compare.compare_models({"model 2": sources["model 0"]}, senteval, str(tmp_path / "texts.txt"), out)
     scored.clear()
+    (out / "jdistill.json").write_text("{}")  # a kill before the folder's seal knows of the figures costs none
     compare.compare_models(sources, senteval, str(tmp_path / "texts.txt"), out)
     assert scored == []  # a comparison of others between did not drop them
+    kept = (out / "compare.json").read_text()
+    (out / "compare.json").write_text(kept.replace('"alignment": ', '"alignment": 1', 1))
+    compare.compare_models(sources, senteval, str(tmp_path / "texts.txt"), out)
+    assert scored == list(sources.values())  # of figures that are not as they were written
+    scored.clear()
     path = senteval / "STS" / "STSBenchmark" / "sts-test.csv"
     path.write_text(path.read_text().replace("\t5.0\t", "\t4.5\t"))  # other scores of the same sentences
     compare.compare_models(sources, senteval, str(tmp_path / "texts.txt"), out)

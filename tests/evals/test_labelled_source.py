@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import make_decoder, make_encoder, sentences
 
+from jdistill.core.errors import UserError
 from jdistill.encoder.pair_scorer import PairScorer, pair_vectors
 from jdistill.evals.labelled_source import evaluate_labelled, read_labelled
 from jdistill.evals.pair_labels import average_precision
@@ -50,3 +51,13 @@ def test_a_module_reads_the_vectors_that_it_learnt_from(pairs: Path) -> None:
     found = evaluate_labelled(model, source, scorer)
     logits = scorer.of_vectors(*pair_vectors(model, source.test.queries, source.test.passages), True)
     assert found["module"]["ap"] == pytest.approx(average_precision(logits, source.test.labels))
+
+
+def test_a_threshold_needs_pairs_of_both_labels(pairs: Path) -> None:
+    """Else every pair would be called alike, and accuracy, F1 and recall say nothing."""
+    rows = [json.loads(line) for line in pairs.read_text().splitlines()]
+    split = [row | {"split": "test" if i < 20 else "dev"} for i, row in enumerate(rows)]
+    split = [row for row in split if row["split"] == "test" or row["label"]]
+    pairs.write_text("\n".join(map(json.dumps, split)))
+    with pytest.raises(UserError, match="--threshold_split=dev: all 9 pairs have the same label"):
+        read_labelled(str(pairs), "symmetric", "test", "dev")

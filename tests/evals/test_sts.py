@@ -11,50 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import write_stsb
+from sts_setting import Angles, naive_pearson, naive_spearman, write_year
 
 import jdistill
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.sets.sts import read_scored_pairs, sts_sentences, sts_tasks
 from jdistill.evals.sets import SETS, Options
-from jdistill.evals.sts import evaluate_pairs, evaluate_sts, spearman
+from jdistill.evals.sts import evaluate_pairs, evaluate_sts, pearson, spearman
 
 MINILM = {"STS-B": 82.03}
-
-
-class Angles:
-    """An encoder of texts such as "a 30": the vector at that angle, of a length that must not matter."""
-
-    def __init__(self) -> None:
-        self.calls: list[list[str]] = []
-
-    def encode(self, texts: Sequence[str], **_: Any) -> np.ndarray:
-        self.calls.append(list(texts))
-        angles = np.radians([float(text.split()[1]) for text in texts])
-        lengths = np.arange(1, len(texts) + 1)[:, None]
-        return (np.stack([np.cos(angles), np.sin(angles)], axis=1) * lengths).astype(np.float32)
-
-
-def naive_spearman(x: Sequence[float], y: Sequence[float]) -> float:
-    """By definition: Pearson's correlation of ranks, where a value's rank counts those below it and half its equals."""
-
-    def ranks(values: Sequence[float]) -> list[float]:
-        return [sum(b < a for b in values) + (sum(b == a for b in values) + 1) / 2 for a in values]
-
-    return naive_pearson(ranks(x), ranks(y))
-
-
-def naive_pearson(a: Sequence[float], b: Sequence[float]) -> float:
-    mean_a, mean_b = sum(a) / len(a), sum(b) / len(b)
-    top = sum((p - mean_a) * (q - mean_b) for p, q in zip(a, b, strict=True))
-    return 100 * top / math.sqrt(sum((p - mean_a) ** 2 for p in a) * sum((q - mean_b) ** 2 for q in b))
-
-
-def write_year(folder: Path, year: int, subset: str, pairs: list[str], gold: list[str]) -> None:
-    place = folder / "STS" / f"STS{year}-en-test"
-    place.mkdir(parents=True, exist_ok=True)
-    (place / f"STS.input.{subset}.txt").write_text("".join(f"{pair}\n" for pair in pairs))
-    (place / f"STS.gs.{subset}.txt").write_text("".join(f"{score}\n" for score in gold))
 
 
 def write_sick(folder: Path, rows: list[str]) -> None:
@@ -126,28 +92,20 @@ def test_of_a_folder_of_pairs_every_file_counts_alike(tmp_path: Path) -> None:
     assert of_file == {"scored_pairs": pytest.approx(100)}
 
 
-class Differences:
-    """A module whose logits are the differences of the vectors' first numbers."""
+def test_a_model_with_one_vector_for_all_has_no_correlation(tmp_path: Path, told: Any) -> None:
+    """However float32 rounds its cosines, which a run would else choose a checkpoint by."""
+    gold = np.arange(60.0)
+    rounded = np.float32(1) - np.random.default_rng(0).integers(0, 3, 60) * np.float32(6e-8)
+    assert np.ptp(rounded) > 0 and spearman(rounded, gold) == pearson(rounded, gold) == 0
+    assert spearman(np.linspace(0.99999, 1, 60, dtype=np.float32), gold) > 99
+    write_year(tmp_path, 13, "a", [f"x 0\ty {i}" for i in range(3)], ["3", "4", "5"])
 
-    def of_vectors(self, query_vectors: np.ndarray, passage_vectors: np.ndarray, symmetric: bool) -> np.ndarray:
-        assert symmetric
-        return query_vectors[:, 0] - passage_vectors[:, 0]
-
-
-def test_a_module_scores_the_same_pairs(tmp_path: Path) -> None:
-    write_year(tmp_path, 13, "a", ["x 0\ty 50", "x 0\ty 30", "x 90\ty 90"], ["3", "4", "5"])
-    write_year(tmp_path, 13, "b", ["x 60\ty 51", "x 0\ty 5"], ["0", "1"])
-
-    class OfUnitLength(Angles):
+    class Dead(Angles):
         def encode(self, texts: Sequence[str], **_: Any) -> np.ndarray:
-            vectors = super().encode(texts)
-            return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+            return np.ones((len(texts), 8), np.float32) + np.arange(len(texts), dtype=np.float32)[:, None] * 1e-7
 
-    found = evaluate_sts(OfUnitLength(), tmp_path, Differences())["sts_by_module"]  # type: ignore[arg-type]
-    cos = [[math.cos(math.radians(angle)) for angle in pair] for pair in ((0, 50), (0, 30), (90, 90), (60, 51), (0, 5))]
-    logits = [left - right for left, right in cos]
-    assert found["spearman"]["STS13"] == pytest.approx(naive_spearman(logits, [3, 4, 5, 0, 1]), abs=1e-6)
-    assert found["pearson"]["STS13"] == pytest.approx(naive_pearson(logits, [3, 4, 5, 0, 1]), abs=1e-4)
+    assert evaluate_sts(Dead(), tmp_path)["sts"]["STS13"] == 0  # type: ignore[arg-type]
+    assert "the same cosine" in told()
 
 
 def test_all_seven_give_an_average_and_each_sentence_is_encoded_once(tmp_path: Path, told: Any) -> None:

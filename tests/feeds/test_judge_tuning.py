@@ -132,3 +132,25 @@ def test_prompts_have_as_many_wrong_passages_as_right_ones(given: tuple) -> None
                     expected[tuple(ids)] = label
     found = dict(zip(whole_prompts(cfg, judged, batch), batch["label"], strict=True))
     assert found == expected and batch["label"].mean() == 0.5
+
+
+def test_each_file_is_tuned_by_the_answers_of_its_own_template(given: tuple) -> None:
+    """Behind a template that ends with a line feed the token is yes, behind another one that begins with a space."""
+    cfg, judged = given
+    judges = judged.judges | {"asymmetric": replace(judged.judges["asymmetric"], yes="stone", no="bridge")}
+    changed = replace(judged, judges=judges)
+    answers = [judge.answer_rows for judge in judges.values()]
+    assert (answers[0] != answers[1]).any()
+    tokens, data = prompt_batches(cfg, changed)
+    feed = TuningFeed(cast(Any, None), changed)
+    cfg = cfg.copy_and_resolve_references()
+    cfg.lora.update(cfg.tune.lora)
+    method = build_judge(cfg, Start(feed.judge.model, True, feed.judge.model.dim, tokens, cast(Any, None), feed))
+    (_, rows), batch = data.batches.at(0), data.batch(0)
+    pairs = [
+        (one.branch, *pair) for one in changed.sets for pair in zip(one.train.queries, one.train.passages, strict=True)
+    ]
+    found = jax.jit(method.represent)(method.params, method.frozen, batch, None)["logit"]
+    expected = [judges[pairs[row][0]].score([pairs[row][1]], [pairs[row][2]])[0][0] for row in rows]
+    assert set(batch["beginning"]) == {0, 1}
+    assert_close(found, expected, *SUMS, largest=LOGIT)

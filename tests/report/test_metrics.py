@@ -51,6 +51,11 @@ def test_retention_smooth_and_best() -> None:
     smoothed = smooth(noisy)
     assert smoothed.shape == (400,) and np.abs(smoothed - 3).max() < 0.2 and smoothed[50] == 3
     assert np.isnan(smooth(np.array([np.nan]))).all() and smooth(np.array([2.0])).tolist() == [2.0]
+    exploded = np.full(400, 2.0)
+    exploded[[10, 12]] = 1e20, 1e30
+    np.testing.assert_allclose(smooth(exploded)[[50, 200, 399]], 2)  # of other windows it takes nothing
+    assert smooth(exploded)[11] > 1e28
+    np.testing.assert_allclose(smooth(np.array([0.0, 0.0, 0.0, 3.0])), [0, 0, 0, 3])
     steps, values = np.array([1, 2, 3, 4]), np.array([0.2, 0.5, np.nan, np.inf])
     assert best_point("dev/spearman", steps, values) == (2, 0.5)
     assert best_point("dev/token_mse", steps, values) == (1, 0.2)

@@ -162,7 +162,11 @@ def test_an_empty_folder_and_no_folder(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no run's folder: it holds none of config.json" in capsys.readouterr().err
     assert not any((tmp_path / "other").iterdir())  # whose page would stop an export into it
     (tmp_path / "other" / "config.json").write_text("{ damaged")
-    assert main(["--workdir", str(tmp_path / "other")]) == 0
+    for _ in range(2):  # its own page is no stranger's
+        assert main(["--workdir", str(tmp_path / "other")]) == 0
+    (tmp_path / "other" / "report.html").write_text("<html>a user's</html>")
+    assert main(["--workdir", str(tmp_path / "other")]) == 2
+    assert "holds a report.html that is not jdistill's" in capsys.readouterr().err
 
 
 def test_hostile_text_is_escaped(tmp_path: Path) -> None:

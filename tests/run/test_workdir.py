@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from ml_collections import ConfigDict
 from simtde_setting import config
 
 from configs import d2llm, distilface, ibkd, simtde
@@ -110,7 +111,14 @@ def test_no_teacher_answers_in_float16(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("keys", "chosen"), [({"dev_retrieval": "mine"}, "best"), ({"patience": 3}, "best"), ({}, "last")]
+    ("keys", "chosen"),
+    [
+        ({"dev_retrieval": "mine"}, "best"),
+        ({"patience": 3}, "best"),
+        ({"tune": ConfigDict({"patience": 3})}, "best"),
+        ({"tune": ConfigDict({"patience": 0})}, "last"),
+        ({}, "last"),
+    ],
 )
 def test_checkpoint_auto_is_the_best_where_a_collection_tells_or_patience_ends(
     tmp_path: Path, keys: dict[str, object], chosen: str

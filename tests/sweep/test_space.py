@@ -101,6 +101,14 @@ def test_a_dev_set_that_the_method_does_not_choose_by_is_no_dev_score(tmp_path: 
     check_space(cfg, parse_space(["dev_queries=100"], cfg, "grid"))
 
 
+def test_a_key_that_is_no_single_value_is_refused() -> None:
+    """As a method of one's own may have one."""
+    cfg = ConfigDict({"none": None, "betas": (0.9, 0.99)})
+    for spec in ("none=1,2", "betas=1,2"):
+        with pytest.raises(UserError, match=f"--grid {spec}: .* and a sweep varies numbers, texts, and True or False"):
+            parse_space([spec], cfg, "grid")
+
+
 def test_a_prompt_keeps_its_space() -> None:
     cfg = config()
     cfg.query_prompt = ""
@@ -108,6 +116,8 @@ def test_a_prompt_keeps_its_space() -> None:
     assert space["query_prompt"].choices == ("query: ", "search_query: ")
     space = parse_space(['query_prompt=["Given a question, find: ", "query: "]', "learning_rate=[1e-3,2]"], cfg, "grid")
     assert space["query_prompt"].choices == ("Given a question, find: ", "query: ")
+    led = parse_space(['query_prompt=["\\nquery: ", "query: "]'], cfg, "grid")
+    assert led["query_prompt"].choices == ("\nquery: ", "query: ")
     assert space["learning_rate"].choices == (0.001, 2.0)
     assert parse_space(["onnx=[true, false]"], cfg, "grid")["onnx"].choices == (True, False)
 
