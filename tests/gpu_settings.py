@@ -57,7 +57,7 @@ def judge() -> Made:
     answers = rng.normal(size=(2, 2, shape.hidden_size)).astype(np.float32)
     beginnings = random_tokens(2).padded(np.arange(2), 20, 0)
     feed = SimpleNamespace(
-        judge=SimpleNamespace(model=model), answers=lambda: answers, beginnings=lambda cfg: beginnings
+        judge=SimpleNamespace(model=model), answer_rows=lambda: answers, beginnings=lambda cfg: beginnings
     )
     of_start = start(model, tokens)
     method = build_judge(d2llm_config(), type(of_start)(**vars(of_start) | {"feed": cast(Any, feed)}))

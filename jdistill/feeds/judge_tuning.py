@@ -51,7 +51,7 @@ class TuningFeed(JudgedFeed):
         """The instructions that the prompts begin with, a row for each file: ids int32 [n, P], and their mask, bool [n, P]."""
         return padded_beginnings(cfg, self.judged_pairs)
 
-    def answers(self) -> np.ndarray:
+    def answer_rows(self) -> np.ndarray:
         """The output layer's rows of yes and no behind each file's prompts, in the order of beginnings, float32 [n, 2, D]."""
         return np.stack([judge.answer_rows for judge in self.judged_pairs.judges.values()])
 

@@ -29,7 +29,7 @@ def build_judge(cfg: ConfigDict, context: Start[TuningFeed]) -> Method:
     begun_nxP, of_begun_nxP = context.feed.beginnings(cfg)
     frozen = {
         "base": model.params,
-        "answers": context.feed.answers(),
+        "answers": context.feed.answer_rows(),
         "beginnings": {"ids": begun_nxP, "mask": of_begun_nxP},
     }
 

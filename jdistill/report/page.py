@@ -17,7 +17,7 @@ from jdistill.core.files import write_bytes
 from jdistill.core.templates import page_templates
 
 TEMPLATES = page_templates("jdistill.report")
-MARK = b'<meta name="generator" content="jdistill">'  # in templates/page.html
+PAGE_MARK = b'<meta name="generator" content="jdistill">'  # in templates/page.html
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def draw_chart(name: str, figure: Figure, alt: str, caption: str) -> Chart:
 
 def is_page(path: Path) -> bool:
     """Whether a file is a page of ours."""
-    return path.is_file() and MARK in path.read_bytes()[:4096]
+    return path.is_file() and PAGE_MARK in path.read_bytes()[:4096]
 
 
 def write_page(path: Path, template: str, charts: Sequence[Chart], **content: Any) -> Path:
