@@ -58,7 +58,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.dropout = 0.0  # of its hidden states and attention
     c.student.attention = "causal"  # of a decoder: causal or bidirectional
     c.output_dim = 0  # width of the student's vectors, by a projection learnt in stage 2 (hpd: in stage 1); 0: its own
-    c.projection_start = "pca"  # of stage 2's projection: pca (the student's own principal axes) or random; hpd's has none of it
+    c.projection_start = (
+        "pca"  # of stage 2's projection: pca (the student's own principal axes) or random; hpd's has none of it
+    )
 
     c.kernel = "rbf"  # of HSIC: rbf, imq (inverse multiquadric) or linear (cosine)
     c.hsic = ConfigDict()
