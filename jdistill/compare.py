@@ -91,7 +91,7 @@ def read_kept(path: Path, about: dict[str, str]) -> dict[str, Any]:
     file is damaged, which is said."""
     if not path.is_file():
         return {}
-    kept = read_json_object(path)[0] or {}
+    kept = read_json_object(path)[0]
     if kept.pop("checksum", None) != _checksum(kept):
         log.warning("%s is not as it was written; all models are scored again", path)
         return {}

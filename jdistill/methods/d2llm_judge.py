@@ -42,9 +42,8 @@ def build_judge(cfg: ConfigDict, context: Start[TuningFeed]) -> Method:
         # The instructions once, not for each prompt: causal layers make the same of them whatever follows.
         before = Beginnings(read(begun["ids"], begun["mask"]), begun["mask"], batch["beginning"])
         states = read(batch["ids"], batch["mask"], before=before)
-        answers_nx2xD = frozen["answers"][
-            batch["beginning"]
-        ]  # a template that ends otherwise has other tokens for yes and no
+        # A template that ends otherwise has other tokens for yes and no.
+        answers_nx2xD = frozen["answers"][batch["beginning"]]
         return {"logit": jax.vmap(judge_logits)(last_token_pool(states[-1], batch["mask"]), answers_nx2xD)}
 
     def merged(params: Tree) -> Tree:
