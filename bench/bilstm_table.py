@@ -6,10 +6,10 @@
     … --fractions 0.2 0.3 0.5 1.0 --rows scratch sra                              # table 3
 
 Each run is a folder of WORKDIR that resumes; what is complete is not run again. Of several --rates a row takes the one that is best on
-dev with the first seed, as the paper does. Rows from scratch have the distilled student's sizes. The fine-tuned teacher, whose logits the
-KD rows learn, is a run like the others, made once a fraction: dev, test and the share of labels are the same for every seed. Arguments
-after -- hold for students alone where the teacher has its own. Prints the tables; WORKDIR/rows.png is their picture, WORKDIR/curves.png
-figure 2. Adds to bench/results/bilstm_table.json.
+dev with the first seed, as the paper does. Rows from scratch have the distilled student's sizes. A share of the labels is drawn anew for
+each seed, the same for all rows. The fine-tuned teacher, whose logits the KD rows learn, is a run like the others, made once a draw.
+Arguments after -- hold for students alone where the teacher has its own. Prints the tables; WORKDIR/rows.png is their picture,
+WORKDIR/curves.png figure 2. Adds to bench/results/bilstm_table.json.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, se
         f"--config.task={flags.task}",
         f"--config.task_dir={flags.task_dir}",
         f"--config.label_fraction={fraction}",
+        f"--config.split_seed={draw_of(fraction, seed)}",
         f"--config.seed={seed}",
         f"--config.epochs={flags.epochs}",
         "--config.onnx=False",
@@ -62,11 +63,16 @@ def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, se
     if row != "teacher" and "sra" not in parts:
         sizes = [f"--config.scratch.{name}={value}" for name, value in sizes_of(flags.distilled).items()]
     if "kd" in parts:
-        keys.append(f"--config.kd={run(flags, 'teacher', distilled, fraction, 0, rate)}")
+        keys.append(f"--config.kd={run(flags, 'teacher', distilled, fraction, draw_of(fraction, seed), rate)}")
     if "ts" in parts:
         keys += ["--config.augment=ts", f"--config.max_steps={flags.ts_steps}"]
     finished_run("configs/bilstm_sra_task.py", workdir, {}, [*sizes, *flags.extra, *keys])
     return workdir
+
+
+def draw_of(fraction: float, seed: int) -> int:
+    """Which rows a seed has: of all there is one draw."""
+    return seed if fraction < 1 else 0
 
 
 def sizes_of(distilled: list[str]) -> dict[str, Any]:
@@ -137,6 +143,7 @@ def keep(
         "task_dir": shown(flags.task_dir),
         "teacher": shown(flags.teacher),
         "epochs": flags.teacher_epochs if row == "teacher" else flags.epochs,
+        "labelled rows": "drawn for each seed" if fraction < 1 else "all",
     }
     parts = row.split("+")
     if "sra" in parts:
@@ -176,7 +183,7 @@ def main() -> None:
     for row in flags.rows:
         for distilled in flags.distilled if "sra" in row.split("+") else flags.distilled[:1]:
             for fraction in flags.fractions:
-                seeds = flags.seeds if row != "teacher" else [0]
+                seeds = flags.seeds if row != "teacher" else sorted({draw_of(fraction, seed) for seed in flags.seeds})
                 rate = best_rate(flags, row, distilled, fraction)
                 done = [run(flags, row, distilled, fraction, seed, rate) for seed in seeds]
                 found = [figures(folder, flags.task) for folder in done]

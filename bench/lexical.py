@@ -1,10 +1,11 @@
 """What words alone make of D2LLM's test pairs and questions: the baselines that a judge and its student must beat.
 
-    python bench/lexical.py --symmetric snli_pairs.jsonl --asymmetric qnli_dev.jsonl [--test_pairs 1200]
+    python bench/lexical.py --symmetric snli_pairs.jsonl --asymmetric qnli_dev.jsonl [--test_pairs 1200] [--threshold_pairs 400]
 
 Pairs, split as configs/d2llm.py splits them: overlap is the share of one text's words, weighted by their inverse document frequency in the
 training pairs, that the other holds; passage_alone a logistic regression on the passage's words and word pairs, without the query; both
-adds the two overlaps and the words that the query lacks. Which text's share counts, and the regressions' strength, are chosen on dev.
+adds the two overlaps and the words that the query lacks. Which text's share counts, and the regressions' strength, are chosen on dev; the
+threshold of accuracy on training pairs, as many as those of the run beside which the rows stand.
 Questions: BM25 among the distinct passages of the file. No model is read. Adds to bench/results/lexical.json.
 """
 
@@ -30,7 +31,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from configs.d2llm import get_config
-from jdistill.data.sets.pairs import Pairs
+from jdistill.data.sets.pairs import Pairs, sample_pairs
 from jdistill.evals.pair_labels import average_precision, pair_scores
 from jdistill.evals.retrieval import DEPTH, measures, ranking_of
 from jdistill.feeds.judged import JudgedSet
@@ -121,6 +122,7 @@ def main() -> None:
     parser.add_argument("--symmetric", default="")
     parser.add_argument("--asymmetric", default="")
     parser.add_argument("--test_pairs", type=int, default=1200, help="the first so many; 0: all")
+    parser.add_argument("--threshold_pairs", type=int, default=0, help="the config's key; 0: all training pairs")
     flags = parser.parse_args()
     rows: list[dict[str, Any]] = []
     cfg = get_config()
@@ -128,8 +130,9 @@ def main() -> None:
     for branch in (branch for branch in BRANCHES if cfg[branch]):
         judged_set = read_set(cfg, branch)
         train, dev, test = judged_set.train, judged_set.dev, judged_set.test
+        by_which = sample_pairs(train, flags.threshold_pairs, seed=0)  # as feeds.judged_results has it
         for name, score in scorers(train, dev).items():
-            figures = pair_scores(score(train), train.labels, score(test), test.labels)
+            figures = pair_scores(score(by_which), by_which.labels, score(test), test.labels)
             row = {
                 "of": "pairs",
                 "file": judged_set.name,
@@ -141,7 +144,8 @@ def main() -> None:
         if branch == "asymmetric":
             rows.append({"of": "questions", "file": judged_set.name, "by": "BM25"} | of_questions(judged_set))
             print(json.dumps(rows[-1]), flush=True)
-    keep_rows("lexical", command_line(), rows, ("of", "file", "by"), test_pairs=flags.test_pairs)
+    counts = {"test_pairs": flags.test_pairs, "threshold_pairs": flags.threshold_pairs}
+    keep_rows("lexical", command_line(), rows, ("of", "file", "by"), **counts)
 
 
 if __name__ == "__main__":

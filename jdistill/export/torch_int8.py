@@ -7,7 +7,9 @@ normalisation) stays as it is. The arithmetic is torch's own, by st_modules/int8
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from jdistill.core.errors import UserError
-from jdistill.core.files import write_json
+from jdistill.core.files import TEMPORARY, write_json
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import CUSTOM
 from jdistill.encoder.formats.tensors import write_tensors
@@ -41,13 +43,19 @@ def save_int8_folder(model: Encoder, plain: Path, out: Path, texts: Sequence[str
         raise UserError(f"int8 for torch: {rows[0]['type']} cannot be combined with it; int8 for ONNX Runtime can")
     tensors = architecture_of(model.config).module_tensors(model.config, model.params)
     tensors = quantized_rows(tensors | (smoothed(tensors, largest_inputs(plain, texts)) if texts else {}))
-    shutil.rmtree(out, ignore_errors=True)
-    skipped = shutil.ignore_patterns("model.safetensors", "onnx", "gguf", "README.md", "torch_int8*", out.name)
-    shutil.copytree(plain, out, ignore=lambda folder, names: skipped(folder, names) if Path(folder) == plain else set())
-    write_tensors(tensors, out / "int8.safetensors")
-    shutil.copyfile(CUSTOM / f"{MODULE}.py", out / f"{MODULE}.py")
-    rows[0]["type"] = f"{MODULE}.Int8Transformer"
-    write_json(out / "modules.json", rows)
+    others = ("model.safetensors", "onnx", "gguf", "README.md", "torch_int8*", out.name, f"{TEMPORARY}*")
+    skipped = shutil.ignore_patterns(*others)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=TEMPORARY) as scratch:
+        new = Path(scratch) / out.name
+        shutil.copytree(
+            plain, new, ignore=lambda folder, names: skipped(folder, names) if Path(folder) == plain else set()
+        )
+        write_tensors(tensors, new / "int8.safetensors")
+        shutil.copyfile(CUSTOM / f"{MODULE}.py", new / f"{MODULE}.py")
+        rows[0]["type"] = f"{MODULE}.Int8Transformer"
+        write_json(new / "modules.json", rows)
+        shutil.rmtree(out, ignore_errors=True)  # an older one stays until this one is whole
+        os.replace(new, out)
     return out
 
 

@@ -80,8 +80,12 @@ class Feed:
     def origins(self) -> dict[str, str]:
         """A fingerprint of whom it learns from, by the name that a message calls it; a resumed stage is refused another."""
         teacher = self.shared.teacher
-        prompts = sorted(teacher.encoder.prompts.items()) if teacher.encoder else []
-        return {"the teacher": digest(teacher.fingerprint, repr(prompts))} if self.learns_from_teacher else {}
+        if not self.learns_from_teacher:
+            return {}
+        encoder = teacher.encoder
+        prompts = sorted(encoder.prompts.items()) if encoder else []
+        uncounted = ["not counted"] if encoder and prompts and not encoder.include_prompt else []
+        return {"the teacher": digest(teacher.fingerprint, repr(prompts), *uncounted)}
 
     def own_texts(self, cfg: ConfigDict, student: Encoder) -> Sequence[tuple[Encoder, Sequence[str]]]:
         """The texts that it trains on beside the corpus, whose pieces a vocabulary that is cut to the text keeps.

@@ -17,7 +17,7 @@ from jdistill.feeds.dev_score import DEV_SETS, dev_sets_digest
 from jdistill.feeds.feed import Feed, Kind
 from jdistill.feeds.texts import Texts
 from jdistill.train.method import Method
-from jdistill.train.origins import BASE, OF_DEV_SETS, STUDENT_VOCABULARY
+from jdistill.train.origins import BASE, OF_DEV_SETS, READS_AS, STUDENT_VOCABULARY
 from jdistill.train.sealed import state_digest
 
 F = TypeVar("F")
@@ -107,10 +107,19 @@ def tell_unread_sets(cfg: ConfigDict, stages: tuple[Stage, ...]) -> None:
         )  # fmt: skip
 
 
+def reading_digest(student: Encoder) -> str:
+    """A hash of what decides a student's vectors beside its weights and the type of the computation."""
+    of_prompts = sorted(student.prompts.items()), student.default_prompt, student.include_prompt
+    after = student.pooling, student.dense_activations, student.normalize
+    return digest(student.tokenizer_fingerprint(), repr((student.config, *of_prompts, student.max_length, *after)))
+
+
 def origins_of(stage: Stage, feed: Feed, method: Method) -> dict[str, str]:
     """Of whatever decides what a stage's checkpoint means and is no part of it, a fingerprint by name."""
-    pieces = sorted(method.student.tokenizer.get_vocab().items(), key=lambda piece: piece[1])
+    student = method.student
+    pieces = sorted(student.tokenizer.get_vocab().items(), key=lambda piece: piece[1])
     base = {BASE: state_digest(method.frozen["base"])} if method.merged else {}
     of_dev = dev_sets_digest(stage.cfg, stage.data.dev_keys)
     base |= {OF_DEV_SETS: of_dev} if of_dev else {}
-    return feed.origins() | {STUDENT_VOCABULARY: digest([piece for piece, _ in pieces])} | base
+    own = {STUDENT_VOCABULARY: digest([piece for piece, _ in pieces]), READS_AS: reading_digest(student)}
+    return feed.origins() | own | base

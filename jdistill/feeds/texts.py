@@ -15,6 +15,7 @@ from jdistill.core.sorted_keys import halves, keys_at
 from jdistill.data.batching.batches import TokenTable, check_rows
 from jdistill.data.batching.layout import Layout
 from jdistill.data.batching.packing import pack_texts
+from jdistill.data.text.stored_texts import fingerprint_of
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.answers_ahead import AnswersAhead, texts_asked
 from jdistill.feeds.corpus import Corpus
@@ -26,6 +27,7 @@ from jdistill.feeds.tokens import make_batches, make_packed_batches, may_pack, n
 from jdistill.feeds.topics import topics_of
 from jdistill.models.registry import architecture_of
 from jdistill.train.dataset import BatchOrder, Data
+from jdistill.train.origins import ASKED, HELD_OUT
 
 Vectors = Callable[[np.ndarray], np.ndarray]  # rows of the corpus int64 [n] -> float32 [n, D]
 
@@ -86,6 +88,14 @@ class TextFeed(Feed):
             topics=self.topics(cfg, student, tokens) if cfg.topics else None,
             numbered=self.numbered,
         )
+
+    def origins(self) -> dict[str, str]:
+        corpus, found = self.shared.corpus, super().origins()
+        if not self.learns_from_teacher:
+            return found
+        pairs = [part for pair, role in corpus.held_out_pairs for part in (pair.source, pair.translation, role)]
+        found |= {HELD_OUT: digest(list(corpus.held_out), pairs)} if corpus.held_out or pairs else {}
+        return found | ({} if corpus.asked is None else {ASKED: fingerprint_of(corpus.asked)})
 
     def topics(self, cfg: ConfigDict, student: Encoder, tokens: TokenTable) -> np.ndarray:
         """The topic of each text, int64 [N]; refused for weighted sources before any text is sorted."""

@@ -190,7 +190,7 @@ def exported_checkpoint(cfg: ConfigDict) -> str:
     """Which checkpoint a run of this config exports, where it says auto too: best or last."""
     if cfg.checkpoint != AUTO:
         return cfg.checkpoint
-    # A collection of one's own tells late checkpoints apart; some hundreds of scored pairs do not (docs/results/simtde.md). A training that
+    # A collection of one's own tells late checkpoints apart; some hundreds of scored pairs do not. A training that
     # ends by patience has had no better checkpoint since its best, and its last has not come to the schedule's end.
     patience = cfg.patience or cfg.get("tune", {}).get(
         "patience", 0

@@ -15,7 +15,26 @@ from jdistill.models.host_products import describe_compute
 
 ORIGINS_KEY = "origins"  # of a checkpoint's description; those of older versions have none
 STUDENT_VOCABULARY, BASE = "the student's vocabulary", "the base model"
-OF_DEV_SETS = "what the dev sets hold"
+READS_AS = "how the student reads a text"
+OF_DEV_SETS, HELD_OUT = "what the dev sets hold", "the text that is held out"
+ASKED = "what the teacher is asked for each translation"
+FOLLOW_TEXT = {
+    STUDENT_VOCABULARY,
+    BASE,
+    READS_AS,
+    HELD_OUT,
+    ASKED,
+}  # a vocabulary that is cut to the text, and what it is part of
+# What it would come to that one of them is another, and what to do.
+WHY_NOT = {
+    STUDENT_VOCABULARY: "its tokens would mean others than those that were trained. One that is cut follows the texts of all stages; bring the "
+    "old files back, or choose a new --workdir",
+    READS_AS: "other tokenizer rules, prompts, length, pooling or projections than those that were trained. Bring the old files back, or "
+    "choose a new --workdir",
+    OF_DEV_SETS: "its checkpoints' dev scores would be compared with those of another set. Bring the old files back, or choose a new --workdir",
+    HELD_OUT: "its checkpoints' dev scores would be compared with those of other texts. Bring the old text back, or choose a new --workdir",
+    ASKED: "a part of training would have had other vectors. Bring the old --config.text_pairs back, or choose a new --workdir",
+}
 THEN = ", then "  # between the devices of one sitting and those of the next
 
 
@@ -52,8 +71,8 @@ def check_same_run(saved: Mapping[str, Any], now: Mapping[str, Any], folder: Pat
       folder: of the stage.
     """
     if saved["data"] != now["data"]:
-        # Who judged data is part of it; a vocabulary that is cut to the text, and the base model's with it, follows it.
-        of_teachers = {name: now[ORIGINS_KEY][name] for name in now[ORIGINS_KEY].keys() - {STUDENT_VOCABULARY, BASE}}
+        # Who judged data is part of it.
+        of_teachers = {name: now[ORIGINS_KEY][name] for name in now[ORIGINS_KEY].keys() - FOLLOW_TEXT}
         check_same_origins(saved, of_teachers, folder)
         raise UserError(
             f"the training text has changed since {folder} began: it was {saved['texts']} texts and is now {now['texts']}"
@@ -76,16 +95,8 @@ def check_same_origins(saved: Mapping[str, Any], origins: Mapping[str, str], fol
     """
     was = saved.get(ORIGINS_KEY, {})
     changed = [name for name, fingerprint in origins.items() if was.get(name, fingerprint) != fingerprint]
-    if STUDENT_VOCABULARY in changed:
-        raise UserError(
-            f"{STUDENT_VOCABULARY} has changed since {folder} began: its tokens would mean others than those that were trained. One that is cut "
-            "follows the texts of all stages; bring the old files back, or choose a new --workdir"
-        )
-    if OF_DEV_SETS in changed:
-        raise UserError(
-            f"{OF_DEV_SETS} has changed since {folder} began: its checkpoints' dev scores would be compared with those of another set. Bring "
-            "the old files back, or choose a new --workdir"
-        )
+    if told := next((name for name in WHY_NOT if name in changed), None):
+        raise UserError(f"{told} has changed since {folder} began: {WHY_NOT[told]}")
     if changed:
         raise UserError(
             f"{' and '.join(changed)} changed since {folder} began: other weights, tokenizer, prompts, length or type. Bring the old "

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import make_decoder, make_encoder, save_encoder, sentences, tiny_decoder_config
 from modernbert_setting import make_modernbert
+from nomicbert_setting import make_nomicbert
 from sentence_transformers import SentenceTransformer
 
 import jdistill
@@ -23,6 +24,7 @@ from jdistill.models.decoder.config import write_config
 MADE = {
     "llama": lambda: make_decoder(max_positions=32),
     "modernbert": lambda: make_modernbert(max_positions=32),
+    "nomic_bert": lambda: make_nomicbert(max_positions=32),
     "bert": lambda: make_encoder(max_positions=32),
 }
 LONG = [" ".join(sentences(12)), "a short one"]
@@ -35,7 +37,7 @@ def saved(model: Encoder, folder: Path, limit: int) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["llama", "modernbert"])
+@pytest.mark.parametrize("name", ["llama", "modernbert", "nomic_bert"])
 def test_a_model_without_a_table_of_positions_reads_as_far_as_its_folder_says(name: str, tmp_path: Path) -> None:
     folder = saved(MADE[name](), tmp_path / "m", 48)
     model, theirs = jdistill.load(str(folder)), SentenceTransformer(str(folder), device="cpu")
@@ -73,6 +75,23 @@ def test_a_gguf_file_keeps_limit_and_end_that_is_cut(name: str, tmp_path: Path) 
     model.tokenizer.truncation_side = "left"
     again = jdistill.load(str(write_gguf(model, tmp_path / "m.gguf")))
     assert again.tokenizer.truncation_side == "left" and again.tokenize(LONG) == model.tokenize(LONG)
+    as_folder = jdistill.load(str(save_encoder(again, tmp_path / "again")))
+    assert as_folder.tokenizer.truncation_side == "left" and as_folder.tokenize(LONG) == model.tokenize(LONG)
+
+
+def test_a_nomic_bert_without_a_limit_reads_as_far_as_transformers_does(tmp_path: Path) -> None:
+    """Not as far as n_positions, its publisher's own key, says: sentence-transformers knows the other."""
+    folder = save_encoder(make_nomicbert(max_positions=48), tmp_path / "m")
+    for name, changes, gone in (
+        ("config.json", {"max_position_embeddings": 48, "n_positions": 96}, ()),
+        ("sentence_bert_config.json", {}, ("max_seq_length",)),
+        ("tokenizer_config.json", {"model_max_length": 96}, ()),
+    ):
+        settings = json.loads((folder / name).read_text()) | changes
+        (folder / name).write_text(json.dumps({key: value for key, value in settings.items() if key not in gone}))
+    model, theirs = jdistill.load(str(folder)), SentenceTransformer(str(folder), device="cpu")
+    assert model.max_length == theirs.max_seq_length == 48
+    np.testing.assert_allclose(model.encode(LONG), theirs.encode(LONG, show_progress_bar=False), atol=1e-4)
 
 
 def test_a_graph_that_pools_reads_no_prompt_that_is_left_out(tmp_path: Path) -> None:

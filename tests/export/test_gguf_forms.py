@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -151,6 +152,22 @@ def test_the_command_writes_one(tmp_path: Path, capsys: pytest.CaptureFixture[st
     student = jdistill.load(str(tmp_path / "run" / "export"))
     read = jdistill.load(str(tmp_path / "out" / "gguf" / "model.gguf"))
     np.testing.assert_allclose(read.encode(TEXTS), student.encode(TEXTS), atol=1e-6)
+
+
+def test_a_disk_that_fills_up_leaves_the_file_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_gguf(make_encoder(num_layers=1), tmp_path / "model.gguf")
+    before, quantize, tensors = path.read_bytes(), gguf.quantize, []
+
+    def full(tensor: np.ndarray, kind: object) -> np.ndarray:
+        tensors.append(tensor)
+        if len(tensors) == 6:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return quantize(tensor, kind)
+
+    monkeypatch.setattr(gguf, "quantize", full)
+    with pytest.raises(OSError, match="No space left on device.*model.gguf"):
+        write_gguf(make_encoder(num_layers=2), path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_table_with_more_rows_than_tokens_has_them_marked() -> None:

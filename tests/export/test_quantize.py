@@ -43,6 +43,24 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_an_int8_folder_that_cannot_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, plain = make_encoder(num_layers=1), tmp_path / "plain"
+    export(model, plain)
+    out = torch_int8.save_int8_folder(model, plain, plain / "torch_int8")
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+
+    def full(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(torch_int8, "write_tensors", full)
+    with pytest.raises(OSError, match="No space left"):
+        torch_int8.save_int8_folder(model, plain, out)
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+    assert not list(plain.glob(".*"))
+
+
 TEXTS = ["A man is playing a guitar.", "Someone plays the guitar.", "The stock market fell.", *sentences(60)]
 
 

@@ -71,3 +71,11 @@ def test_a_token_of_images_is_plain_text(folders: dict[str, Path]) -> None:
     ids = model.tokenize(["a <image_soft_token> b"])[0]
     assert max(ids) < model.config.vocab_size == 400 and len(ids) > 6
     assert np.isfinite(model.encode(["<image_soft_token>"])).all()
+
+
+def test_a_token_of_images_stays_plain_text_in_an_export(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Whose settings name it no longer: transformers would put it back, behind the table's last row."""
+    model = jdistill.load(str(folders["embeddinggemma"]))
+    export(model, tmp_path / "out")
+    assert "image_soft_token" not in (tmp_path / "out" / "tokenizer_config.json").read_text()
+    check_against_sentence_transformers(model, tmp_path / "out", ["a <image_soft_token> b", *TEXTS])

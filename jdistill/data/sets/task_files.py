@@ -93,6 +93,10 @@ def labelled_rows(records: dict[str, list[LabelledRecord]]) -> tuple[dict[str, l
         raise UserError(
             f"{where}: the columns sentence (or sentence1, sentence2) and label are needed; there are {sorted(first)}"
         )
+    records = {
+        split: [(where, row | {label: (row.get(label) or "").strip()}) for where, row in of_split]
+        for split, of_split in records.items()
+    }
     labels = _in_order(
         {row[label] for _, row in records["train"] if row.get(label) and row[label] not in UNKNOWN_LABELS}
     )
@@ -156,7 +160,7 @@ def _tsv(path: Path) -> Iterator[LabelledRecord]:
     try:
         with reading(path), open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-            refuse_repeated(path, header := reader.fieldnames or (), filter(str.strip, header))
+            refuse_repeated(f"{path} line 1", header := reader.fieldnames or (), filter(str.strip, header))
             for row in reader:
                 where = f"{path}, line {reader.line_num}"
                 if None in row:

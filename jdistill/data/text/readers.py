@@ -140,10 +140,10 @@ def csv_fault(path: Path, line: int, error: csv.Error) -> UserError:
     return UserError(f"{path} line {line}: not valid CSV ({error}); a quote may stand open since an earlier line")
 
 
-def refuse_repeated(path: Path, header: Sequence[str], names: Iterable[str]) -> None:
-    """Raises UserError where several columns of a .csv or .tsv have one of these names."""
+def refuse_repeated(where: str, header: Sequence[str], names: Iterable[str]) -> None:
+    """Raises UserError where several columns of a table have one of these names. where: its header is, for the message."""
     if name := next((name for name in names if header.count(name) > 1), None):
-        raise UserError(f"{path} line 1: {header.count(name)} columns are called {name!r}; give each a name of its own")
+        raise UserError(f"{where}: {header.count(name)} columns are called {name!r}; give each a name of its own")
 
 
 def _csv_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
@@ -161,7 +161,7 @@ def _csv_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
                 "name a tab-separated file .tsv, or separate the columns with commas"
             )
         name = pick_column(column, _text_columns(header, ahead), header, str(path), key)
-        refuse_repeated(path, header, [name])
+        refuse_repeated(f"{path} line 1", header, [name])
         if not column and " " in name.strip() and len(header) == 1:
             log.warning(
                 "WARNING: %s is read by its first line, %r, as the name of its column: no text of it", path, name
@@ -230,6 +230,7 @@ def _parquet_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
     try:
         file = pq.ParquetFile(regular(path))
         name = text_column(column, file.schema_arrow, str(path), key)
+        refuse_repeated(str(path), file.schema_arrow.names, [name])
         with progress(f"reading {path.name}", file.metadata.num_rows, "rows") as meter:
             for number, cell in cells(batch.column(0) for batch in file.iter_batches(10_000, columns=[name])):
                 if number % 10_000 == 0:

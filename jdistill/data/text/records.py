@@ -75,7 +75,9 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
     match kind(path):
         case ".parquet":
             try:
-                batches = pq.ParquetFile(regular(path)).iter_batches(batch_size=ROWS_AT_ONCE)
+                file = pq.ParquetFile(regular(path))
+                refuse_repeated(str(path), names := file.schema_arrow.names, names)
+                batches = file.iter_batches(batch_size=ROWS_AT_ONCE)
                 for i, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
                     yield f"{path} row {i}", row
             except (OSError, ValueError, pa.ArrowException) as error:
@@ -87,7 +89,7 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
         case _:
             reader = csv.DictReader(open_text(path), **csv_dialect(path))
             try:
-                refuse_repeated(path, header := reader.fieldnames or (), filter(str.strip, header))
+                refuse_repeated(f"{path} line 1", header := reader.fieldnames or (), filter(str.strip, header))
                 for row in reader:
                     yield f"{path} line {reader.line_num}", row
             except csv.Error as error:

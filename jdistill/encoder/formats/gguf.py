@@ -137,6 +137,8 @@ def _encoding(settings: Settings, kind: str, causal: bool, tokenizer: PreTrained
     ours = Settings(values, settings.path)
     prompts, default = prompts_of(ours)
     encoding |= {"normalize": ours.flag("normalize", False), "prompts": prompts, "default_prompt": default}
-    tokenizer.truncation_side = ours.text("truncation_side", "right", among=("right", "left"))
-    tokenizer.split_special_tokens = ours.flag("split_special_tokens", False)
+    # As a tokenizer has them that was read from a folder: what it is saved by as well.
+    tokenizer.truncation_side = side = ours.text("truncation_side", "right", among=("right", "left"))
+    tokenizer.split_special_tokens = split = ours.flag("split_special_tokens", False)
+    tokenizer.init_kwargs |= {"truncation_side": side, "split_special_tokens": split}
     return encoding | {"max_length": ours.integer("max_length", 1)}

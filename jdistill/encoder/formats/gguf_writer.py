@@ -6,12 +6,14 @@ Needs the package gguf (the extra [gguf]).
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.core.files import writing_beside
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.gguf import ENCODING_KEY, POOLING_TYPES
 from jdistill.encoder.formats.gguf_vocabulary import tokenizer_fields
@@ -43,11 +45,20 @@ def write_gguf(model: Encoder, path: Path, weights: str = "F32") -> Path:
         about["general.quantization_version"] = gguf.GGML_QUANT_VERSION
     fields = about | written.fields | {f"{written.kind}.pooling_type": pooling}
     fields |= tokenizer_fields(model.tokenizer, model.config.vocab_size) | {ENCODING_KEY: encoding_of(model)}
-    out = gguf.GGUFWriter(path, written.kind)
-    for name, value in fields.items():
-        _add(out, name, value)
-    types = {name: _type_of(name, tensor, weights) for name, tensor in written.tensors.items()}
-    for name, tensor in written.tensors.items():
+    with writing_beside(path) as beside:
+        out = gguf.GGUFWriter(beside, written.kind)
+        for name, value in fields.items():
+            _add(out, name, value)
+        _write_tensors(out, written.tensors, weights)
+        out.close()
+    return path
+
+
+def _write_tensors(out: Any, tensors: Mapping[str, np.ndarray], weights: str) -> None:
+    import gguf
+
+    types = {name: _type_of(name, tensor, weights) for name, tensor in tensors.items()}
+    for name, tensor in tensors.items():
         kind = gguf.GGMLQuantizationType[types[name]]
         shape = gguf.quant_shape_to_byte_shape(tensor.shape, kind) if types[name] == "Q8_0" else tensor.shape
         dtype = {"F32": np.float32, "F16": np.float16, "Q8_0": np.uint8}[types[name]]
@@ -55,16 +66,11 @@ def write_gguf(model: Encoder, path: Path, weights: str = "F32") -> Path:
     out.write_header_to_file()
     out.write_kv_data_to_file()
     out.write_ti_data_to_file()
-    for (
-        name,
-        tensor,
-    ) in written.tensors.items():  # one at a time, so that memory holds one more tensor, not the model again
+    for name, tensor in tensors.items():  # one at a time, so that memory holds one more tensor, not the model again
         with np.errstate(
             over="ignore"
         ):  # a weight beyond float16 becomes infinite, which the check of the form refuses
             out.write_tensor_data(gguf.quantize(tensor, gguf.GGMLQuantizationType[types[name]]))
-    out.close()
-    return path
 
 
 def pooling_type(model: Encoder) -> int:

@@ -159,6 +159,13 @@ def drop_special_tokens(tokenizer: Any, rows: int, where: Path) -> None:
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] not in beyond]
     tokenizer._tokenizer = Tokenizer.from_str(json.dumps(state))
+    dropped = set(beyond.values())  # by whose names in its settings a saved tokenizer would have them again
+    for name in [name for name, token in tokenizer.special_tokens_map.items() if token in dropped]:
+        setattr(tokenizer, name, None)
+    tokenizer.extra_special_tokens = [of for of in tokenizer.extra_special_tokens if str(of) not in dropped]
+    for settings in (tokenizer.init_kwargs, tokenizer.init_kwargs.get("model_specific_special_tokens") or {}):
+        for name in [name for name, of in settings.items() if str(of) in dropped]:
+            del settings[name]
     log.warning("%s: no row of the token table is of %s; read as plain text", where, ", ".join(beyond.values()))
 
 

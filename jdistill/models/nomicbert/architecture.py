@@ -42,6 +42,7 @@ class NomicBertArchitecture(Transformer[NomicBertConfig]):
 
     model_types = ("nomic_bert",)
     packs = True
+    position_table = False
     gguf_kinds = (gguf.GGUF_NOMIC_BERT,)
 
     def module(self, config: NomicBertConfig, dtype: jnp.dtype, remat: bool) -> NomicBert:

@@ -85,7 +85,7 @@ def read_config(hf: Settings) -> NomicBertConfig:
         raise hf.fault(
             "num_attention_heads (n_head)", f"makes heads of width {width}; they are even, for RoPE, and head_dim wide"
         )
-    vocabulary, trained = hf.integer("vocab_size", 1), hf.integer("max_position_embeddings", 1, default=2048)
+    vocabulary, publishers = hf.integer("vocab_size", 1), hf.integer("n_positions", 1, default=2048)
     return NomicBertConfig(
         model_type="nomic_bert",
         vocab_size=vocabulary,
@@ -94,8 +94,8 @@ def read_config(hf: Settings) -> NomicBertConfig:
         num_layers=size("num_hidden_layers", "n_layer", MOST_LAYERS),
         num_heads=heads,
         intermediate_size=size("intermediate_size", "n_inner"),
-        # Published files have both: how long the texts of the training were, and how long others may be.
-        max_positions=hf.integer("n_positions", 1, default=trained),
+        # Published files have both: how long the texts of the training were, which transformers knows, and how long others may be.
+        max_positions=hf.integer("max_position_embeddings", 1, default=publishers),
         type_vocab_size=hf.integer("type_vocab_size", 1, default=2),
         layer_norm_eps=either(
             hf, "layer_norm_eps", "layer_norm_epsilon", lambda name: hf.number(name, 0.0, 1.0, default=None), 1e-12
