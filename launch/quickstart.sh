@@ -3,7 +3,16 @@
 # exports it, compares it with its teacher, and asks it a question. A few minutes on two CPU cores; nothing is downloaded but packages.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh" ""  # else it would read this script's arguments as extras
 workdir="${WORKDIR:-runs/quickstart}"
-python -m jdistill.main --config configs/quickstart.py --workdir "$workdir" "$@"
+arguments=()
+while (($#)); do  # the search and the last lines are of the same folder as the training
+  case "$1" in
+    --workdir=* | -workdir=*) workdir="${1#*=}" ;;
+    --workdir | -workdir) workdir="${2:?a folder belongs after --workdir}" && shift ;;
+    *) arguments+=("$1") ;;
+  esac
+  shift
+done
+python -m jdistill.main --config configs/quickstart.py --workdir "$workdir" "${arguments[@]}"
 # Ctrl-C is no failure, and --dry_run makes nothing. What a store holds (s3://…) the search finds out by itself.
 if [[ "$workdir" != *://* && ! -e "$workdir/results.json" ]]; then
   echo "$workdir has no results yet, and is not searched" >&2

@@ -95,9 +95,9 @@ def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("name", ["margin", "relative_margin"])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1])
 def test_a_margin_that_is_no_number_is_refused(name: str, value: float) -> None:
-    with pytest.raises(UserError, match=f"{name} (nan|inf) is no number"):
+    with pytest.raises(UserError, match=f"{name} (nan|inf|-0.1) is no number"):
         Rules(**{name: value})
 
 

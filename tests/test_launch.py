@@ -118,8 +118,10 @@ def test_the_quickstart_hands_its_arguments_on_and_installs_no_extra_by_them(tmp
     version = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()[:16]
     (tmp_path / ".venv" / f".installed-core-{version}").touch()
     script = ["bash", str(tmp_path / "launch" / "quickstart.sh"), "--config.max_steps=20"]
-    done = subprocess.run(script, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "asked").read_text().splitlines() == [
-        "-m jdistill.main --config configs/quickstart.py --workdir runs/quickstart --config.max_steps=20"
-    ]
+    for more, place in (([], "quickstart"), (["--workdir", "runs/two"], "two"), (["--workdir=runs/three"], "three")):
+        done = subprocess.run([*script, *more], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert f"runs/{place} has no results yet" in done.stderr
+        assert (tmp_path / "asked").read_text().splitlines()[-1] == (
+            f"-m jdistill.main --config configs/quickstart.py --workdir runs/{place} --config.max_steps=20"
+        )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from jdistill.core.errors import UserError
+from jdistill.data.sets.tasks import has_own_files
 from jdistill.evals.sets import SETS
 from jdistill.models.interaction import BRANCHES
 from jdistill.retrieval.index import EXACT
@@ -31,6 +33,10 @@ def check_flags(args: argparse.Namespace, has_labelled: bool, has_sets: bool) ->
         raise UserError("--mteb, what to score on, and --mteb_results, the folder for mteb's files, go together")
     if args.transfer and not (args.task_dir or args.senteval):
         raise UserError("--transfer needs --task_dir or --senteval, the folder that holds the tasks")
+    if len(args.transfer) > 1 and args.task_dir and has_own_files(Path(args.task_dir)):
+        raise UserError(
+            f"--task_dir={args.task_dir} is one task, with a train file of its own, and --transfer names {len(args.transfer)}; name one"
+        )
     if (args.test_split or args.threshold_split) and not has_labelled:
         raise UserError("--test_split and --threshold_split are of --symmetric or --asymmetric, which is not given")
     counted = args.rescore.isdecimal() and int(args.rescore) > 0

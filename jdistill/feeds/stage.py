@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from jdistill.core.digest import digest
 from jdistill.core.progress import log
+from jdistill.core.stage_keys import own_keys
 from jdistill.data.batching.batches import TokenTable
 from jdistill.encoder.encoder import Encoder
 from jdistill.feeds.dev_score import DEV_SETS, dev_sets_digest
@@ -99,6 +100,9 @@ def tell_unread_sets(cfg: ConfigDict, stages: tuple[Stage, ...]) -> None:
                 cfg[key],
                 cfg.method,
             )
+    if len(stages) == 1 and (own := own_keys(cfg, name := stages[0].name)):
+        told = ", ".join(f"{name}.{key}={value}" for key, value in own.items())
+        log.info("the only stage goes by %s; the run's own keys of these names are not read", told)
     dev_keys = list(dict.fromkeys(key for stage in stages for key in stage.data.dev_keys))
     for key in (key for key in DEV_SETS if cfg[key] and key not in dev_keys):
         log.warning(

@@ -27,7 +27,7 @@ from jdistill.feeds.tokens import make_batches, make_packed_batches, may_pack, n
 from jdistill.feeds.topics import topics_of
 from jdistill.models.registry import architecture_of
 from jdistill.train.dataset import BatchOrder, Data
-from jdistill.train.origins import ASKED, HELD_OUT
+from jdistill.train.origins import HELD_OUT, TRANSLATED_OF
 
 Vectors = Callable[[np.ndarray], np.ndarray]  # rows of the corpus int64 [n] -> float32 [n, D]
 
@@ -90,12 +90,12 @@ class TextFeed(Feed):
         )
 
     def origins(self) -> dict[str, str]:
-        corpus, found = self.shared.corpus, super().origins()
+        corpus, of_teacher = self.shared.corpus, super().origins()
         if not self.learns_from_teacher:
-            return found
+            return of_teacher
         pairs = [part for pair, role in corpus.held_out_pairs for part in (pair.source, pair.translation, role)]
-        found |= {HELD_OUT: digest(list(corpus.held_out), pairs)} if corpus.held_out or pairs else {}
-        return found | ({} if corpus.asked is None else {ASKED: fingerprint_of(corpus.asked)})
+        held_out = {HELD_OUT: digest(list(corpus.held_out), pairs)} if corpus.held_out or pairs else {}
+        return of_teacher | held_out | ({} if corpus.asked is None else {TRANSLATED_OF: fingerprint_of(corpus.asked)})
 
     def topics(self, cfg: ConfigDict, student: Encoder, tokens: TokenTable) -> np.ndarray:
         """The topic of each text, int64 [N]; refused for weighted sources before any text is sorted."""

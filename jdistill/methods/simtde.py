@@ -177,6 +177,11 @@ def _check_switches(cfg: ConfigDict, start: Encoder, is_teacher: bool, teacher_w
             "the same width; choose another --config.start, --config.teacher or --config.pooling"
         )
     if not is_teacher and (loss.token != "none" or loss.hidden):
+        if cfg.start == cfg.teacher:
+            raise UserError(
+                f"--config.start={cfg.start} names the teacher's own folder, and the student's tokens are matched to the teacher that it starts "
+                "as: leave --config.start empty"
+            )
         raise UserError(
             "a teacher given as vectors: or st:, or beside another --config.start, has no token embeddings or hidden states that the student "
             "could be matched to; set --config.loss.token=none and --config.loss.hidden=0"

@@ -12,6 +12,11 @@ from jdistill.core.errors import UserError
 
 OF_OPQ = 256  # centroids of the quantiser that a rotation is fitted by, whatever comes after it
 FEWEST_OF_NSG = 16  # neighbours; with 2 to 5 the building of 600 random vectors did not end in 10 s
+WHOLE_NUMBERS = (
+    faiss.ScalarQuantizer.QT_8bit_direct,
+    faiss.ScalarQuantizer.QT_8bit_direct_signed,
+)  # a scalar quantiser's types
+HAMMING = ("ht", "quantizer_ht")  # efforts
 OF_SEARCH = ("nprobe", "efSearch", "k_factor", "k_factor_rf")  # efforts, behind quantizer_ too, that are counts
 MANY = 2**31  # rows to check a kind by, where it is not known yet how many there will be
 OF_DISTRIBUTIONS = 65_536  # vectors that tell ranges of values, residuals and rotations well enough
@@ -68,6 +73,10 @@ def refuse_useless(made: Any, kind: str, effort: str) -> None:
     for name, value in re.findall(r"(\w+)=([^, ]*)", effort):  # FAISS parts them at commas and spaces
         if not re.fullmatch(r"[+-]?\d+(\.\d*)?", value):
             raise UserError(f"an index's effort {effort!r}: {name}={value} is no number; such as nprobe=16")
+        if name in HAMMING:
+            raise UserError(
+                f"an index {kind!r}: FAISS has {name} for Euclidean distances alone, and these are cosines; leave it out"
+            )
         if name.endswith(OF_SEARCH) and float(value) < 1:
             raise UserError(f"an index {kind!r} that is searched with {name}={value} finds nothing; give 1 or more")
 
@@ -82,6 +91,8 @@ def _useless(part: Any) -> str:
         return "is a graph of fewer than two neighbours; HNSW32 has 32"
     if hasattr(part, "nsg") and part.nsg.R < FEWEST_OF_NSG:
         return f"is a graph of fewer than {FEWEST_OF_NSG} neighbours, which FAISS may not end to build; NSG32 has 32"
+    if hasattr(part, "sq") and part.sq.qtype in WHOLE_NUMBERS:
+        return "keeps whole numbers, which a unit vector's are all 0 as; SQ8 has them scaled"
     if isinstance(part, faiss.IndexIDMap | faiss.IndexIDMap2):
         return "asks for ids of one's own, where texts are numbered by their rows; leave IDMap out"
     return ""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -56,9 +55,11 @@ class Rules:
             raise UserError(
                 f"mining: count {self.count} must be positive and 0 <= first {self.first} < last {self.last}"
             )
-        for name in ("margin", "relative_margin"):
-            if (value := getattr(self, name)) is not None and not math.isfinite(value):
-                raise UserError(f"mining: {name} {value} is no number to compare scores by")
+        for name, most in (("margin", np.finfo(np.float32).max), ("relative_margin", 1.0)):
+            if (value := getattr(self, name)) is not None and not 0 <= value <= most:
+                raise UserError(
+                    f"mining: {name} {value} is no number to compare scores by, 0 or more; relative_margin is a share, 0 to 1"
+                )
 
 
 def pick(

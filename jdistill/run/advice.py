@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from ml_collections import ConfigDict
 
+from jdistill.core.stage_keys import key_of_stage
+
 WORTH_IT = 0.1  # of the device's memory: a part below it is not worth a key
 
 
@@ -27,8 +29,8 @@ class Needs:
     largest: tuple[int, ...]
 
 
-def suggestions(cfg: ConfigDict, needs: Needs) -> Iterator[str]:
-    """Keys to set, the most useful first, each with its reason; none where the step fits."""
+def suggestions(cfg: ConfigDict, needs: Needs, stage: str = "") -> Iterator[str]:
+    """Keys to set, the most useful first, each with its reason; none where the step fits. cfg: of the stage of this name."""
     if needs.memory["all"] <= needs.there:
         return
     parts = {name: size for name, size in needs.memory.items() if name != "all" and size > WORTH_IT * needs.there}
@@ -38,7 +40,8 @@ def suggestions(cfg: ConfigDict, needs: Needs) -> Iterator[str]:
             tried = True
             yield advice
     if not tried:
-        yield f"a smaller --config.batch_size than {cfg.batch_size}, or more devices than {needs.devices}"
+        key = key_of_stage(cfg, stage, "batch_size")
+        yield f"a smaller --config.{key} than {cfg.batch_size}, or more devices than {needs.devices}"
 
 
 def _for_scratch(cfg: ConfigDict, needs: Needs) -> Iterator[str]:

@@ -30,10 +30,10 @@ def describe_on(
         compiled = compile_step(cfg, method, batch, machine, mesh)
         share = data.batches.capacity(shape) / cfg.batch_size
         yield _line("step", f"{cfg.batch_size:,} {data.unit}, {share:,.0f} tokens each with padding")
-        yield from describe_program(compiled, cfg, machine)
+        yield from describe_program(compiled, cfg, machine, name)
 
 
-def describe_program(compiled: CompiledStep, cfg: ConfigDict, machine: Machine) -> Iterator[str]:
+def describe_program(compiled: CompiledStep, cfg: ConfigDict, machine: Machine, stage: str = "") -> Iterator[str]:
     """A compiled step's memory, largest arrays, collectives, FLOPs and least time, as lines of text."""
     memory, gpu = compiled.memory, machine.gpu
     parts = ", ".join(f"{bytes_in_words(memory[part])} {part}" for part in ("state", "frozen", "batch", "scratch"))
@@ -52,7 +52,7 @@ def describe_program(compiled: CompiledStep, cfg: ConfigDict, machine: Machine) 
     if host := compiled.program.on_host():
         yield _line("host", f"the step waits for the host: {', '.join(host[:LARGEST])}")
     needs = Needs(memory, gpu.device_memory_size, machine.devices, _largest_dims(compiled.program))
-    for advice in suggestions(cfg, needs):
+    for advice in suggestions(cfg, needs, stage):
         yield _line("try", advice)
 
 

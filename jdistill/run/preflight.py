@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from jdistill.core import sharding
 from jdistill.core.errors import UserError
+from jdistill.core.stage_keys import key_of_stage
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals.collapse import COLLAPSE_SAMPLE, check_tokens, check_vectors
 from jdistill.evals.retrieval import check_kind_for_each
@@ -40,9 +41,7 @@ def check_answers(shared: Shared, feeds: Sequence[Feed]) -> None:
 def check_batches(cfg: ConfigDict, stages: Mapping[str, ConfigDict]) -> None:
     """Refuses a stage's batch that the devices cannot share evenly, before a stage trains. stages: name -> its config. Raises UserError."""
     for name, of in stages.items():
-        block = cfg.get(name)
-        own = isinstance(block, ConfigDict) and block.get("batch_size") == of.batch_size
-        check_divides(of.batch_size, sharding.global_mesh().size, f"{name}.batch_size" if own else "batch_size")
+        check_divides(of.batch_size, sharding.global_mesh().size, key_of_stage(cfg, name, "batch_size"))
 
 
 def check_index(cfg: ConfigDict, width: int, texts: int) -> None:

@@ -16,6 +16,7 @@ from jdistill.config.keys import check_config
 from jdistill.core.errors import UserError
 from jdistill.core.files import flat
 from jdistill.core.json_files import parse_json
+from jdistill.core.stage_keys import own_keys
 from jdistill.models.pooling import resolve_pooler
 from jdistill.run.stages import stages_of
 from jdistill.train.optimizer import make_optimizer
@@ -74,26 +75,40 @@ def check_space(cfg: ConfigDict, space: Space) -> None:
         for key, of in space.items()
     }
     if math.prod(map(len, values.values())) > TRIED_BEFORE:
-        for key, of_key in values.items():
-            for value in of_key:
-                _check_trial(cfg, {key: value})
+        _check_measures({_check_trial(cfg, {key: value}) for key, of_key in values.items() for value in of_key})
         return
     # Keys may belong together, so that a value is good where any of its trials is; a bad pair is refused as a trial.
     refused: dict[tuple[str, Any], UserError] = {}
-    good = set[tuple[str, Any]]()
+    good, scored_by = set[tuple[str, Any]](), set[tuple[str, ...]]()
     for combination in itertools.product(*values.values()):
         changes = dict(zip(values, combination, strict=True))
         try:
-            _check_trial(cfg, changes)
+            scored_by.add(_check_trial(cfg, changes))
         except UserError as error:
             refused |= {item: error for item in changes.items() if item not in refused}
         else:
             good |= set(changes.items())
     if bad := next((item for item in refused if item not in good), None):
         raise refused[bad]
+    _check_measures(scored_by)
 
 
-def _check_trial(cfg: ConfigDict, changes: dict[str, Any]) -> None:
+def _check_measures(scored_by: set[tuple[str, ...]]) -> None:
+    """Raises UserError where trials have dev scores that are means of different figures, and so say nothing of one another.
+
+    Args:
+      scored_by: what _check_trial returns of each.
+    """
+    if len(scored_by) > 1:
+        ways = [" and ".join(keys) for keys in sorted(scored_by)]
+        raise UserError(
+            f"--grid: some trials would be scored by {ways[0]} and others by {ways[1]}, and a score of the one says nothing beside the other; "
+            "give all of them the same dev sets, such as by --config.held_out=0, or sweep them apart"
+        )
+
+
+def _check_trial(cfg: ConfigDict, changes: dict[str, Any]) -> tuple[str, ...]:
+    """By what the trial's checkpoints are scored: its dev sets' keys, and of a collection whose index is searched."""
     changed = cfg.copy_and_resolve_references()
     changed.update_from_flattened_dict(changes)
     check_config(changed)
@@ -101,11 +116,16 @@ def _check_trial(cfg: ConfigDict, changes: dict[str, Any]) -> None:
     for stage in stages:
         make_optimizer(stage.cfg, 1)
         resolve_pooler(stage.cfg.pooling or "mean")
+    for key in changes:
+        if all(key in own_keys(changed, stage.name) for stage in stages):
+            raise UserError(f"--grid {key}: no stage reads it; stage {stages[0].name} goes by {stages[0].name}.{key}")
     dev_keys = stages[-1].data.dev_keys
     if not any(changed[key] for key in dev_keys):
         raise UserError(
             f"a sweep compares dev scores, and this method has none without {' or '.join(f'--config.{key}' for key in dev_keys)}"
         )
+    index = [f"the {changed.index_by}'s index"] if "dev_retrieval" in dev_keys and changed.dev_retrieval else []
+    return (*(key for key in dev_keys if changed[key]), *index)
 
 
 def _full_key(name: str, keys: list[str]) -> str:

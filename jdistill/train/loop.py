@@ -17,6 +17,7 @@ from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.core.memory import give_back_freed_memory
 from jdistill.core.progress import log
+from jdistill.core.stage_keys import key_of_stage
 from jdistill.core.stopping import Stopped
 from jdistill.core.types import Tree
 from jdistill.train.ahead import BatchesAhead
@@ -104,7 +105,6 @@ class _Training:
         self.state = init_state(method, optimizer, self.mesh, cfg.shard_params)
         self.programs, self.frozen = Programs(step, self.mesh, self.state), place_frozen(cfg, method, self.mesh)
         self.checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last, cfg.checkpoint_every)
-        # What a checkpoint says of the run that it belongs to.
         self.about: dict[str, Any] = {"texts": len(data), "data": data.fingerprint, "steps": self.steps, "seconds": 0.0}
         self.about |= begun_with(data.origins)
         check_same_data(self.about, folder)
@@ -113,7 +113,7 @@ class _Training:
             self._resume()
         else:
             self._announce()
-        self.watch = Watch(self.checkpoints, self.about)
+        self.watch = Watch(self.checkpoints, self.about, key_of_stage(cfg, folder.name, "learning_rate"))
         # The first look asks the teacher for what its cache lacks, which is no part of training's time and rate.
         if not self.is_over():
             with compiling(expected_calls(data, self.done, cfg.steps_per_call, self.mesh), self._compile):

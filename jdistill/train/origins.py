@@ -17,13 +17,13 @@ ORIGINS_KEY = "origins"  # of a checkpoint's description; those of older version
 STUDENT_VOCABULARY, BASE = "the student's vocabulary", "the base model"
 READS_AS = "how the student reads a text"
 OF_DEV_SETS, HELD_OUT = "what the dev sets hold", "the text that is held out"
-ASKED = "what the teacher is asked for each translation"
+TRANSLATED_OF = "what the teacher is asked for each translation"
 FOLLOW_TEXT = {
     STUDENT_VOCABULARY,
     BASE,
     READS_AS,
     HELD_OUT,
-    ASKED,
+    TRANSLATED_OF,
 }  # a vocabulary that is cut to the text, and what it is part of
 # What it would come to that one of them is another, and what to do.
 WHY_NOT = {
@@ -33,7 +33,7 @@ WHY_NOT = {
     "choose a new --workdir",
     OF_DEV_SETS: "its checkpoints' dev scores would be compared with those of another set. Bring the old files back, or choose a new --workdir",
     HELD_OUT: "its checkpoints' dev scores would be compared with those of other texts. Bring the old text back, or choose a new --workdir",
-    ASKED: "a part of training would have had other vectors. Bring the old --config.text_pairs back, or choose a new --workdir",
+    TRANSLATED_OF: "a part of training would have had other vectors. Bring the old --config.text_pairs back, or choose a new --workdir",
 }
 THEN = ", then "  # between the devices of one sitting and those of the next
 

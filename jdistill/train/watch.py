@@ -28,13 +28,14 @@ class Watch:
     To read a metric waits for its step, so the newest few are left alone and the device has work meanwhile.
     """
 
-    def __init__(self, checkpoints: Checkpoints, about: dict[str, Any]):
+    def __init__(self, checkpoints: Checkpoints, about: dict[str, Any], rate_key: str = "learning_rate"):
         """
         Args:
           checkpoints: of the stage; all are on disk before an error is raised, which names the newest.
           about: what they are described by, which it adds to: a resumed run goes on counting the steps that float16 skipped.
+          rate_key: of the stage's learning rate, for messages.
         """
-        self.checkpoints, self._about = checkpoints, about
+        self.checkpoints, self._about, self._rate_key = checkpoints, about, rate_key
         self.pending: list[tuple[int, int, dict[str, Array]]] = []  # last step, how many, their metrics, not yet read
         self.window: list[dict[str, float]] = []  # the metrics read since the last `take`, one entry a step
         self.loss_scale = 1.0
@@ -96,7 +97,7 @@ class Watch:
     def _diverged(self, step: int, what: str) -> Diverged:
         return Diverged(
             f"stopped at step {step}: {what}. The last good checkpoint is that of step {self._last_good()}; "
-            "lower --config.learning_rate or set --config.clip_norm, and start in a new workdir"
+            f"lower --config.{self._rate_key} or set --config.clip_norm, and start in a new workdir"
         )
 
     def _overflows(self, step: int) -> Diverged:

@@ -121,3 +121,10 @@ def test_what_a_task_lacks_is_named_by_the_commands_own_flags(
         assert evaluate.main(["--model=no/such-model", "--transfer=unknown", f"--{flag}={tmp_path}"]) == 2
         said = capsys.readouterr().err
         assert "--transfer=unknown" in said and "--config" not in said
+
+
+def test_one_task_s_folder_is_not_several_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\na\t0\nb\t1\n")
+    flags = ["--model=no/such-model", f"--task_dir={tmp_path}", "--transfer", "sst2", "mrpc"]
+    assert evaluate.main(flags) == 2
+    assert "is one task, with a train file of its own, and --transfer names 2; name one" in capsys.readouterr().err

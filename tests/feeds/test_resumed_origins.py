@@ -19,7 +19,7 @@ from jdistill.feeds.parallel import read_text_and_pairs
 from jdistill.feeds.stage import reading_digest
 from jdistill.feeds.texts import TextFeed
 from jdistill.teachers.embeddings import Teacher
-from jdistill.train.origins import ASKED, HELD_OUT
+from jdistill.train.origins import HELD_OUT, TRANSLATED_OF
 
 
 def test_the_type_and_the_weights_of_a_student_are_no_part_of_how_it_reads() -> None:
@@ -79,7 +79,7 @@ def test_pairs_that_were_put_right_ask_the_teacher_of_others(tmp_path: Path) -> 
     right, shifted = (read(tmp_path, texts, [(texts[(i + by) % 60], f"satz {i}") for i in range(60)]) for by in (0, 1))
     assert right.fingerprint == shifted.fingerprint
     of_right, of_shifted = feed_of(right).origins(), feed_of(shifted).origins()
-    assert of_right[ASKED] != of_shifted[ASKED] and of_right["the teacher"] == of_shifted["the teacher"]
+    assert of_right[TRANSLATED_OF] != of_shifted[TRANSLATED_OF] and of_right["the teacher"] == of_shifted["the teacher"]
     assert feed_of(read(tmp_path, texts, [(text, f"satz {i}") for i, text in enumerate(texts)])).origins() == of_right
 
 
@@ -97,4 +97,4 @@ def test_a_teacher_whose_prompts_count_no_longer_is_another() -> None:
         counted, left_out = (replace(encoder, prompts=prompts, include_prompt=counts) for counts in (True, False))
         of_counted, of_left_out = feed_of(corpus, counted).origins(), feed_of(corpus, left_out).origins()
         assert (of_counted == of_left_out) == same
-        assert HELD_OUT not in of_counted and ASKED not in of_counted
+        assert HELD_OUT not in of_counted and TRANSLATED_OF not in of_counted

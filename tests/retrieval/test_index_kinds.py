@@ -134,3 +134,16 @@ def test_the_evaluate_command_refuses_a_kind_before_a_set_is_scored(
     assert evaluate.main(["--model", model, "--beir", str(tmp_path / "c"), *flags]) == 2
     said = capsys.readouterr().err
     assert "--index=Flat --index_effort=nprobe=4: FAISS makes no index 'Flat' with 'nprobe=4' of vectors" in said
+
+
+@pytest.mark.parametrize("kind", ["SQ8_direct", "SQ8_direct_signed", "IVF64,SQ8_direct"])
+def test_a_kind_that_keeps_whole_numbers_is_refused(kind: str) -> None:
+    """All entries of a unit vector would be 0."""
+    with pytest.raises(UserError, match="keeps whole numbers"):
+        check_kind(kind, "", 32, 20_000)
+    check_kind(kind.partition("_")[0], "", 32, 20_000)
+
+
+def test_an_effort_of_other_distances_is_refused_before_it_is_searched_by() -> None:
+    with pytest.raises(UserError, match="FAISS has ht for Euclidean distances alone"):
+        check_kind("PQ8", "ht=20", 32, 20_000)

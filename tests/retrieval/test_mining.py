@@ -38,6 +38,12 @@ def test_the_window_counts_ranks_without_the_positives() -> None:
     assert picked(Rules(last=5)) == [1, 2]
 
 
+def test_a_percentage_as_a_margin_would_take_what_scores_above_the_positive() -> None:
+    Rules(margin=95, relative_margin=1)
+    with pytest.raises(UserError, match="relative_margin 95 is no number.* a share, 0 to 1"):
+        Rules(relative_margin=95)
+
+
 def test_margins_forbid_what_scores_near_the_positive() -> None:
     assert picked(Rules(margin=0.25)) == [5, 2, 6]  # passage 1 scores 0.7, its copy 0.6
     assert picked(Rules(margin=0.45)) == [6]

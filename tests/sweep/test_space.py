@@ -12,6 +12,7 @@ from sweep_setting import config, hill, never
 
 from configs import d2llm as d2llm_file
 from configs import distilface as config_file
+from configs import ibkd as ibkd_file
 from jdistill.core.errors import UserError
 from jdistill.sweep.command import sweep
 from jdistill.sweep.space import check_space, parse_space
@@ -91,6 +92,37 @@ def test_trials_without_a_dev_score_are_refused_before_the_first(tmp_path: Path)
     with pytest.raises(UserError, match="--config.dev_retrieval or --config.held_out$"):
         sweep(taught, tmp_path / "alone", space, trainer=never)
     assert not (tmp_path / "alone").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "spec", "ways"),
+    [
+        ({}, "distil=0,0.5,1", "dev_pairs and others by dev_pairs and held_out"),
+        ({"loss.distil": 1.0}, "held_out=0,1000", "dev_pairs and others by dev_pairs and held_out"),
+        (
+            {"dev_retrieval": "folder", "loss.distil": 1.0, "loss.align": 1.0},
+            "index_by=student,teacher",
+            "the student's index and others by .*the teacher's index",
+        ),
+    ],
+)
+def test_trials_that_are_scored_by_different_sets_are_refused(changes: dict, spec: str, ways: str) -> None:
+    """The mean of one's own pairs and the agreement with the teacher, which is near 95, would win whatever it did to the pairs."""
+    cfg = config()
+    cfg.update_from_flattened_dict({"teacher": "teacher", "dev_pairs": "dev.csv"} | changes)
+    with pytest.raises(UserError, match=f"scored by .*{ways}.* says nothing beside the other"):
+        check_space(cfg, parse_space([spec], cfg, "grid"))
+    cfg.held_out = 0
+    if "distil" in spec:
+        check_space(cfg, parse_space([spec], cfg, "grid"))
+
+
+def test_a_key_that_the_only_stage_has_of_its_own_is_refused() -> None:
+    cfg = ibkd_file.get_config("supervised")
+    cfg.update({"triplets": "t.jsonl", "dev_pairs": "dev.csv", "start": "x", "teacher": ""})
+    with pytest.raises(UserError, match="--grid learning_rate: no stage reads it; .*finetune.learning_rate"):
+        check_space(cfg, parse_space(["learning_rate=1e-6,3e-5"], cfg, "grid"))
+    check_space(cfg, parse_space(["finetune.learning_rate=1e-6,3e-5"], cfg, "grid"))
 
 
 def test_a_dev_set_that_the_method_does_not_choose_by_is_no_dev_score(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from jdistill.core import sharding
 from jdistill.core.errors import UserError
 from jdistill.train import origins
 from jdistill.train.origins import (
-    ASKED,
     BASE,
     HELD_OUT,
     OF_DEV_SETS,
     READS_AS,
     STUDENT_VOCABULARY,
+    TRANSLATED_OF,
     check_same_data,
     check_same_run,
     devices_over,
@@ -27,7 +27,7 @@ BEGAN: dict[str, Any] = {
     "data": "a",
     "steps": 5,
     "origins": {"the teacher": "1", STUDENT_VOCABULARY: "2", BASE: "3", OF_DEV_SETS: "4"}
-    | {READS_AS: "5", HELD_OUT: "6", ASKED: "7"},
+    | {READS_AS: "5", HELD_OUT: "6", TRANSLATED_OF: "7"},
 }
 
 
@@ -44,10 +44,13 @@ BEGAN: dict[str, Any] = {
             "the teacher changed since",
         ),  # as pairs are known by their judge
         ({"data": "b", "origins": {STUDENT_VOCABULARY: "9"}}, "text has changed since"),
-        ({"data": "b", "origins": {READS_AS: "9", HELD_OUT: "9", ASKED: "9"}}, "text has changed since"),
+        ({"data": "b", "origins": {READS_AS: "9", HELD_OUT: "9", TRANSLATED_OF: "9"}}, "text has changed since"),
         ({"origins": {READS_AS: "9"}}, "how the student reads a text has changed since .*stage began: other tokenizer"),
         ({"origins": {HELD_OUT: "9"}}, "the text that is held out has changed since .*stage began"),
-        ({"origins": {ASKED: "9"}}, "what the teacher is asked for each translation has changed since .*text_pairs"),
+        (
+            {"origins": {TRANSLATED_OF: "9"}},
+            "what the teacher is asked for each translation has changed since .*text_pairs",
+        ),
         ({"steps": 6}, "began as a run of 5 steps and this config asks for 6"),
         ({"origins": {"the teacher": "9"}}, "the teacher changed since .*stage began: other weights"),
         ({"origins": {"the teacher": "9", BASE: "9"}}, "the teacher and the base model changed"),

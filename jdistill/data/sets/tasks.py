@@ -59,6 +59,11 @@ class Task:
         return self.train.others is not None
 
 
+def has_own_files(folder: Path) -> bool:
+    """Whether a folder is a task itself, by its files, and not SentEval's of many."""
+    return any((folder / f"train{suffix}").is_file() for suffix in (".tsv", ".jsonl"))
+
+
 def read_task(
     name: str,
     source: str,
@@ -77,7 +82,7 @@ def read_task(
     folder = path_here(source, keys[1])
     if not folder.is_dir():
         task = _from_rows(name, read_dataset(name, source, keys[1]))
-    elif any((folder / f"train{suffix}").is_file() for suffix in (".tsv", ".jsonl")):
+    elif has_own_files(folder):
         task = _from_rows(name, read_files(folder))
     elif name in SENTEVAL:
         task = SENTEVAL[name](name, folder, seed)
