@@ -16,7 +16,6 @@ WHOLE_NUMBERS = (
     faiss.ScalarQuantizer.QT_8bit_direct,
     faiss.ScalarQuantizer.QT_8bit_direct_signed,
 )  # a scalar quantiser's types
-HAMMING = ("ht", "quantizer_ht")  # efforts
 OF_SEARCH = ("nprobe", "efSearch", "k_factor", "k_factor_rf")  # efforts, behind quantizer_ too, that are counts
 MANY = 2**31  # rows to check a kind by, where it is not known yet how many there will be
 OF_DISTRIBUTIONS = 65_536  # vectors that tell ranges of values, residuals and rotations well enough
@@ -73,9 +72,9 @@ def refuse_useless(made: Any, kind: str, effort: str) -> None:
     for name, value in re.findall(r"(\w+)=([^, ]*)", effort):  # FAISS parts them at commas and spaces
         if not re.fullmatch(r"[+-]?\d+(\.\d*)?", value):
             raise UserError(f"an index's effort {effort!r}: {name}={value} is no number; such as nprobe=16")
-        if name in HAMMING:
+        if any(isinstance(part, faiss.IndexPQ) for part in {"ht": parts, "quantizer_ht": proposers}.get(name, ())):
             raise UserError(
-                f"an index {kind!r}: FAISS has {name} for Euclidean distances alone, and these are cosines; leave it out"
+                f"an index {kind!r}: FAISS has {name} of it for Euclidean distances alone, and these are cosines; leave it out"
             )
         if name.endswith(OF_SEARCH) and float(value) < 1:
             raise UserError(f"an index {kind!r} that is searched with {name}={value} finds nothing; give 1 or more")

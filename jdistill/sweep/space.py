@@ -75,7 +75,8 @@ def check_space(cfg: ConfigDict, space: Space) -> None:
         for key, of in space.items()
     }
     if math.prod(map(len, values.values())) > TRIED_BEFORE:
-        _check_measures({_check_trial(cfg, {key: value}) for key, of_key in values.items() for value in of_key})
+        for key, of_key in values.items():
+            _check_measures({_check_trial(cfg, {key: value}) for value in of_key})
         return
     # Keys may belong together, so that a value is good where any of its trials is; a bad pair is refused as a trial.
     refused: dict[tuple[str, Any], UserError] = {}

@@ -145,5 +145,7 @@ def test_a_kind_that_keeps_whole_numbers_is_refused(kind: str) -> None:
 
 
 def test_an_effort_of_other_distances_is_refused_before_it_is_searched_by() -> None:
-    with pytest.raises(UserError, match="FAISS has ht for Euclidean distances alone"):
+    with pytest.raises(UserError, match="FAISS has ht of it for Euclidean distances alone"):
         check_kind("PQ8", "ht=20", 32, 20_000)
+    index = build_index(VECTORS, "IVF4,PQ8x4", "nprobe=4,ht=20")  # which has it for cosines too
+    assert index.search(VECTORS[:3], 1)[1].shape == (3, 1)

@@ -117,6 +117,16 @@ def test_trials_that_are_scored_by_different_sets_are_refused(changes: dict, spe
         check_space(cfg, parse_space([spec], cfg, "grid"))
 
 
+def test_of_many_trials_the_values_of_a_key_are_compared_among_themselves() -> None:
+    """Each is tried beside the config's own other values, which may be scored otherwise than every trial is."""
+    cfg = config()
+    cfg.update_from_flattened_dict({"teacher": "teacher", "dev_pairs": "dev.csv", "loss.distil": 0.0})
+    many = f"seed={','.join(map(str, range(200)))}"
+    check_space(cfg, parse_space(["distil=0.5,1", many], cfg, "grid"))
+    with pytest.raises(UserError, match="scored by dev_pairs and others by"):
+        check_space(cfg, parse_space(["distil=0,0.5,1", many], cfg, "grid"))
+
+
 def test_a_key_that_the_only_stage_has_of_its_own_is_refused() -> None:
     cfg = ibkd_file.get_config("supervised")
     cfg.update({"triplets": "t.jsonl", "dev_pairs": "dev.csv", "start": "x", "teacher": ""})
