@@ -8,6 +8,7 @@ from typing import Any
 
 from jdistill.core.printable import printable, without_secrets
 from jdistill.report.beside import model_beside
+from jdistill.report.facts import scored_pairs
 from jdistill.report.tables import num, real, retention
 
 AGREEMENT = {
@@ -50,7 +51,8 @@ def figure_sections(results: dict[str, Any], config: dict[str, Any]) -> str:
     """The sections of a card that say what its run measured, from results.json and config.json; empty where it measured nothing."""
     other = "its start" if model_beside(config.get("teacher")) == "start" else "teacher"
     sections = [
-        *_sts(results, other),
+        *_spearman("Semantic textual similarity", results.get("sts", {}), results.get("teacher_sts", {}), other),
+        *_spearman("Dev pairs", scored_pairs(results), scored_pairs(results, "teacher_"), other),
         *_retrieval(results, other),
         *_index(results),
         *_pairs(results),
@@ -65,9 +67,8 @@ def _with_article(other: str) -> str:
     return "the teacher" if other == "teacher" else other
 
 
-def _sts(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
-    """Title and text of the section on STS, where there is one; so with those below."""
-    teacher = results.get("teacher_sts", {})
+def _spearman(title: str, student: dict[str, Any], teacher: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
+    """Title and text of a section on pairs of sentences by set, where there is one; so with those below."""
     rows = [
         [
             plain(task),
@@ -77,13 +78,10 @@ def _sts(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
         ]
         if task in teacher
         else [plain(task), f"{value:.2f}", "", ""]
-        for task, value in results.get("sts", {}).items()
+        for task, value in student.items()
     ]
     if rows:
-        yield (
-            "Semantic textual similarity (Spearman x 100)",
-            markdown_table(["task", "this model", other, "of it"], rows),
-        )
+        yield f"{title} (Spearman x 100)", markdown_table(["task", "this model", other, "of it"], rows)
 
 
 def _retrieval(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:

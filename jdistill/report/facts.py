@@ -26,6 +26,14 @@ def objects(content: Any) -> dict[str, dict[str, Any]]:
     return {name: entry for name, entry in entries if isinstance(entry, dict)}
 
 
+def scored_pairs(results: dict[str, Any], whose: str = "") -> dict[str, Any]:
+    """File -> Spearman x 100 on its pairs, "Avg" the mean of several; a file alone is "pairs". whose: "teacher_" for the teacher's."""
+    mean, of_file = results.get(f"{whose}scored_pairs"), results.get(f"{whose}scored_pairs_of")
+    if mean is None:
+        return {}
+    return of_file | {"Avg": mean} if isinstance(of_file, dict) else {"pairs": mean}
+
+
 def read_metrics(path: Path) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], int]:
     """One stage's curves, name -> (steps int64 [n], values float64 [n]) by rising step, and the count of bad lines.
 

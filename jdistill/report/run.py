@@ -14,7 +14,7 @@ from jdistill.core.printable import without_secrets
 from jdistill.report import run_tables
 from jdistill.report.beside import model_beside
 from jdistill.report.charts import agreement_chart, curve_chart
-from jdistill.report.facts import objects, read_json_object, read_metrics
+from jdistill.report.facts import objects, read_json_object, read_metrics, scored_pairs
 from jdistill.report.labelled import labelled_tables
 from jdistill.report.page import Chart, write_page
 from jdistill.report.tables import real
@@ -75,6 +75,13 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
             f"Spearman x 100; retention is the student's score in percent of its {other}'s",
             sections["teacher_sts"],
             sections["sts"],
+            decimals=2,
+            other=other,
+        ),
+        scored_pairs=run_tables.score_table(
+            "Spearman x 100 on the run's dev pairs",
+            scored_pairs(content, "teacher_"),
+            scored_pairs(content),
             decimals=2,
             other=other,
         ),

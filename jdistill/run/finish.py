@@ -33,6 +33,7 @@ from jdistill.run.completeness import (
     read_results,
     vouch,
 )
+from jdistill.run.headline import headline_lines
 from jdistill.run.search_index import index_owner, owner_line, write_index
 from jdistill.run.stages import Run, Trained
 from jdistill.students.vocabulary import pieces_saved
@@ -151,32 +152,3 @@ def unknown_tokens(model: Encoder, texts: Sequence[str]) -> float:
     """The share of the texts' tokens that the vocabulary lacks, in percent; the token that begins a text is not counted."""
     ids = np.concatenate([row[1:] for row in model.tokenize(texts)])
     return 100 * float(np.mean(ids == model.tokenizer.unk_token_id))
-
-
-def headline_lines(results: dict[str, Any], other: str) -> list[str]:
-    """The result a reader wants first, as log lines. other: what the model beside the student is called, as report.beside has it."""
-    lines = []
-    if "Avg" in results.get("sts", {}):
-        teacher = results.get("teacher_sts", {}).get("Avg")
-        lines.append(
-            f"STS average {results['sts']['Avg']:.2f}" + (f" of the {other}'s {teacher:.2f}" if teacher else "")
-        )
-    for name, scores in results.get("task", {}).items():
-        figures = ", ".join(f"{metric} {value:.2f}" for metric, value in scores.items() if isinstance(value, float))
-        lines.append(f"{name}, {scores['split']}: {figures}")
-    for name, rows in results.get("pairs", {}).items():
-        of_rows = ", ".join(f"{row} {scores['ap']:.2f}" for row, scores in rows.items())
-        lines.append(f"{name}, average precision: {of_rows} (share of positives {rows['student']['prior']:.2f})")
-    for name, of in results.get("translations", {}).items():
-        lines.append(
-            f"{name}: {of['source_to_translation']:.1f} % of {of['pairs']} held-out sources find their translation, "
-            f"{of['translation_to_source']:.1f} % the other way"
-        )
-    if "spearman" in results.get("agreement", {}):
-        texts = results["agreement"].get("texts")  # results from before they had it have none
-        few = "; so few say little" if texts and texts < agreement.FEWEST_FOR_OVERLAP else ""
-        on = f"{texts:,} held-out texts" if texts else "held-out text"
-        lines.append(
-            f"agreement with the {other} on {on}: Spearman of pair cosines {results['agreement']['spearman']:.2f}{few}"
-        )
-    return lines

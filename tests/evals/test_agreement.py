@@ -13,7 +13,7 @@ from scipy.stats import pearsonr, spearmanr
 from jdistill.core.errors import UserError
 from jdistill.evals.agreement import agreement, nearest
 from jdistill.evals.speed import compare_speed, latency_ms
-from jdistill.run.finish import headline_lines
+from jdistill.run.headline import headline_lines
 
 RNG = np.random.default_rng(0)
 TEACHER = RNG.normal(size=(300, 16)).astype(np.float32)

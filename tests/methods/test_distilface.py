@@ -157,6 +157,7 @@ def test_a_run_from_a_raw_decoder_ends_by_patience(tmp_path: Path, monkeypatch: 
     assert found and int(found[1]) == int(found[2]) + 12, done.stderr[-2000:]
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["training"]["steps"] == int(found[1]) and "teacher_scored_pairs" in results
+    assert f"dev pairs, Spearman {results['scored_pairs']:.2f} of the start's " in done.stderr
     model = jdistill.load(str(tmp_path / "run" / "export"))
     assert model.pooling == "max_first_last" and not model.config.causal and model.config.num_layers == 2
     card = (tmp_path / "run" / "export" / "README.md").read_text()

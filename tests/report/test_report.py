@@ -22,6 +22,10 @@ RESULTS: dict[str, Any] = {
     "teacher_sts": {"STS12": 80.0, "SICK-R": 77.091, "Avg": 78.87},
     "retrieval": {"scifact": {"ndcg@10": 0.6, "index_bytes": 100, "queries_per_s": 90.0}},
     "teacher_retrieval": {"scifact": {"ndcg@10": 0.64, "index_bytes": 300, "queries_per_s": 30.0}},
+    "scored_pairs": 68.0,
+    "scored_pairs_of": {"ours.csv": 60.0, "theirs.csv": 76.0},
+    "teacher_scored_pairs": 80.0,
+    "teacher_scored_pairs_of": {"ours.csv": 80.0, "theirs.csv": 80.0},
     "agreement": {"mean_cosine": 0.9651, "spearman": 0.97, "pairs": [[0.1, 0.2], [0.5, 0.4], [0.9, float("nan")]]},
     "speed": [
         {
@@ -92,6 +96,7 @@ def test_full_run(tmp_path: Path) -> None:
     assert ["STS12", "80.00", "72.00", "90.0 %"] in page.rows
     assert ["SICK-R", "77.09", "–", "–"] in page.rows
     assert ["Avg", "78.87", "78.40", "99.4 %"] in page.rows
+    assert ["ours.csv", "80.00", "60.00", "75.0 %"] in page.rows and ["Avg", "80.00", "68.00", "85.0 %"] in page.rows
     assert ["scifact ndcg@10", "0.6400", "0.6000", "93.8 %"] in page.rows
     assert ["scifact index_bytes", "300.0000", "100.0000", "–"] in page.rows  # a cost is no quality that is kept
     assert ["scifact queries_per_s", "30.0000", "90.0000", "–"] in page.rows
@@ -127,7 +132,7 @@ def test_a_run_without_a_teacher_stands_beside_its_start(tmp_path: Path) -> None
     assert "(41.8 % of its start&#39;s 22,713,216)" in html and "Start: its/start. Student: small." in html
     rows = Cells(html).rows
     assert ["Summary", "Start", "Student", "Student / start"] in rows
-    assert rows.count(["Task", "Start", "Student", "Retention"]) == 2
+    assert rows.count(["Task", "Start", "Student", "Retention"]) == 3
     assert "teacher" not in html.partition("<h2>Configuration")[0].lower()
 
 
