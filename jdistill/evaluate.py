@@ -209,6 +209,8 @@ def evaluate_model(args: argparse.Namespace, sets: EvaluationSets) -> dict[str, 
     if args.poolers and isinstance(model, Encoder):
         poolers = EveryPooler(model, pooler_names(args.poolers, model.config.num_layers))
     about = {"source": args.model, "num_params": model.num_params, "dim": model.dim, "backend": args.backend}
+    if args.backend == "onnx":
+        about["onnx_file"] = args.onnx_file
     results: dict[str, Any] = {"model": about | ({"corpus_model": args.corpus_model} if args.corpus_model else {})}
     corpus_model = load(args.corpus_model, key="corpus_model") if args.corpus_model else None
     if args.beir:

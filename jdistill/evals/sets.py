@@ -22,6 +22,7 @@ from jdistill.evals.geometry import COVARIANCE_SAMPLE, evaluate_geometry
 from jdistill.evals.lexical import evaluate_bm25
 from jdistill.evals.retrieval import evaluate_beside_queries_of, evaluate_retrieval
 from jdistill.evals.sts import evaluate_pairs_of, evaluate_sts, ranked_pairs
+from jdistill.report.facts import searched_by
 from jdistill.retrieval.index import EXACT
 
 
@@ -112,7 +113,8 @@ def sts_lines(results: dict[str, Any]) -> list[str]:
 
 def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
     """The figures of evals.retrieval, under "retrieval", of evals.lexical, under "bm25_retrieval", and those of a query model, under
-    "query_model_retrieval". Of documents by a corpus model "retrieval" is a search in its index, and "own_index_retrieval" in the encoder's."""
+    "query_model_retrieval"; under "searched_by" what else than an exact search they are of. Of documents by a corpus model "retrieval" is a
+    search in its index, and "own_index_retrieval" in the encoder's."""
     search: dict[str, Any] = {"kind": options.index, "effort": options.index_effort}
     if options.query_model is not None:
         figures, of_queries = evaluate_beside_queries_of(options.query_model, encoder, source, **search)
@@ -132,6 +134,10 @@ def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[st
             results["own_index_retrieval"] = evaluate_retrieval(
                 encoder, source, scorer=scorer, rescore=options.rescore or 0, **search
             )
+    if options.index != EXACT:
+        results["searched_by"] = {"index": options.index, "effort": options.index_effort}
+    if options.rescore is not None:
+        results["searched_by"] = results.get("searched_by", {}) | {"rescored": options.rescore or "all"}
     if options.bm25:
         results["bm25_retrieval"] = evaluate_bm25(source)
     return results
@@ -144,7 +150,10 @@ def retrieval_lines(results: dict[str, Any]) -> list[str]:
     for name, figures in results.get("retrieval", {}).items():
         of_words = results.get("bm25_retrieval", {}).get(name, {})
         own = results.get("own_index_retrieval", {}).get(name, {})
-        lines.append(f"Retrieval, {name}" + (f": in an index of its own, and in that of {other}" if own else ""))
+        lines.append(
+            f"Retrieval, {name}{searched_by(results)}"
+            + (f": in an index of its own, and in that of {other}" if own else "")
+        )
         lines += [
             (line_of(what, own[what]) + "  " + line_of("", value).strip().rjust(8) if own else line_of(what, value))
             for what, value in figures.items()

@@ -16,6 +16,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.printable import printable
 from jdistill.core.remote import is_url
 from jdistill.data.text.sources import local_path
+from jdistill.report.facts import searched_by
 from jdistill.report.tables import COSTS, real
 
 TAGS = ["sentence-transformers", "sentence-similarity", "feature-extraction", "jdistill"]
@@ -135,7 +136,10 @@ def eval_results(results: dict[str, Any]) -> Iterator[EvalResult]:
             )
     for name, scores in results.get("retrieval", {}).items():
         of_quality = {metric: value for metric, value in scores.items() if metric not in COSTS}
-        figures = {(metric.replace("@", "_at_"), metric): value for metric, value in of_quality.items()}
+        figures = {
+            (metric.replace("@", "_at_"), f"{metric}{searched_by(results)}"): value
+            for metric, value in of_quality.items()
+        }
         yield from _of_set(("information-retrieval", "Information Retrieval"), name, figures)
     for name, scorers in results.get("pairs", {}).items():
         yield from _of_set(("binary-classification", "Binary Classification"), name, _percent(scorers["student"]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from jdistill.core.printable import printable, without_secrets
 from jdistill.report.beside import model_beside
-from jdistill.report.facts import scored_pairs
+from jdistill.report.facts import scored_pairs, searched_by
 from jdistill.report.tables import num, real, retention
 
 AGREEMENT = {
@@ -96,7 +96,10 @@ def _retrieval(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]
             [plain(metric), f"{value:.4f}", *(f"{of[metric]:.4f}" if metric in of else "" for of in beside.values())]
             for metric, value in scores.items()
         ]
-        yield f"Retrieval: {plain(name)}", markdown_table(["metric", "this model", *beside], rows)
+        yield (
+            f"Retrieval: {plain(name)}{plain(searched_by(results))}",
+            markdown_table(["metric", "this model", *beside], rows),
+        )
 
 
 def _index(results: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -34,6 +34,16 @@ def scored_pairs(results: dict[str, Any], whose: str = "") -> dict[str, Any]:
     return of_file | {"Avg": mean} if isinstance(of_file, dict) else {"pairs": mean}
 
 
+def searched_by(results: dict[str, Any]) -> str:
+    """What else than an exact search a collection's figures are of, in words behind a comma; empty for an exact one."""
+    by = objects(results).get("searched_by", {})
+    effort = f" ({by['effort']})" if by.get("effort") else ""
+    again = by.get("rescored")
+    return (f", by an index {by['index']}{effort}" if by.get("index") else "") + (
+        f", {again} documents ranked anew by the module" if again else ""
+    )
+
+
 def read_metrics(path: Path) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], int]:
     """One stage's curves, name -> (steps int64 [n], values float64 [n]) by rising step, and the count of bad lines.
 

@@ -14,7 +14,7 @@ from jdistill.core.printable import without_secrets
 from jdistill.report import run_tables
 from jdistill.report.beside import model_beside
 from jdistill.report.charts import agreement_chart, curve_chart
-from jdistill.report.facts import objects, read_json_object, read_metrics, scored_pairs
+from jdistill.report.facts import objects, read_json_object, read_metrics, scored_pairs, searched_by
 from jdistill.report.labelled import labelled_tables
 from jdistill.report.page import Chart, write_page
 from jdistill.report.tables import real
@@ -86,7 +86,7 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
             other=other,
         ),
         retrieval=run_tables.score_table(
-            "By collection and measure",
+            f"By collection and measure{searched_by(content)}",
             by_measure(sections["teacher_retrieval"]),
             by_measure(sections["retrieval"]),
             decimals=4,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jdistill.evals import agreement
+from jdistill.report.facts import searched_by
 
 
 def headline_lines(results: dict[str, Any], other: str) -> list[str]:
@@ -55,6 +56,6 @@ def _of_collection(results: dict[str, Any], name: str, other: str) -> str:
     scores = {key: results.get(key, {}).get(name, {}).get("ndcg@10") for key in by}
     if scores["retrieval"] is None:
         return ""
-    return f"{name}, nDCG@10: " + ", ".join(
+    return f"{name}{searched_by(results)}, nDCG@10: " + ", ".join(
         f"{by[key]} {score:.4f}" for key, score in scores.items() if score is not None
     )

@@ -241,8 +241,9 @@ def test_the_command_scores_pairs_and_collections_by_id(
         right = np.array(labels)[order]
         ap = 100 * np.sum(right * np.cumsum(right) / np.arange(1, 6)) / right.sum()
         assert results["labelled_pairs"][name]["module"]["ap"] == pytest.approx(ap)
-    assert "Labelled pairs, OCNLI, by module" in capsys.readouterr().out
-    capsys.readouterr()
+    out = capsys.readouterr().out
+    assert "Labelled pairs, OCNLI, by module" in out
+    assert "Retrieval, Tiny, all documents ranked anew by the module" in out
     assert evaluate.main(["--model", str(tmp_path / "student"), "--beir=C-MTEB/Tiny", "--test_split=test"]) == 2
     assert "of --symmetric or --asymmetric, which is not given" in capsys.readouterr().err
     assert evaluate.main(["--model", "no/such-model", "--beir=C-MTEB/Nothing"]) == 2

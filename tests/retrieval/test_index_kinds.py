@@ -127,9 +127,14 @@ def test_the_evaluate_command_refuses_a_kind_before_a_set_is_scored(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("scored before the kind was looked at")
 
-    monkeypatch.setattr(evaluate, "evaluate", never)
     write_collection(tmp_path / "c", {"d": "a cat"}, {"q": "which cat"}, {"q": {"d": 1}})
     model = str(save_encoder(make_encoder(num_layers=1), tmp_path / "model"))
+    assert (
+        evaluate.main(["--model", model, "--beir", str(tmp_path / "c"), "--index=HNSW8", "--index_effort=efSearch=9"])
+        == 0
+    )
+    assert "Retrieval, c, by an index HNSW8 (efSearch=9)\n" in capsys.readouterr().out
+    monkeypatch.setattr(evaluate, "evaluate", never)
     flags = ["--index", "Flat", "--index_effort", "nprobe=4"]
     assert evaluate.main(["--model", model, "--beir", str(tmp_path / "c"), *flags]) == 2
     said = capsys.readouterr().err
