@@ -102,7 +102,7 @@ def run(cfg: ConfigDict, workdir: str | Path, dry_run: bool, machine: str = "") 
             settle_config(cfg, folder, planned=True)
         else:
             settle_dtypes(cfg)
-        for lines in plans_on(prepare(cfg), *planned) if planned else plans(prepare(cfg), folder):
+        for lines in plans_on(prepare(cfg, planned[1]), *planned) if planned else plans(prepare(cfg), folder):
             print(lines, flush=True)
         return
     stages_of(cfg)  # before the folder belongs to this config

@@ -16,6 +16,7 @@ from jdistill.core.progress import log
 from jdistill.data.batching.weights import SourceWeights
 from jdistill.data.sets.collections import query_texts
 from jdistill.data.sets.sts import pair_files, read_scored_pairs, sts_sentences
+from jdistill.data.text.augment import check_augment
 from jdistill.data.text.kept_split import split_kept, split_together
 from jdistill.data.text.kept_texts import KeptTexts, keep_sentences, keep_source, keep_texts
 from jdistill.data.text.pair_sources import check_pairs, pair_sources
@@ -160,6 +161,8 @@ def read_corpus(cfg: ConfigDict, teacher: Teacher, evaluation: Sequence[str]) ->
     Held out first, so that a smaller budget (cfg.max_texts) is judged on the same held-out texts as a larger one.
     """
     train: Sequence[str]
+    if cfg.augment:
+        check_augment(cfg.augment)  # before a text is read
     named = named_sources(cfg)
     if len(named) == 1 and named[0].is_plain:
         train, held_out, removed = split_kept(

@@ -88,10 +88,13 @@ def stages_of(cfg: ConfigDict) -> tuple[Stage, ...]:
     return stages
 
 
-def prepare(cfg: ConfigDict) -> Run:
-    """Reads everything that a config names, before the first stage trains for hours. Raises UserError for what is not there or does
-    not fit."""
+def prepare(cfg: ConfigDict, mesh: Mesh | None = None) -> Run:
+    """Reads everything that a config names, before the first stage trains for hours. mesh: the devices that a plan is for; None: those
+    that are there. Raises UserError for what is not there or does not fit."""
     stages = stages_of(cfg)
+    with sharding.planning(mesh or sharding.global_mesh()):
+        preflight.check_attention(cfg)
+        preflight.check_batches(cfg, {stage.name: stage.cfg for stage in stages})
     tell_unread_sets(cfg, stages)
     use_attention(cfg.attention)
     teacher = configured_teacher(cfg)
@@ -187,8 +190,6 @@ def train_stages(run: Run, workdir: Path, parts: Collection[str] = (), give_up: 
     done: list[dict[str, Any]] = []
     params: Tree = {}
     feed: Feed | None = None
-    preflight.check_attention(run.cfg)
-    preflight.check_batches(run.cfg, {stage.name: stage.cfg for stage in run.stages})
     preflight.check_answers(run.shared, run.feeds)
     for stage, next_feed in zip(run.stages, run.feeds, strict=True):
         folder, feed = workdir / stage.name, next_feed.begin(feed)

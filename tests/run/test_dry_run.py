@@ -38,12 +38,16 @@ def arguments(place: Path, workdir: str, **keys: object) -> list[str]:
         ("begun", {"max_steps": 7}, "max_steps: 1 there, 7 now"),
         ("new", {"index": "Flatt"}, "--config.index=Flatt"),
         ("new", {"index": "PQ7"}, "--config.index=PQ7"),
+        ("new", {"attention": "cudnn"}, "--config.attention=cudnn needs a GPU"),
+        ("new", {"augment": "wordnets"}, "--config.augment='wordnets'"),
     ],
 )
 def test_what_the_run_refuses(place: Path, workdir: str, keys: dict[str, object], says: str) -> None:
     before = sorted(path for path in place.rglob("*") if "cache" not in path.parts)
     done = run_inside([*arguments(place, workdir, **keys), "--dry_run"])
     assert done.returncode == 2 and says in done.stderr, done.stderr[-2000:]
+    if "index" not in keys:  # which is held against the texts
+        assert "text: " not in done.stderr, "refused before the text is read"
     assert sorted(path for path in place.rglob("*") if "cache" not in path.parts) == before
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from jdistill.core.errors import UserError
@@ -21,6 +22,23 @@ FUNCTION_WORDS = frozenset(
 FUNCTION_WORDS |= {"then", "there", "this", "unto", "very", "will"}
 
 
+def check_augment(augment: str) -> None:
+    """Raises UserError for an augment that is none of text_variants', and where its WordNet is absent; a column's source is not looked at."""
+    kind = augment.partition(":")[0]
+    if kind == "wordnet":
+        _wordnet_of(augment)
+    elif kind == SPANS:
+        spans_asked(augment)
+    elif not augment.startswith("column:"):
+        raise UserError(
+            f"--config.augment={augment!r}: it is wordnet, wordnet:FOLDER, column:NAME, spans, spans:K, or empty"
+        )
+
+
+def _wordnet_of(augment: str) -> Path:
+    return find_wordnet(augment.removeprefix("wordnet").removeprefix(":"), "config.augment")
+
+
 def text_variants(texts: Sequence[str], augment: str, source: str, column: str) -> Iterator[str]:
     """Further texts, for each of `texts` one at most, or several spans, which may equal another or one of `texts`.
 
@@ -31,17 +49,14 @@ def text_variants(texts: Sequence[str], augment: str, source: str, column: str) 
 
     Raises: UserError for any other augment, and where there is no WordNet; at once, not with the first text.
     """
+    check_augment(augment)
     if augment.startswith("column:"):
         paraphrases = dict(read_columns(source, column, augment.removeprefix("column:"), key="config.augment"))
         return filter(None, (paraphrases.get(text) for text in texts))
     if augment == "wordnet" or augment.startswith("wordnet:"):
-        synonyms = read_wordnet(find_wordnet(augment.removeprefix("wordnet").removeprefix(":"), "config.augment")).get
+        synonyms = read_wordnet(_wordnet_of(augment)).get
         return (substituted(text, lambda word: synonyms(word, ())) for text in texts)
-    if augment.partition(":")[0] == SPANS:
-        return text_spans(texts, spans_asked(augment))
-    raise UserError(
-        f"--config.augment={augment!r}: it is wordnet, wordnet:FOLDER, column:NAME, spans, spans:K, or empty"
-    )
+    return text_spans(texts, spans_asked(augment))
 
 
 def variants_identity(augment: str, source: str, column: str) -> list[Any] | None:
@@ -51,7 +66,7 @@ def variants_identity(augment: str, source: str, column: str) -> list[Any] | Non
     if augment.startswith("column:"):
         identity = open_source(source, column, "config.text").identity
     elif augment == "wordnet" or augment.startswith("wordnet:"):
-        folder = find_wordnet(augment.removeprefix("wordnet").removeprefix(":"), "config.augment")
+        folder = _wordnet_of(augment)
         identity = [file_identity(folder / f"{kind}.{part}") for kind in ("index", "data") for part in PARTS]
     return None if identity is None else [FORMAT_OF_VARIANTS, augment, column, identity]
 
