@@ -22,7 +22,10 @@ from jdistill.encoder.text_encoder import prompt_named
 from jdistill.encoder.text_lists import text_list
 
 # Ends of the files that decide what a model answers.
-DECIDING = (".json", ".safetensors", ".bin", ".txt", ".model", ".py", ".jinja")
+DECIDING = (
+    ".json", ".safetensors", ".bin", ".txt", ".model", ".py", ".jinja",
+    ".pt", ".pth", ".npy", ".npz", ".codes", ".bpe", ".spm", ".vocab",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,19 @@ def test_kept_answers_are_taken_where_they_had_the_prompt(tmp_path: Path, name: 
     assert (asked.fingerprint == before.hexdigest()) == is_kept
 
 
+@pytest.mark.parametrize("name", ["weights.pt", "embeddings.npy", "bpe.codes"])
+def test_a_changed_file_of_weights_or_pieces_makes_another_model(tmp_path: Path, name: str) -> None:
+    def hashed() -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        add_files(digest, tmp_path)
+        return digest.hexdigest()
+
+    (tmp_path / name).write_bytes(b"one")
+    before = hashed()
+    (tmp_path / name).write_bytes(b"two")
+    assert hashed() != before
+
+
 def test_one_string_is_no_list_of_letters_for_torch_either(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="needs the torch extra")
     model = load_torch_encoder(str(save_encoder(make_encoder(num_layers=1), tmp_path / "model")))

@@ -110,6 +110,9 @@ def test_peft_s_own_files(tmp_path: Path) -> None:
     }
     with pytest.raises(UserError, match="has no adapter of layers.9.*another base, of fewer layers"):
         peft.load_adapters(tmp_path, names | deeper)
+    about = tmp_path / "adapter_config.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"exclude_modules": ["layers.9.self_attn.q_proj"]}))
+    assert peft.load_adapters(tmp_path, names | deeper)[0].keys() == found.keys()  # PEFT adapts fewer then
 
 
 @pytest.mark.parametrize("pattern", ["layer_1/attention/(query|value)", "layer_0/.*|attention/query"])

@@ -116,7 +116,8 @@ def load_adapters(folder: Path, names: Mapping[str, str]) -> tuple[Adapters, flo
             raise UserError(f"{path}: {name!r} is no adapter of this model; is it of another base?")
         adapters.setdefault(flax_of[match[1]], {})[match[2]] = float_tensor(tensors, name, [None, None], path).T
     targets = settings.raw("target_modules", None)
-    if isinstance(targets, list) and not settings.raw("layers_to_transform", None):
+    fewer = any(settings.raw(key, None) for key in ("layers_to_transform", "exclude_modules"))
+    if isinstance(targets, list) and not fewer:
         missing = {flax for name, flax in flax_of.items() if _is_target(name, targets)} - adapters.keys()
         if missing:
             raise UserError(f"{path} has no adapter of {names[min(missing)]}; is it of another base, of fewer layers?")
