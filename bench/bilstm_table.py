@@ -7,7 +7,7 @@
 
 Each run is a folder of WORKDIR that resumes; what is complete is not run again. Of several --rates a row takes the one that is best on
 dev with the first seed, as the paper does. Rows from scratch have the distilled student's sizes. A share of the labels is drawn anew for
-each seed, the same for all rows. The fine-tuned teacher, whose logits the KD rows learn, is a run like the others, made once a draw.
+each seed, the same for all rows. The fine-tuned teacher, whose logits the KD rows learn, is a run like the others, made once a draw, or --kd's.
 Arguments after -- hold for students alone where the teacher has its own. Prints the tables; WORKDIR/rows.png is their picture,
 WORKDIR/curves.png figure 2. Adds to bench/results/bilstm_table.json.
 """
@@ -63,7 +63,8 @@ def run(flags: argparse.Namespace, row: str, distilled: str, fraction: float, se
     if row != "teacher" and "sra" not in parts:
         sizes = [f"--config.scratch.{name}={value}" for name, value in sizes_of(flags.distilled).items()]
     if "kd" in parts:
-        keys.append(f"--config.kd={run(flags, 'teacher', distilled, fraction, draw_of(fraction, seed), rate)}")
+        tuned = flags.kd or run(flags, "teacher", distilled, fraction, draw_of(fraction, seed), rate)
+        keys.append(f"--config.kd={tuned}")
     if "ts" in parts:
         keys += ["--config.augment=ts", f"--config.max_steps={flags.ts_steps}"]
     finished_run("configs/bilstm_sra_task.py", workdir, {}, [*sizes, *flags.extra, *keys])
@@ -150,7 +151,8 @@ def keep(
         settings["distilled"] = " ".join(map(shown, flags.distilled))
     elif row != "teacher":
         settings |= sizes_of(flags.distilled)
-    settings |= {"teacher_epochs": flags.teacher_epochs} if "kd" in parts else {}
+    if "kd" in parts:
+        settings |= {"kd": shown(flags.kd)} if flags.kd else {"teacher_epochs": flags.teacher_epochs}
     settings |= {"ts_steps": flags.ts_steps} if "ts" in parts else {}
     names = ("row", "labels", "rate", "seed")
     keep_rows("bilstm_table", command_line(), rows, names, **settings, keys=joined(flags.extra))
@@ -169,11 +171,15 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", default=["5e-4"], help="of students; the paper's are 2e-4 3e-4 5e-4 1e-3")
     parser.add_argument("--epochs", type=float, default=3.0)
     parser.add_argument("--teacher_epochs", type=float, default=2.0)
+    parser.add_argument(
+        "--kd", default="", help="of the kd rows: a classifier's run that is there; empty: the teacher is tuned"
+    )
     parser.add_argument("--ts_steps", type=int, default=6000, help="of the rows with augmented text")
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     flags = parser.parse_args()
     if absent := [folder for folder in flags.distilled if not Path(folder).is_dir()]:
         parser.error(f"--distilled: there is no folder {', '.join(absent)}")
+    flags.kd = str(Path(flags.kd).absolute()) if flags.kd else ""
     flags.distilled = [str(Path(folder).absolute()) for folder in flags.distilled]  # runs begin in the checkout
     print("\n".join(about_text(flags.distilled)), end="\n\n")
     figure = Figure(figsize=(5.6, 3.6), dpi=200, layout="constrained")
