@@ -2,10 +2,11 @@
 
     python bench/distilface_table.py --start MODEL.gguf --text sentences.txt.gz --senteval SENTEVAL \\
         --dev_pairs sts-dev-clean.csv --workdir runs/distilface-table [--layers 8] [--pooler avg_last4] [--steps 1000] \\
-        [--rates 3e-5 1e-4 3e-4] [--rate_steps 100] [--run RUN] [-- --config.batch_size=64 …]
+        [--rates 3e-5 1e-4 3e-4] [--rate_steps 100] [--run RUN] [--tuned RUN …] [-- --config.batch_size=64 …]
 
 --run: a finished run of these keys, rate and steps chosen by other means, such as a sweep of more keys than the rate; none is made
-then. Before: the start's first layers as they are, reading as the student does, as many tokens too, and, where that is both ways,
+then. --tuned: finished runs of configs/ibkd.py:supervised, on labelled triplets, of this run's student and, as controls, of others.
+Before: the start's first layers as they are, reading as the student does, as many tokens too, and, where that is both ways,
 causally as well. Averages are the paper's, of STS12 to 15 and STS-B. The best untuned is the best of all rows before, of the
 paper's 14 poolers and the last token's. Everything resumes. Adds to bench/results/distilface_table.json.
 """
@@ -116,6 +117,20 @@ def of_run(flags: argparse.Namespace) -> tuple[Path, float]:
     return flags.run, there["learning_rate"]
 
 
+def tuned_by(run: Path) -> str:
+    """What a run of configs/ibkd.py:supervised goes by. Raises SystemExit for one that is not finished, or is none."""
+    config = flatten_dict(json.loads((run / "config.json").read_text()), sep=".") if run.is_dir() else {}
+    if config.get("method") != "supervised" or not (run / "results.json").is_file():
+        raise SystemExit(f"--tuned {run}: not a finished run of configs/ibkd.py:supervised")
+    keys = ("start", "triplets", "student.layers", "pooling", "student.dropout", "dtype", "seed")
+    keys += tuple(
+        key for key in config if key.startswith("finetune.") and key.count(".") == 1 and key != "finetune.loss"
+    )
+    return joined(
+        [f"--config.{key}={shown(config[key]) if key in ('start', 'triplets') else config[key]}" for key in keys]
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("start", "text", "senteval", "dev_pairs"):
@@ -128,6 +143,7 @@ def main() -> None:
     parser.add_argument("--rate_steps", type=int, default=100)
     parser.add_argument("--workdir", type=Path, default=Path("runs/distilface-table"))
     parser.add_argument("--run", type=Path)
+    parser.add_argument("--tuned", type=Path, nargs="+", default=[])
     parser.add_argument("extra", nargs="*", help="of jdistill.sweep and jdistill.main, after --")
     flags = parser.parse_args()
     setup_logging()
@@ -135,6 +151,7 @@ def main() -> None:
     decides = ("start", "text", "senteval", "layers", "attention", "pooler", "rates", "rate_steps", "steps", "extra")
     given = {"run": flags.run.absolute()} if flags.run else {}  # its figures are kept there too
     check_settings(flags.workdir, {name: getattr(flags, name) for name in decides} | given, "rates")
+    tuned = {of.name: tuned_by(of) for of in flags.tuned}
     run, rate = of_run(flags) if flags.run else of_best_rate(flags)
     senteval, rows = Path(flags.senteval), {}
     for attention in dict.fromkeys(("causal", flags.attention)):
@@ -144,6 +161,10 @@ def main() -> None:
     rows[f"trained, {flags.attention}"] = by_pooler(
         jdistill.load(str(run / "export")), senteval, flags.workdir / "trained.json"
     )
+    for of in flags.tuned:
+        rows[f"tuned, {of.name}"] = by_pooler(
+            jdistill.load(str(of / "export")), senteval, flags.workdir / f"{of.name}.json"
+        )
     about = {
         "start": shown(flags.start),
         "text": shown(flags.text),
@@ -151,6 +172,7 @@ def main() -> None:
         "layers": flags.layers,
     }
     about |= {"trained with": flags.pooler, "steps": flags.steps, "learning_rate": rate}
+    about |= {"tuned": tuned} if tuned else {}
     kept = [
         {"row": name, "pooler": pooler} | of | {"of the best untuned (%)": 100 * of["average"] / best_untuned - 100}
         for name, figures in rows.items()

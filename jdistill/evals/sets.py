@@ -116,6 +116,7 @@ def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[st
     "query_model_retrieval"; under "searched_by" what else than an exact search they are of. Of documents by a corpus model "retrieval" is a
     search in its index, and "own_index_retrieval" in the encoder's."""
     search: dict[str, Any] = {"kind": options.index, "effort": options.index_effort}
+    results: dict[str, Any] = {}
     if options.query_model is not None:
         figures, of_queries = evaluate_beside_queries_of(options.query_model, encoder, source, **search)
         results = {"retrieval": figures, "query_model_retrieval": of_queries}
@@ -136,7 +137,7 @@ def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[st
             )
     if options.index != EXACT:
         results["searched_by"] = {"index": options.index, "effort": options.index_effort}
-    if options.rescore is not None:
+    if options.rescore is not None and options.query_model is None:
         results["searched_by"] = results.get("searched_by", {}) | {"rescored": options.rescore or "all"}
     if options.bm25:
         results["bm25_retrieval"] = evaluate_bm25(source)
