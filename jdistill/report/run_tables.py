@@ -57,7 +57,7 @@ def summary_table(results: dict[str, dict[str, Any]], other: str, source: str) -
     student, teacher = results["student"], results["teacher"]
     compared = [
         ("Parameters", teacher.get("num_params"), student.get("num_params"), 0, 1.0, ""),
-        ("Size", teacher.get("bytes"), student.get("bytes"), 1, 1e-6, " MB"),
+        ("Size in float32", teacher.get("bytes"), student.get("bytes"), 1, 1e-6, " MB"),
         ("STS average", results["teacher_sts"].get("Avg"), results["sts"].get("Avg"), 2, 1.0, ""),
         ("Tokens that its vocabulary lacks", None, student.get("unknown_tokens"), 2, 1.0, " %"),
     ]

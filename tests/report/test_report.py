@@ -100,7 +100,7 @@ def test_full_run(tmp_path: Path) -> None:
     assert ["scifact ndcg@10", "0.6400", "0.6000", "93.8 %"] in page.rows
     assert ["scifact index_bytes", "300.0000", "100.0000", "–"] in page.rows  # a cost is no quality that is kept
     assert ["scifact queries_per_s", "30.0000", "90.0000", "–"] in page.rows
-    assert ["Size", "90.9 MB", "38.0 MB", "41.8 %"] in page.rows
+    assert ["Size in float32", "90.9 MB", "38.0 MB", "41.8 %"] in page.rows
     assert ["small", "flax", "4.90 ms", "1.86 x", "38.0 MB", "9,493,632"] in page.rows
     assert (
         ["Time", "45 min 10 s"] in page.rows
