@@ -42,6 +42,7 @@ from jdistill.train.dataset import Data
 from jdistill.train.early_end import GiveUp
 from jdistill.train.loop import total_steps, train
 from jdistill.train.method import Method
+from jdistill.train.origins import check_goes_on
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def train_stages(run: Run, workdir: Path, parts: Collection[str] = (), give_up: 
         folder, feed = workdir / stage.name, next_feed.begin(feed)
         method, data = open_stage(stage, feed, student, is_teacher)
         data = replace(data, origins=origins_of(stage, feed, method))
-        begin_folder(run, stage, method, folder, total_steps(stage.cfg, data.batches.steps_per_epoch), parts)
+        begin_folder(run, stage, method, data, folder, parts)
         score = feed.dev_score(stage.cfg, method)
         of_stage = train(stage.cfg, method, data, folder, score, give_up if stage is run.stages[-1] else None)
         params = of_stage.params
@@ -229,9 +230,10 @@ def indexed_width(run: Run, stage: Stage, method: Method) -> int:
     return later or method.student.dim
 
 
-def begin_folder(run: Run, stage: Stage, method: Method, folder: Path, steps: int, parts: Collection[str]) -> None:
-    """Checks that a stage of so many steps, and the run's parts behind it, can be had, and writes its student's files, weights excepted."""
-    texts = len(run.feeds[-1].index_texts())
+def begin_folder(run: Run, stage: Stage, method: Method, data: Data, folder: Path, parts: Collection[str]) -> None:
+    """Checks that a stage goes on as it began, with room for it and the run's parts, and writes its student's files, weights excepted."""
+    texts, steps = len(run.feeds[-1].index_texts()), total_steps(stage.cfg, data.batches.steps_per_epoch)
+    check_goes_on(data, steps, folder)
     if stage.trains == "student":
         preflight.check_index(run.cfg, indexed_width(run, stage, method), texts)
     preflight.check_room(stage.cfg, method, folder, texts, steps, parts)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -105,8 +104,7 @@ class _Training:
         self.state = init_state(method, optimizer, self.mesh, cfg.shard_params)
         self.programs, self.frozen = Programs(step, self.mesh, self.state), place_frozen(cfg, method, self.mesh)
         self.checkpoints = Checkpoints(folder / "checkpoints", cfg.keep_last, cfg.checkpoint_every)
-        self.about: dict[str, Any] = {"texts": len(data), "data": data.fingerprint, "steps": self.steps, "seconds": 0.0}
-        self.about |= begun_with(data.origins)
+        self.about = begun_with(data, self.steps)
         check_same_data(self.about, folder)
         self.patience = Patience(cfg, self.checkpoints, self.about, folder.name)
         if self.checkpoints.steps():

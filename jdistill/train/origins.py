@@ -12,6 +12,9 @@ from jdistill.core import sharding
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.models.host_products import describe_compute
+from jdistill.train.checkpoint import steps_in
+from jdistill.train.dataset import Data
+from jdistill.train.sealed import read_description
 
 ORIGINS_KEY = "origins"  # of a checkpoint's description; those of older versions have none
 STUDENT_VOCABULARY, BASE = "the student's vocabulary", "the base model"
@@ -38,13 +41,17 @@ WHY_NOT = {
 THEN = ", then "  # between the devices of one sitting and those of the next
 
 
-def begun_with(origins: Mapping[str, str]) -> dict[str, Any]:
-    """What a checkpoint's description says of its stage's models and devices.
+def begun_with(data: Data, steps: int) -> dict[str, Any]:
+    """What a checkpoint's description says of its stage's data, steps, models and devices, before the first step."""
+    of_data = {"texts": len(data), "data": data.fingerprint, "steps": steps, "seconds": 0.0}
+    return of_data | {ORIGINS_KEY: dict(data.origins), "devices": describe_compute()}
 
-    Args:
-      origins: a fingerprint by the name of what has it.
-    """
-    return {ORIGINS_KEY: dict(origins), "devices": describe_compute()}
+
+def check_goes_on(data: Data, steps: int, folder: Path) -> None:
+    """As check_same_run by the newest checkpoint in a stage's folder, if there is one that can be read: before anything in it is replaced."""
+    saved = steps_in(folder / "checkpoints")
+    if saved and (described := read_description(folder / "checkpoints" / str(saved[-1]))):
+        check_same_run(described, begun_with(data, steps), folder)
 
 
 def check_same_data(about: Mapping[str, Any], folder: Path) -> None:

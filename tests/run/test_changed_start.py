@@ -29,6 +29,8 @@ def test_an_export_is_not_made_again_by_a_start_that_pools_otherwise(tmp_path: P
     refused = run_inside(arguments)
     assert refused.returncode == 2 and not (tmp_path / "run" / "export").exists()
     assert "how the student reads a text has changed since" in refused.stderr and "pooling" in refused.stderr
+    for path in (tmp_path / "as it was" / "distil" / "student").rglob("*.json"):
+        assert path.read_bytes() == (tmp_path / "run" / path.relative_to(tmp_path / "as it was")).read_bytes(), path
     pooling.write_text(before)
     assert run_inside(arguments).returncode == 0
     assert_same(tmp_path / "run", tmp_path / "as it was")
