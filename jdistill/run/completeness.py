@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,13 @@ from ml_collections import ConfigDict
 
 from jdistill.core import files
 from jdistill.core.errors import UserError
+from jdistill.run.search_index import OF_INDEX
+from jdistill.run.stages import stages_of
 from jdistill.run.workdir import BEFORE, of_results
 from jdistill.train.checkpoint import steps_in
 
 RUN = "run"  # kind of the seal of a run's folder, which vouches for results and report
-OF_EXPORT, OF_INDEX = ("onnx",), ("index", "index_effort", "index_texts", "index_by")
+OF_EXPORT = ("onnx",)
 
 
 def lacking(cfg: ConfigDict, workdir: Path) -> dict[str, list[str]]:
@@ -37,9 +39,23 @@ def lacking(cfg: ConfigDict, workdir: Path) -> dict[str, list[str]]:
             for folder in sorted(workdir.glob(f"*/{kind}"))
             if sealed or files.read_seal(folder, kind)
             for what in files.damage(folder, kind)
-        ],
+        ]
+        + ([f"{folder.relative_to(workdir)} is missing" for folder in _gone(cfg, workdir)] if sealed else []),
     }
     return {part: what for part, what in wrong.items() if what}
+
+
+def _gone(cfg: ConfigDict, workdir: Path) -> list[Path]:
+    """What stages that keep checkpoints have lost: the student's files, or those of the judge's adapters, as by a kill between two renames."""
+    kept = [stage for stage in stages_of(cfg) if steps_in(workdir / stage.name / "checkpoints")]
+    parts = [workdir / stage.name / ("student" if stage.trains == "student" else "adapter") for stage in kept]
+    return [part for part in parts if not part.is_dir()]
+
+
+def of_other_checkpoints(results: dict[str, Any], stages: Sequence[dict[str, Any]]) -> bool:
+    """Whether results are of other checkpoints than stages that were read anew; older ones do not say which. stages: as run.stages has them."""
+    before = {of["name"]: of.get("checkpoint") for of in results.get("training", {}).get("stages", [])}
+    return any(before.get(of["name"]) not in (None, of["checkpoint"]) for of in stages)
 
 
 def check_checkpoints(workdir: Path, stages: Iterable[str]) -> None:

@@ -30,6 +30,7 @@ from jdistill.report.beside import model_beside
 from jdistill.run.budget_results import budget_line, budget_results, write_budget_form
 from jdistill.run.completeness import (
     lacking,
+    of_other_checkpoints,
     read_results,
     vouch,
 )
@@ -51,11 +52,16 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
         export_trained(run, trained, workdir)
     model = loading.load(str(export_dir))
     results = None if "results" in lacks else read_results(workdir)
+    if results is not None and "export" in lacks and of_other_checkpoints(results, trained.stages):
+        log.warning(
+            "WARNING: the checkpoint that the figures were of cannot be read; they are measured anew, of the next best"
+        )
+        results, lacks = None, lacks | {"index": ["it is of another checkpoint"]}
     if results is None:
         results = measure_results(run, trained, model, workdir, command)
     if cfg.index_texts:  # results that are kept may be of before there was an index
         results["index"] = index_owner(cfg, run.shared.teacher)
-    if "index" in lacks:
+    if "index" in lacks and cfg.index_texts:
         write_index(run, trained, model, workdir / "index")
     with files.adding_to(export_dir, "export"):
         write_card(workdir, export_dir, results=results)

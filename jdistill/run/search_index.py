@@ -14,11 +14,13 @@ from jdistill.evals.shared_space import ALIGNED, HOW_TO_ALIGN
 from jdistill.feeds.stage import Stage
 from jdistill.feeds.teacher_index import document_answers, document_teacher
 from jdistill.retrieval.index import STUDENT, TEACHER, build_index
-from jdistill.run.completeness import OF_INDEX
 from jdistill.teachers.embeddings import Teacher
 
 if TYPE_CHECKING:
     from jdistill.run.stages import Run, Trained
+
+# Keys that an index goes by; of judged pairs it holds the passages of the first test_pairs.
+OF_INDEX = ("index", "index_effort", "index_texts", "index_by", "test_pairs")
 
 
 def check_index_owner(cfg: ConfigDict, last: Stage) -> None:
@@ -62,7 +64,7 @@ def write_index(run: Run, trained: Trained, model: Encoder, folder: Path) -> Non
     texts = list(whole[: cfg.index_texts])
     if len(texts) < len(whole):
         log.info("the index holds the first %d of %d texts (--config.index_texts)", len(texts), len(whole))
-    settings = {key: cfg[key] for key in OF_INDEX}
+    settings = {key: cfg[key] for key in OF_INDEX if key in cfg}
     if cfg.index_by == TEACHER:
         teacher = document_teacher(cfg)
         vectors = document_answers(cfg, teacher, texts, "vectors of the index", alone=True)

@@ -16,6 +16,7 @@ from d2llm_setting import write_pairs
 from parity import assert_close
 
 import jdistill
+from jdistill.core import files
 from jdistill.core.errors import UserError
 from jdistill.data.sets.pairs import (
     read_pairs,
@@ -87,6 +88,8 @@ def test_all_stages_end_to_end_and_again_from_a_folder_that_was_stopped(tmp_path
     assert "PMA" in card and "model[-1].score(" in card and "Labelled pairs: same" in card
     again = commands.run_inside(commands.command("configs/d2llm.py", tmp_path / "run", settings))
     assert again.returncode == 0 and "is complete" in again.stderr
+    seal = files.read_seal(tmp_path / "run" / "index", "index")
+    assert seal and "test_pairs" in seal["settings"]  # by which the index's passages are chosen
     save_encoder(make_decoder(seed=1, max_positions=256), tmp_path / "lm")
     with pytest.raises(UserError, match="the base model changed since .*distil began"):  # the adapters are another's
         load_student(tmp_path / "run")

@@ -54,6 +54,7 @@ DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
     ("index", shutil.rmtree, "index/ is missing"),
     ("index/texts.jsonl", flip, "index/texts.jsonl has changed"),
     ("distil/student/tokenizer.json", flip, "distil/student: tokenizer.json has changed"),
+    ("distil/student", shutil.rmtree, "distil/student is missing"),
 ]
 
 

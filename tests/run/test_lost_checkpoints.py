@@ -7,7 +7,26 @@ from pathlib import Path
 
 from commands import run_inside
 from conftest import make_encoder, save_encoder, sentences
-from finished_setting import command
+from finished_setting import command, results
+
+
+def test_figures_are_of_the_checkpoint_that_is_exported(tmp_path: Path) -> None:
+    """An export that is made again from the next best checkpoint is measured again, with the index that it fills."""
+    save_encoder(make_encoder(), tmp_path / "teacher")
+    (tmp_path / "text.txt").write_text("\n".join(sentences(150)) + "\n")
+    run = tmp_path / "run"
+    assert run_inside(command(tmp_path, "run")).returncode == 0
+    (before,) = results(run)["training"]["stages"]
+    shutil.rmtree(run / "distil/checkpoints" / str(before["checkpoint"]) / "state")
+    shutil.rmtree(run / "export")
+    done = run_inside(command(tmp_path, "run"))
+    assert done.returncode == 0 and "they are measured anew, of the next best" in done.stderr, done.stderr[-2000:]
+    (after,) = results(run)["training"]["stages"]
+    assert after["checkpoint"] != before["checkpoint"] and f"step {after['checkpoint']}" in done.stderr
+    held_out = results(run)["agreement"]
+    again = run_inside([*command(tmp_path, "run"), "--config.latency_texts=2"])  # measures the export once more
+    assert again.returncode == 0 and results(run)["agreement"] == held_out
+    assert "is complete" in run_inside([*command(tmp_path, "run"), "--config.latency_texts=2"]).stderr
 
 
 def test_a_finished_run_without_checkpoints_is_not_trained_anew(tmp_path: Path) -> None:
