@@ -59,7 +59,9 @@ def local_copy(url: str, key: str, parts: tuple[str, ...] = ()) -> Path:
         before = before if isinstance(before, dict) else {}
         if copy.is_file() != ("" in there) and copy.exists():
             _remove(copy)
-        for name in before.keys() - there.keys():
+        for name in (
+            files_in(copy) - there.keys()
+        ):  # whatever left the store, also what came of a fetch that was cut off
             _remove(copy / name)
         sizes = {
             name: size
@@ -78,6 +80,17 @@ def local_copy(url: str, key: str, parts: tuple[str, ...] = ()) -> Path:
         if there != before:
             write_json(record, there)
     return copy
+
+
+def files_in(copy: Path) -> set[str]:
+    """The files of a copied folder, by their names in the store; "" is a copied file."""
+    if not copy.is_dir():
+        return {""} if copy.exists() else set()
+    return {
+        path.relative_to(copy).as_posix()
+        for path in copy.rglob("*")
+        if not path.is_dir() and TEMPORARY not in path.name
+    }
 
 
 def path_here(source: str, key: str, parts: tuple[str, ...] = ()) -> Path:

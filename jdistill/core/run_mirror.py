@@ -28,6 +28,7 @@ from jdistill.core.remote import Store, StoreError
 from jdistill.core.store_lock import LOCK_OBJECT, StoreLock
 from jdistill.core.stored_checkpoints import CHECKPOINT, UNFINISHED, checkpoints_of, holds_all
 
+LOOKS = 3  # at a folder that changes meanwhile
 LOOK_EVERY_S = 1.0  # for checkpoints, which are stored at once
 STORE_EVERY_S = 30.0  # logs and whatever else has changed
 
@@ -198,7 +199,16 @@ class RunMirror:
 
     def _snapshot(self) -> dict[str, tuple[Path, FileState]]:
         """The mirror's files of one moment, by name: where each lies, and its state. Those of checkpoints that are not stored yet are
-        links, so that one which makes room for the next meanwhile is stored whole."""
+        links, so that one which makes room for the next meanwhile is stored whole. Of looks that a change of checkpoints fell into, in
+        which the old one is gone and the new one not seen, another follows."""
+        for _ in range(LOOKS):
+            snapshot, going = self._look()
+            if not going:
+                break
+        return {name: of for name, of in snapshot.items() if checkpoints_of([name]).isdisjoint(going)}
+
+    def _look(self) -> tuple[dict[str, tuple[Path, FileState]], set[str]]:
+        """(files as _snapshot has them, checkpoints that came or went meanwhile)."""
         shutil.rmtree(self._links, ignore_errors=True)
         files, snapshot = self._files(), {}
         for name, state in files.items():
@@ -213,8 +223,7 @@ class RunMirror:
                 except OSError:  # a file system without links
                     path = self.folder / name
             snapshot[name] = path, state
-        going = checkpoints_of(files.keys() ^ self._files().keys())
-        return {name: of for name, of in snapshot.items() if checkpoints_of([name]).isdisjoint(going)}
+        return snapshot, checkpoints_of(files.keys() ^ self._files().keys())
 
     def _files(self) -> dict[str, FileState]:
         """The mirror's files, by name; what is being written is left out."""

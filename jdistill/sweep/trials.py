@@ -78,20 +78,26 @@ def run_trial(
 
     Raises: UserError for a trial that ended without a dev score.
     """
-    pruned = False
-    for step, score in curve.items():
-        trial.report(score, step)
+    pruned, told = False, set()
+
+    def tell(until: float) -> None:
+        for step in sorted(curve.keys() - told):
+            if (
+                step <= until
+            ):  # Optuna prunes by the newest step that it knows, which training may not have come to again
+                trial.report(curve[step], step)
+                told.add(step)
 
     def give_up(step: int, score: float, last: bool = False) -> bool:
         nonlocal pruned
-        if step not in curve:
-            trial.report(score, step)
         curve[step] = score
+        tell(step)
         pruned = not last and trial.should_prune()  # of a trial that ends there anyway the score is had
         return pruned
 
     try:
         train(give_up)
+        tell(math.inf)
     except Diverged as error:
         log.info("%s", error)
         trial.set_user_attr(DIVERGED, str(error))

@@ -90,3 +90,22 @@ def test_checkpoints_that_were_cleared_are_no_lost_ones(url: str, cleared: bool)
     again = open_mirror(url)
     assert (again.folder / "study.log").read_text() == ("one and two" if cleared else "one")
     assert (again.folder / "distil" / "checkpoints").exists() != cleared
+
+
+def test_a_look_that_a_change_of_checkpoints_falls_into_is_repeated(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the list named neither the old one nor the new, and the old one were deleted while the new one is on its way."""
+    mirror = open_mirror(url)
+    write_checkpoint(mirror.folder, 200)
+    mirror.store_changes()
+    files, looks = mirror._files, []
+
+    def changing() -> dict:
+        looks.append(len(looks))
+        if len(looks) == 2:
+            write_checkpoint(mirror.folder, 300)
+            shutil.rmtree(mirror.folder / "distil/checkpoints/200")
+        return files()
+
+    monkeypatch.setattr(mirror, "_files", changing)
+    mirror.store_changes()
+    assert steps_listed(url) == {"300"} and len(looks) >= 4

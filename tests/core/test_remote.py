@@ -100,6 +100,27 @@ def test_of_a_folder_what_has_changed_is_fetched_and_what_is_gone_goes(
     assert not list(copy.parent.rglob(".jdistill-*"))
 
 
+def test_what_came_of_a_fetch_that_was_cut_off_goes_where_it_has_left_the_store(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.txt", "b.txt"):
+        put(f"{bucket}/texts/{name}", b"old " + name.encode())
+    fetch = Store.fetch
+
+    def cut_off(store: Store, name: str, *rest: object) -> object:
+        if name == "b.txt":
+            raise StoreError("the network is away")
+        return fetch(store, name, *rest)
+
+    monkeypatch.setattr(Store, "fetch", cut_off)
+    with pytest.raises(StoreError, match="the network is away"):
+        local_copy(f"{bucket}/texts", KEY)
+    monkeypatch.setattr(Store, "fetch", fetch)
+    fsspec.filesystem("memory").rm_file(f"{bucket}/texts/a.txt".removeprefix("memory:/"))
+    put(f"{bucket}/texts/c.txt", b"new c")
+    assert sorted(path.name for path in local_copy(f"{bucket}/texts", KEY).iterdir()) == ["b.txt", "c.txt"]
+
+
 @pytest.mark.parametrize("header", ["Last-Modified", "Content-MD5", ""])
 def test_what_a_web_server_says_tells_a_change_and_silence_is_warned_of(
     bucket: str, header: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from ml_collections import ConfigDict
+from optuna.distributions import CategoricalDistribution
 from sweep_setting import config, hill
 
 from jdistill.core.files import TEMPORARY
 from jdistill.sweep import command
 from jdistill.sweep.command import sweep
 from jdistill.sweep.space import parse_space
+from jdistill.sweep.trials import open_study, run_trial, take_up_killed
 
 
 def run(folder: Path, sampler: str) -> list[dict]:
@@ -123,3 +125,32 @@ def test_a_sweep_goes_on_by_the_checkpoint_that_it_began_with(tmp_path: Path) ->
     (tmp_path / "begun" / "trials").mkdir(parents=True)
     config_file.write_text((tmp_path / "new" / "config.json").read_text().replace('"best"', '"last"'))
     assert [row["score"] for row in sweep(cfg, tmp_path / "begun", space, trainer=trainer)] == [2.0, 2.0]
+
+
+def test_a_trial_that_was_killed_at_its_last_step_is_not_pruned_by_that_step(tmp_path: Path) -> None:
+    """A resumed trial is told its newest checkpoint's score again; the last step's, which the study knows already, prunes nothing."""
+    space = {"rate": CategoricalDistribution([0, 1, 2, 3, 4])}
+
+    def to_its_end(give_up: Callable[..., bool]) -> None:
+        if not give_up(100, 55.0):
+            give_up(200, 58.0, last=True)
+
+    def killed(give_up: Callable[..., bool]) -> None:
+        to_its_end(give_up)
+        raise KeyboardInterrupt
+
+    study = open_study(tmp_path / "study.log", prune=True)
+    for more in range(4):
+        run_trial(
+            study,
+            study.ask(space),
+            {},
+            lambda give_up, more=more: give_up(100, 50.0 + more) or give_up(200, 60.0 + more, last=True),
+        )
+    with pytest.raises(KeyboardInterrupt):
+        run_trial(study, study.ask(space), {}, killed)
+    study = open_study(tmp_path / "study.log", prune=True)
+    (curve,) = take_up_killed(study, space).values()
+    assert curve == {100: 55.0, 200: 58.0}
+    run_trial(study, study.ask(space), curve, to_its_end)
+    assert study.trials[-1].value == 58.0 and study.trials[-1].intermediate_values == {100: 55.0, 200: 58.0}
