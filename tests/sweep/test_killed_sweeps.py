@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 from optuna.distributions import CategoricalDistribution
+from optuna.trial import TrialState
 from sweep_setting import config, hill
 
 from jdistill.core.files import TEMPORARY
@@ -153,4 +154,7 @@ def test_a_trial_that_was_killed_at_its_last_step_is_not_pruned_by_that_step(tmp
     (curve,) = take_up_killed(study, space).values()
     assert curve == {100: 55.0, 200: 58.0}
     run_trial(study, study.ask(space), curve, to_its_end)
-    assert study.trials[-1].value == 58.0 and study.trials[-1].intermediate_values == {100: 55.0, 200: 58.0}
+    assert study.trials[-1].state == TrialState.COMPLETE and study.trials[-1].intermediate_values == {
+        100: 55.0,
+        200: 58.0,
+    }
