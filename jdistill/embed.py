@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
         check_index_flags(args.index, args.index_effort, settings.width)
     if args.check and not (args.out.is_dir() and any(args.out.iterdir())):
         raise UserError(f"--out={args.out} is not there, or empty: there is nothing to check")
-    claim_folder(args.out, settings, args.text)
+    claim_folder(args.out, settings, args.text, looks=args.check)
     make = partial(embed_stream, encoder, shard=shard)
     parts = (check_stream if args.check else make)(stream=stream, out=args.out, settings=settings)
     stream.log_skipped()

@@ -80,6 +80,8 @@ def main(argv: list[str] | None = None) -> int:
     setup_logging()
     rules = Rules(flags.count, flags.first, flags.last, flags.margin, flags.relative_margin)
     check_out_file(flags.out, "--out", flags.overwrite)
+    if flags.out.suffix != ".jsonl":
+        raise UserError(f"--out={flags.out}: triplets are written as JSON lines; name a file that ends in .jsonl")
     if flags.column and not flags.corpus:
         raise UserError(f"--column={flags.column} is the text column of --corpus, which is not given; leave it out")
     pairs = read_triplets(flags.pairs, key="pairs", with_scores=False)

@@ -96,9 +96,13 @@ def _load_model(workdir: Path) -> tuple[PairScorer, Path]:
     seal = read_seal(workdir, EMBEDDINGS_SEAL)
     if seal is not None:
         if not (workdir / "index").is_dir():
-            raise UserError(
-                f"{workdir / 'index'} is missing; python -m jdistill.embed with --out {workdir} and --index=Flat makes it"
+            without = not seal["settings"].get("with_text", True)
+            makes = (
+                "its vectors were made --without_text, which an index keeps: embed the text into a new folder, with --index=Flat"
+                if without
+                else f"python -m jdistill.embed with --out {workdir} and --index=Flat makes it"
             )
+            raise UserError(f"{workdir / 'index'} is missing; {makes}")
         tell_older_index(workdir, seal.get("texts"))
         settings = EmbedSettings(**seal["settings"])
         scorer = _model_of(workdir, settings)

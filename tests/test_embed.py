@@ -92,6 +92,27 @@ def test_a_search_without_index_says_what_makes_it(place: Path) -> None:
         search.answer(place / "out", "question", 3)
 
 
+def test_a_folder_without_texts_is_told_that_it_has_no_index(place: Path) -> None:
+    (place / "a.jsonl").write_text("".join(json.dumps({"_id": i, "text": text}) + "\n" for i, text in enumerate(TEXTS)))
+    assert run_embed(place, "--text", str(place / "a.jsonl"), "--id_column", "_id", "--without_text") == 0
+    with pytest.raises(UserError, match="--without_text, which an index keeps: embed the text into a new folder"):
+        search.answer(place / "out", "question", 3)
+
+
+def test_a_check_writes_nothing_into_a_folder_that_is_whole(place: Path) -> None:
+    assert run_embed(place) == 0
+    before = [path.stat().st_mtime_ns for path in sorted((place / "out", *(place / "out").iterdir()))]
+    assert run_embed(place, "--check") == 0
+    assert [path.stat().st_mtime_ns for path in sorted((place / "out", *(place / "out").iterdir()))] == before
+
+
+def test_a_folder_without_vectors_says_that_it_may_go(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_embed(place) == 0
+    [part.unlink() for part in (place / "out").glob("part-*")]
+    assert run_embed(place, "--part_size", "7") == 2
+    assert "part_size was 50 and is now 7; it holds no vectors yet: delete it, or choose" in error_lines(capsys)[0]
+
+
 def test_a_length_that_the_prompt_of_a_question_fills(place: Path) -> None:
     save_encoder(
         replace(make_encoder(), prompts={"query": "a long question, as follows: ", "document": "tell: "}),

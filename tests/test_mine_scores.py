@@ -128,6 +128,11 @@ def test_a_column_of_no_corpus_is_refused(tmp_path: Path, capsys: pytest.Capture
     assert "--column=text is the text column of --corpus, which is not given" in capsys.readouterr().err
 
 
+def test_triplets_get_a_name_that_they_are_read_by(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert mined(tmp_path, "m.jsonl.gz") == 2
+    assert "name a file that ends in .jsonl" in capsys.readouterr().err
+
+
 def test_a_model_that_scores_no_pairs_is_known_before_anything_is_mined(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

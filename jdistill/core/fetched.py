@@ -60,7 +60,7 @@ def local_copy(url: str, key: str, parts: tuple[str, ...] = ()) -> Path:
         if copy.is_file() != ("" in there) and copy.exists():
             _remove(copy)
         for name in (
-            files_in(copy) - there.keys()
+            fetched_names(copy) - there.keys()
         ):  # whatever left the store, also what came of a fetch that was cut off
             _remove(copy / name)
         sizes = {
@@ -82,7 +82,7 @@ def local_copy(url: str, key: str, parts: tuple[str, ...] = ()) -> Path:
     return copy
 
 
-def files_in(copy: Path) -> set[str]:
+def fetched_names(copy: Path) -> set[str]:
     """The files of a copied folder, by their names in the store; "" is a copied file."""
     if not copy.is_dir():
         return {""} if copy.exists() else set()

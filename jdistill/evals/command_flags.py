@@ -44,6 +44,10 @@ def check_flags(args: argparse.Namespace, has_labelled: bool, has_sets: bool) ->
         raise UserError(
             f"--rescore={args.rescore}: a number of documents, 1 or more, or all, and --backend=flax; without the flag none is ranked anew"
         )
+    if args.rescore == "all" and (args.index != EXACT or args.index_effort):
+        raise UserError(
+            "--rescore=all ranks every document, so that no index proposes any: leave out --index and --index_effort"
+        )
     _refuse_without_effect(args)
 
 

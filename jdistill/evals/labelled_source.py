@@ -1,4 +1,4 @@
-"""A model on a source of labelled pairs, such as C-MTEB/OCNLI: average precision beside its floor, by cosine and by the module."""
+"""A model on a source of labelled pairs, such as C-MTEB/OCNLI: average precision beside that of a random order, by cosine and by the module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labelled pairs told apart by a score: a threshold chosen on training pairs, and average precision beside its floor."""
+"""Labelled pairs told apart by a score: a threshold chosen on training pairs, and average precision beside that of a random order."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
 def pair_scores(
     train_scores: np.ndarray, train_labels: np.ndarray, scores: np.ndarray, labels: np.ndarray
 ) -> dict[str, float]:
-    """accuracy, f1, precision and recall at the threshold of the training pairs, ap, and prior, the share of positives that is
-    ap's floor: in percent; and the threshold. labels: bool, true for positives."""
+    """accuracy, f1, precision and recall at the threshold of the training pairs, ap, and prior, the share of positives, which is
+    the ap of a random order on average: in percent; and the threshold. labels: bool, true for positives."""
     from sklearn.metrics import accuracy_score, precision_recall_fscore_support  # here: its import takes a second
 
     threshold = best_threshold(train_scores, train_labels)

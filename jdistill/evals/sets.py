@@ -135,7 +135,7 @@ def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[st
             results["own_index_retrieval"] = evaluate_retrieval(
                 encoder, source, scorer=scorer, rescore=options.rescore or 0, **search
             )
-    if options.index != EXACT:
+    if options.index != EXACT and (options.rescore != 0 or options.query_model is not None):  # 0: the module ranks all
         results["searched_by"] = {"index": options.index, "effort": options.index_effort}
     if options.rescore is not None and options.query_model is None:
         results["searched_by"] = results.get("searched_by", {}) | {"rescored": options.rescore or "all"}

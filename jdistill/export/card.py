@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from jdistill.encoder.formats.body import body_of, split_modules
 from jdistill.encoder.formats.modules import read_modules
 from jdistill.encoder.formats.st_reader import read_pooler
 from jdistill.encoder.formats.st_writer import BIDIRECTIONAL_FILE, is_built_in
+from jdistill.encoder.text_encoder import prompt_named
 from jdistill.export.card_folder import max_length, served_model
 from jdistill.export.card_metadata import UNRELEASED, Release, metadata
 from jdistill.export.card_servers import ServedModel, server_sections
 from jdistill.export.card_text import code_span, figure_sections, plain
 from jdistill.export.onnx.runtime import INT8_NAMES
 from jdistill.models.pooling import POOLERS
+from jdistill.report.facts import of_search
 
 HEAD = """
 # {name}
@@ -41,6 +44,8 @@ of the parameters. Other text is read by smaller pieces, or as unknown.
 """
 LOADS = "`transformers.AutoModel` and `AutoTokenizer` load the folder too. "
 OF_A_SEARCH = "Of a search `model.encode_query` encodes the questions and `model.encode_document` the passages, each with its own prompt. "
+OF_ONE_SIDE = "Of a search `model.{method}` puts a prompt before the {what}; the {others} have none of their own. "
+SIDES = {"query": ("encode_query", "questions"), "document": ("encode_document", "passages")}
 RECURRENT = (
     "`encode_query` and `encode_document` hand a role to its tokenizer, which fails on it; `encode` with `prompt_name` puts "
     "the same prompt before the texts. "
@@ -116,7 +121,7 @@ def write_card(
       num_params: of the folder's model, where the run's results are not of it; 0: they say it.
     """
     config = _read(workdir / "config.json")
-    results = _read(workdir / "results.json") if results is None else results
+    results = of_search(_read(workdir / "results.json") if results is None else results, config)
     modules = read_modules(folder)
     architecture, own, after = split_modules(folder, modules)
     sizes = architecture.read_config(body_of(own))
@@ -175,10 +180,19 @@ def _loads(recurrent: bool, both_ways: str, served: ServedModel) -> str:
     """What other than SentenceTransformer's encode loads the folder, or would be thought to. both_ways: _both_ways, "": it has no such code."""
     if recurrent:
         return RECURRENT
-    roles = OF_A_SEARCH if served.prompts else ""
+    roles = _of_a_search(served.prompts)
     if both_ways:
         return roles + both_ways
     return roles + (LOADS if served.by_auto_model else "")
+
+
+def _of_a_search(prompts: Mapping[str, str]) -> str:
+    """Which sides of a search have a prompt; empty where none has."""
+    named = [role for role in SIDES if prompt_named(prompts, role)]
+    if len(named) == 1:
+        (method, what), (other,) = SIDES[named[0]], SIDES.keys() - named
+        return OF_ONE_SIDE.format(method=method, what=what, others=SIDES[other][1])
+    return OF_A_SEARCH if named else ""
 
 
 def _further_files(folder: Path, served: ServedModel) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 from jdistill.core.printable import printable, without_secrets
 from jdistill.report.beside import model_beside
-from jdistill.report.facts import scored_pairs, searched_by
+from jdistill.report.facts import objects, scored_pairs, searched_by
+from jdistill.report.labelled import questions_table, task_table
 from jdistill.report.tables import num, real, retention
 
 AGREEMENT = {
@@ -51,11 +52,14 @@ def figure_sections(results: dict[str, Any], config: dict[str, Any]) -> str:
     """The sections of a card that say what its run measured, from results.json and config.json; empty where it measured nothing."""
     other = "its start" if model_beside(config.get("teacher")) == "start" else "teacher"
     sections = [
+        *([("Warning", f"{plain(without_secrets(str(results['warning'])))}\n")] if results.get("warning") else []),
         *_spearman("Semantic textual similarity", results.get("sts", {}), results.get("teacher_sts", {}), other),
         *_spearman("Dev pairs", scored_pairs(results), scored_pairs(results, "teacher_"), other),
         *_retrieval(results, other),
         *_index(results),
         *_pairs(results),
+        *_of_labels("task", results),
+        *_of_labels("questions", results),
         *_agreement(results, _with_article(other)),
         *_translations(results),
         *_training(results),
@@ -115,9 +119,22 @@ def _pairs(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, scorers in results.get("pairs", {}).items():
         measures = ("accuracy", "ap", "precision", "recall")
         rows = [[plain(scorer), *(f"{of[measure]:.2f}" for measure in measures)] for scorer, of in scorers.items()]
-        floor = f"{scorers['student']['prior']:.1f} % of them are positives, the least average precision there is."
+        floor = f"{scorers['student']['prior']:.1f} % of them are positives, which is the average precision of a random order."
         head = ["", "accuracy", "average precision", "precision", "recall"]
         yield f"Labelled pairs: {plain(name)}", f"{floor}\n\n{markdown_table(head, rows)}"
+
+
+def _of_labels(of: str, results: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """A task, whose classes the head beside the encoder tells apart, or held-out questions: the page's table."""
+    title, table = {
+        "task": ("Classification, by head.safetensors", task_table(objects(results.get("task")))),
+        "questions": ("Held-out questions", questions_table(objects(results.get("questions")))),
+    }[of]
+    if table.rows:
+        yield (
+            title,
+            f"{table.caption}.\n\n{markdown_table(table.head, ([plain(cell) for cell in row] for row in table.rows))}",
+        )
 
 
 def _agreement(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:

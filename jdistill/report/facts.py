@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+EXACT_KIND = "Flat"  # FAISS's exact search, as retrieval.index has it
+
 
 def read_json_object(path: Path) -> tuple[dict[str, Any], str]:
     """The object in a JSON file and, where there is none to read, the line that says so (otherwise empty)."""
@@ -42,6 +44,14 @@ def searched_by(results: dict[str, Any]) -> str:
     return (f", by an index {by['index']}{effort}" if by.get("index") else "") + (
         f", {again} documents ranked anew by the module" if again else ""
     )
+
+
+def of_search(results: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """Results that say what their searches are of; from before they did, by the run's config."""
+    kind = config.get("index", EXACT_KIND)
+    if "searched_by" in results or kind == EXACT_KIND or not results.get("retrieval"):
+        return results
+    return results | {"searched_by": {"index": str(kind), "effort": str(config.get("index_effort", ""))}}
 
 
 def read_metrics(path: Path) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], int]:

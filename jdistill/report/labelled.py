@@ -43,7 +43,7 @@ def pairs_table(files: dict[str, dict[str, Any]]) -> Table:
         for scorer, figures in objects(scorers).items()
     ]
     return Table(
-        "In percent; average precision stands beside its floor, the share of positives",
+        "In percent; average precision stands beside the share of positives, which a random order has on average",
         ["File", "Scored by", "Accuracy", "F1", "Average precision", "Precision", "Recall", "Positives"],
         rows,
         text_columns=(1,),

@@ -14,7 +14,7 @@ from jdistill.core.printable import without_secrets
 from jdistill.report import run_tables
 from jdistill.report.beside import model_beside
 from jdistill.report.charts import agreement_chart, curve_chart
-from jdistill.report.facts import objects, read_json_object, read_metrics, scored_pairs, searched_by
+from jdistill.report.facts import objects, of_search, read_json_object, read_metrics, scored_pairs, searched_by
 from jdistill.report.labelled import labelled_tables
 from jdistill.report.page import Chart, write_page
 from jdistill.report.tables import real
@@ -52,6 +52,7 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
         raise UserError(f"--workdir {workdir}: no such folder; give the folder of a run (it holds config.json)")
     config, config_missing = read_json_object(workdir / "config.json")
     content, results_missing = read_json_object(workdir / "results.json") if results is None else (results, "")
+    content = of_search(content, config)
     sections = {key: objects(content).get(key, {}) for key in SECTIONS}
     listed = content["speed"] if isinstance(content.get("speed"), list) else []
     speed = [row for row in listed if isinstance(row, dict)]
@@ -66,6 +67,7 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
         name=workdir.resolve().name,
         headline=run_tables.headline_sentence(sections, speed, other),
         other=other,
+        warning=without_secrets(str(content.get("warning") or "")),
         summary=run_tables.summary_table(sections, other, str(config.get(other) or "")),
         budget=run_tables.budget_table(sections["budget"]),
         results_missing=results_missing,

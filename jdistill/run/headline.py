@@ -10,7 +10,7 @@ from jdistill.report.facts import searched_by
 
 def headline_lines(results: dict[str, Any], other: str) -> list[str]:
     """The result a reader wants first, as log lines. other: what the model beside the student is called, as report.beside has it."""
-    lines = []
+    lines = [f"WARNING: {results['warning']}"] if results.get("warning") else []
     if "Avg" in results.get("sts", {}):
         teacher = results.get("teacher_sts", {}).get("Avg")
         lines.append(

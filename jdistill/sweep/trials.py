@@ -78,7 +78,8 @@ def run_trial(
 
     Raises: UserError for a trial that ended without a dev score.
     """
-    pruned, told = False, set()
+    pruned = False
+    told: set[int] = set()
 
     def tell(until: float) -> None:
         for step in sorted(curve.keys() - told):

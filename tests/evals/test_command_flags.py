@@ -38,6 +38,12 @@ def test_no_document_ranked_anew_is_no_number_of_them(tmp_path: Path, capsys: py
     assert "--rescore=0: a number of documents, 1 or more, or all" in capsys.readouterr().err
 
 
+def test_an_index_that_proposes_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--rescore=all", "--index=HNSW8"]
+    assert evaluate.main(["--model=no/such-model", f"--beir={tmp_path}", *flags]) == 2
+    assert "--rescore=all ranks every document, so that no index proposes any" in capsys.readouterr().err
+
+
 def test_a_model_without_a_module_ranks_nothing_anew(
     tmp_path: Path, tiny_teacher: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

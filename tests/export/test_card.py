@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from argparse import ArgumentTypeError
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ RESULTS: dict[str, Any] = {
     "teacher_scored_pairs": 80.0,
     "pairs": {"same": {"student": LABELS, "teacher": LABELS | {"ap": 99.0}}},
     "task": {"sst2": {"accuracy": 90.5, "split": "dev", "dev": {"accuracy": 90.5}, "rows": {"train": 10}}},
+    "questions": {"answers": {"cosine": {"ndcg@10": 0.5, "mrr@10": 0.4, "recall@10": 0.75}}},
+    "warning": "the student gives every text the same vector",
     "agreement": {"mean_cosine": 0.9651, "spearman": 97.0},
     "training": {
         "sentences": 365_012,
@@ -88,6 +91,15 @@ def test_figures_of_an_approximate_search_name_its_index(folder: Path, tmp_path:
     assert "\n## Retrieval: scifact, by an index IVF4,Flat (nprobe=2)\n" in card.text
     names = {of.metric_name for of in card.data.eval_results if of.task_type == "information-retrieval"}
     assert names == {f"{metric}, by an index IVF4,Flat (nprobe=2)" for metric in ("ndcg@10", "recall@100")}
+    before = {
+        "method": "simtde",
+        "teacher": "owner/teacher",
+        "index": "HNSW8",
+        "index_effort": "",
+    }  # results did not say it once
+    (tmp_path / "run" / "config.json").write_text(json.dumps(before))
+    write_card(tmp_path / "run", folder, results=RESULTS)
+    assert "\n## Retrieval: scifact, by an index HNSW8\n" in (folder / "README.md").read_text()
 
 
 def test_the_text_of_a_card_shows_the_same_figures(folder: Path, tmp_path: Path) -> None:
@@ -100,6 +112,10 @@ def test_the_text_of_a_card_shows_the_same_figures(folder: Path, tmp_path: Path)
         "| SICK-R | 70.00 |  |  |",
         "## Dev pairs (Spearman x 100)",
         "| pairs | 68.00 | 80.00 | 85.0 % |",
+        "the student gives every text the same vector",
+        "## Classification, by head.safetensors",
+        "| sst2 | dev | accuracy | 90.50 |",
+        "| answers | cosine | 0.500 | 0.400 | 0.750 |",
         "| ndcg@10 | 0.6100 | 0.6400 |",
         "| recall@100 | 0.9000 |  |",
         "| student | 81.25 | 64.00 | 61.50 | 80.00 |",
@@ -221,3 +237,14 @@ def test_names_of_others_are_no_markup_in_a_card(folder: Path, tmp_path: Path) -
         assert mark not in prose, mark
     assert spans == 1 and "\\<script\\>" in prose
     assert "\n---\n" not in card.text and "\n# heading" not in card.text
+
+
+@pytest.mark.parametrize("prompts, said", [
+    ({"query": "ask: ", "passage": "tell: "}, "encodes the questions and `model.encode_document` the passages, each with its own"),
+    ({"query": "ask: "}, "`model.encode_query` puts a prompt before the questions; the passages have none of their own."),
+    ({"clustering": "group: "}, ""),
+])  # fmt: skip
+def test_sides_of_a_search_that_have_a_prompt_are_named(tmp_path: Path, prompts: dict[str, str], said: str) -> None:
+    folder = save_encoder(replace(make_encoder(num_layers=1), prompts=prompts), tmp_path / "export")
+    text = card_of(folder, tmp_path / "run", "owner/teacher", {}).text
+    assert said in text and ("Of a search" in text) == bool(said)

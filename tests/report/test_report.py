@@ -22,6 +22,7 @@ RESULTS: dict[str, Any] = {
     "teacher_sts": {"STS12": 80.0, "SICK-R": 77.091, "Avg": 78.87},
     "retrieval": {"scifact": {"ndcg@10": 0.6, "index_bytes": 100, "queries_per_s": 90.0}},
     "teacher_retrieval": {"scifact": {"ndcg@10": 0.64, "index_bytes": 300, "queries_per_s": 30.0}},
+    "warning": "it gives every text the same vector",
     "scored_pairs": 68.0,
     "scored_pairs_of": {"ours.csv": 60.0, "theirs.csv": 76.0},
     "teacher_scored_pairs": 80.0,
@@ -96,6 +97,7 @@ def test_full_run(tmp_path: Path) -> None:
     assert ["STS12", "80.00", "72.00", "90.0 %"] in page.rows
     assert ["SICK-R", "77.09", "–", "–"] in page.rows
     assert ["Avg", "78.87", "78.40", "99.4 %"] in page.rows
+    assert '<p class="note">Warning: it gives every text the same vector</p>' in html
     assert ["ours.csv", "80.00", "60.00", "75.0 %"] in page.rows and ["Avg", "80.00", "68.00", "85.0 %"] in page.rows
     assert ["scifact ndcg@10", "0.6400", "0.6000", "93.8 %"] in page.rows
     assert ["scifact index_bytes", "300.0000", "100.0000", "–"] in page.rows  # a cost is no quality that is kept

@@ -24,3 +24,4 @@ def test_dev_pairs_and_searches_are_said_beside_whatever_else_was_measured() -> 
     )
     assert headline_lines({"scored_pairs": 68.0}, "start") == ["dev pairs, Spearman 68.00"]
     assert headline_lines({}, "teacher") == []
+    assert headline_lines({"warning": "all alike"}, "teacher") == ["WARNING: all alike"]

@@ -51,10 +51,11 @@ class EmbedSettings:
         return f"{self.fingerprint} {self.prompt!r}" + ("" if self.prompt_counts else ", not counted")
 
 
-def claim_folder(out: Path, settings: EmbedSettings, text: str) -> None:
+def claim_folder(out: Path, settings: EmbedSettings, text: str, looks: bool = False) -> None:
     """Makes the folder, or takes it for what an earlier command of the same settings made.
 
-    text: the source, which the seal keeps for a reader; what it holds is held against each part.
+    text: the source, which the seal keeps for a reader; what it holds is held against each part. looks: it is read alone, so that nothing
+    is written into one that is there.
 
     Raises: UserError for a folder that holds anything else, or was made by other settings, with the difference.
     """
@@ -64,6 +65,9 @@ def claim_folder(out: Path, settings: EmbedSettings, text: str) -> None:
     if not parent.is_dir():
         raise UserError(f"--out={out}: {parent} is a file; name a folder")
     _refuse_not_ours(out)
+    if looks and (there := files.read_seal(out, EMBEDDINGS_SEAL)) is not None:
+        refuse_other_settings(out, there, settings)
+        return
     out.mkdir(parents=True, exist_ok=True)
     with only_one(out / f"{LOCK}seal", out, "the claiming", wait=True):
         seal = files.read_seal(out, EMBEDDINGS_SEAL)
@@ -98,7 +102,12 @@ def refuse_other_settings(out: Path, seal: dict[str, Any], settings: EmbedSettin
             raise UserError(f"--out={out} was made by {settings.model}, which has changed since; choose another folder")
     if differing:
         changes = ", ".join(f"{name} was {earlier.get(name)!r} and is now {now[name]!r}" for name in differing)
-        raise UserError(f"--out={out} was made in another way: {changes}; choose another folder")
+        mend = (
+            "choose another folder"
+            if parts_there(out)
+            else "it holds no vectors yet: delete it, or choose another folder"
+        )
+        raise UserError(f"--out={out} was made in another way: {changes}; {mend}")
 
 
 def parts_there(out: Path) -> list[int]:
@@ -109,8 +118,11 @@ def parts_there(out: Path) -> list[int]:
 
 
 def seal_folder(out: Path, sizes: Sequence[int]) -> None:
-    """Says in the seal that all parts are there; each guards itself. sizes: the texts of each, in their order."""
+    """Says in the seal that all parts are there, if it does not yet; each guards itself. sizes: the texts of each, in their order."""
+    whole = {"parts": len(sizes), "texts": sum(sizes)}
+    if (there := files.read_seal(out, EMBEDDINGS_SEAL)) is not None and {key: there.get(key) for key in whole} == whole:
+        return
     with only_one(out / f"{LOCK}seal", out, "the sealing", wait=True):
         seal = files.read_seal(out, EMBEDDINGS_SEAL) or {}
         about = {"settings": seal.get("settings"), "text": seal.get("text")}
-        files.write_seal(out, EMBEDDINGS_SEAL, {}, **about, parts=len(sizes), texts=sum(sizes))
+        files.write_seal(out, EMBEDDINGS_SEAL, {}, **about, **whole)
