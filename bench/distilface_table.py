@@ -58,6 +58,13 @@ def by_pooler(model: Encoder, senteval: Path, kept: Path) -> Figures:
     return {name: of | {"average": float(np.mean([of[task] for task in TASKS]))} for name, of in found.items()}
 
 
+def by_own_pooler(run: Path) -> Figures:
+    """What a run has measured itself, by the pooler that it was trained with."""
+    sts: dict[str, float] = json.loads((run / "results.json").read_text())["sts"]
+    pooler = json.loads((run / "config.json").read_text())["pooling"]
+    return {pooler: sts | {"average": float(np.mean([sts[task] for task in TASKS]))}}
+
+
 def keys_of(flags: argparse.Namespace) -> dict[str, Any]:
     """Of the sweep of rates and of the run."""
     return {
@@ -162,9 +169,7 @@ def main() -> None:
         jdistill.load(str(run / "export")), senteval, flags.workdir / "trained.json"
     )
     for of in flags.tuned:
-        rows[f"tuned, {of.name}"] = by_pooler(
-            jdistill.load(str(of / "export")), senteval, flags.workdir / f"{of.name}.json"
-        )
+        rows[f"tuned, {of.name}"] = by_own_pooler(of)
     about = {
         "start": shown(flags.start),
         "text": shown(flags.text),
