@@ -41,7 +41,7 @@ def searched_by(results: dict[str, Any]) -> str:
     by = objects(results).get("searched_by", {})
     effort = f" ({by['effort']})" if by.get("effort") else ""
     again = by.get("rescored")
-    return (f", by an index {by['index']}{effort}" if by.get("index") else "") + (
+    return (f", vectors in an index {by['index']}{effort}" if by.get("index") else "") + (
         f", {again} documents ranked anew by the module" if again else ""
     )
 

@@ -48,15 +48,17 @@ def finish(run: Run, trained: Trained, workdir: Path, command: str) -> None:
     """
     cfg, export_dir = run.cfg, workdir / "export"
     lacks = lacking(cfg, workdir)
+    results = read_results(workdir)
+    # An export and its figures that are both there stay: the checkpoint that they are of may be gone.
+    if results is not None and lacks.keys() & {"export", "results"} and of_other_checkpoints(results, trained.stages):
+        log.warning(
+            "WARNING: the checkpoint that export and figures were of cannot be read; both are made anew, of the next best"
+        )
+        lacks |= {part: ["it is of another checkpoint"] for part in ("export", "results", "index")}
+    results = None if "results" in lacks else results
     if "export" in lacks:
         export_trained(run, trained, workdir)
     model = loading.load(str(export_dir))
-    results = None if "results" in lacks else read_results(workdir)
-    if results is not None and "export" in lacks and of_other_checkpoints(results, trained.stages):
-        log.warning(
-            "WARNING: the checkpoint that the figures were of cannot be read; they are measured anew, of the next best"
-        )
-        results, lacks = None, lacks | {"index": ["it is of another checkpoint"]}
     if results is None:
         results = measure_results(run, trained, model, workdir, command)
     if cfg.index_texts:  # results that are kept may be of before there was an index

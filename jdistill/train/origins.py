@@ -48,10 +48,13 @@ def begun_with(data: Data, steps: int) -> dict[str, Any]:
 
 
 def check_goes_on(data: Data, steps: int, folder: Path) -> None:
-    """As check_same_run by the newest checkpoint in a stage's folder, if there is one that can be read: before anything in it is replaced."""
-    saved = steps_in(folder / "checkpoints")
-    if saved and (described := read_description(folder / "checkpoints" / str(saved[-1]))):
-        check_same_run(described, begun_with(data, steps), folder)
+    """As check_same_run by the newest checkpoint in a stage's folder that says what it is, before anything in the folder is replaced; before
+    that as check_same_data, so that all processes end by the same error."""
+    now, checkpoints = begun_with(data, steps), folder / "checkpoints"
+    check_same_data(now, folder)
+    described = (read_description(checkpoints / str(step)) for step in reversed(steps_in(checkpoints)))
+    if saved := next(filter(None, described), None):
+        check_same_run(saved, now, folder)
 
 
 def check_same_data(about: Mapping[str, Any], folder: Path) -> None:

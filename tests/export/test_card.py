@@ -88,9 +88,9 @@ def test_the_hub_finds_what_was_measured(folder: Path, tmp_path: Path) -> None:
 def test_figures_of_an_approximate_search_name_its_index(folder: Path, tmp_path: Path) -> None:
     results = RESULTS | {"searched_by": {"index": "IVF4,Flat", "effort": "nprobe=2"}}
     card = card_of(folder, tmp_path / "run", "owner/teacher", results)
-    assert "\n## Retrieval: scifact, by an index IVF4,Flat (nprobe=2)\n" in card.text
+    assert "\n## Retrieval: scifact, vectors in an index IVF4,Flat (nprobe=2)\n" in card.text
     names = {of.metric_name for of in card.data.eval_results if of.task_type == "information-retrieval"}
-    assert names == {f"{metric}, by an index IVF4,Flat (nprobe=2)" for metric in ("ndcg@10", "recall@100")}
+    assert names == {f"{metric}, vectors in an index IVF4,Flat (nprobe=2)" for metric in ("ndcg@10", "recall@100")}
     before = {
         "method": "simtde",
         "teacher": "owner/teacher",
@@ -99,7 +99,7 @@ def test_figures_of_an_approximate_search_name_its_index(folder: Path, tmp_path:
     }  # results did not say it once
     (tmp_path / "run" / "config.json").write_text(json.dumps(before))
     write_card(tmp_path / "run", folder, results=RESULTS)
-    assert "\n## Retrieval: scifact, by an index HNSW8\n" in (folder / "README.md").read_text()
+    assert "\n## Retrieval: scifact, vectors in an index HNSW8\n" in (folder / "README.md").read_text()
 
 
 def test_the_text_of_a_card_shows_the_same_figures(folder: Path, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_the_evaluate_command_refuses_a_kind_before_a_set_is_scored(
         evaluate.main(["--model", model, "--beir", str(tmp_path / "c"), "--index=HNSW8", "--index_effort=efSearch=9"])
         == 0
     )
-    assert "Retrieval, c, by an index HNSW8 (efSearch=9)\n" in capsys.readouterr().out
+    assert "Retrieval, c, vectors in an index HNSW8 (efSearch=9)\n" in capsys.readouterr().out
     monkeypatch.setattr(evaluate, "evaluate", never)
     flags = ["--index", "Flat", "--index_effort", "nprobe=4"]
     assert evaluate.main(["--model", model, "--beir", str(tmp_path / "c"), *flags]) == 2

@@ -20,7 +20,7 @@ def test_dev_pairs_and_searches_are_said_beside_whatever_else_was_measured() -> 
     ]
     by = results | {"searched_by": {"index": "IVF4,Flat", "effort": "nprobe=2", "rescored": 50}}
     assert headline_lines(by, "teacher")[1].startswith(
-        "ours, by an index IVF4,Flat (nprobe=2), 50 documents ranked anew by the module, nDCG@10: the student's 0.6123, "
+        "ours, vectors in an index IVF4,Flat (nprobe=2), 50 documents ranked anew by the module, nDCG@10: the student's 0.6123, "
     )
     assert headline_lines({"scored_pairs": 68.0}, "start") == ["dev pairs, Spearman 68.00"]
     assert headline_lines({}, "teacher") == []

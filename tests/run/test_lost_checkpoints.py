@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from commands import run_inside
 from conftest import make_encoder, save_encoder, sentences
 from finished_setting import command, results
 
 
-def test_figures_are_of_the_checkpoint_that_is_exported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", ["export", "results.json"])
+def test_figures_are_of_the_checkpoint_that_is_exported(lost: str, tmp_path: Path) -> None:
     """An export that is made again from the next best checkpoint is measured again, with the index that it fills."""
     save_encoder(make_encoder(), tmp_path / "teacher")
     (tmp_path / "text.txt").write_text("\n".join(sentences(150)) + "\n")
@@ -18,9 +20,12 @@ def test_figures_are_of_the_checkpoint_that_is_exported(tmp_path: Path) -> None:
     assert run_inside(command(tmp_path, "run")).returncode == 0
     (before,) = results(run)["training"]["stages"]
     shutil.rmtree(run / "distil/checkpoints" / str(before["checkpoint"]) / "state")
-    shutil.rmtree(run / "export")
+    if lost == "export":
+        shutil.rmtree(run / "export")
+    else:
+        (run / lost).write_text((run / lost).read_text() + "\n")
     done = run_inside(command(tmp_path, "run"))
-    assert done.returncode == 0 and "they are measured anew, of the next best" in done.stderr, done.stderr[-2000:]
+    assert done.returncode == 0 and "both are made anew, of the next best" in done.stderr, done.stderr[-2000:]
     (after,) = results(run)["training"]["stages"]
     assert after["checkpoint"] != before["checkpoint"] and f"step {after['checkpoint']}" in done.stderr
     held_out = results(run)["agreement"]
