@@ -125,16 +125,21 @@ def of_run(flags: argparse.Namespace) -> tuple[Path, float]:
 
 
 def tuned_by(run: Path) -> str:
-    """What a run of configs/ibkd.py:supervised goes by. Raises SystemExit for one that is not finished, or is none."""
+    """What a run of configs/ibkd.py:supervised goes by. Raises SystemExit for one that is not finished, is none, or has not scored STS."""
     config = flatten_dict(json.loads((run / "config.json").read_text()), sep=".") if run.is_dir() else {}
     if config.get("method") != "supervised" or not (run / "results.json").is_file():
         raise SystemExit(f"--tuned {run}: not a finished run of configs/ibkd.py:supervised")
-    keys = ("start", "triplets", "student.layers", "pooling", "student.dropout", "dtype", "seed")
-    keys += tuple(
-        key for key in config if key.startswith("finetune.") and key.count(".") == 1 and key != "finetune.loss"
-    )
+    if not json.loads((run / "results.json").read_text()).get("sts", {}).keys() >= {*TASKS}:
+        raise SystemExit(f"--tuned {run}: it has no STS figures; it needs --config.senteval")
+    keys = ["start", "triplets", "pooling", "max_length", "dtype", "seed"]
+    keys += [f"student.{name}" for name in ("layers", "copy_layers", "attention", "dropout")]
+    keys += [key for key in config if key.startswith("finetune.") and key.count(".") == 1]
     return joined(
-        [f"--config.{key}={shown(config[key]) if key in ('start', 'triplets') else config[key]}" for key in keys]
+        [
+            f"--config.{key}={shown(config[key]) if key in ('start', 'triplets') else config[key]}"
+            for key in keys
+            if key in config
+        ]
     )
 
 
@@ -159,6 +164,8 @@ def main() -> None:
     given = {"run": flags.run.absolute()} if flags.run else {}  # its figures are kept there too
     check_settings(flags.workdir, {name: getattr(flags, name) for name in decides} | given, "rates")
     tuned = {of.name: tuned_by(of) for of in flags.tuned}
+    if len(tuned) < len(flags.tuned):
+        parser.error("--tuned: two runs of the same folder name; rename one")
     run, rate = of_run(flags) if flags.run else of_best_rate(flags)
     senteval, rows = Path(flags.senteval), {}
     for attention in dict.fromkeys(("causal", flags.attention)):
