@@ -59,9 +59,8 @@ def local_copy(url: str, key: str, parts: tuple[str, ...] = ()) -> Path:
         before = before if isinstance(before, dict) else {}
         if copy.is_file() != ("" in there) and copy.exists():
             _remove(copy)
-        for name in (
-            fetched_names(copy) - there.keys()
-        ):  # whatever left the store, also what came of a fetch that was cut off
+        # Whatever has left the store, also what came of a fetch that was cut off.
+        for name in fetched_names(copy) - there.keys():
             _remove(copy / name)
         sizes = {
             name: size

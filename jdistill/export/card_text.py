@@ -10,7 +10,7 @@ from jdistill.core.printable import printable, without_secrets
 from jdistill.report.beside import model_beside
 from jdistill.report.facts import objects, scored_pairs, searched_by
 from jdistill.report.labelled import questions_table, task_table
-from jdistill.report.tables import num, real, retention
+from jdistill.report.tables import Table, num, real, retention
 
 AGREEMENT = {
     "mean_cosine": "mean cosine",
@@ -58,8 +58,8 @@ def figure_sections(results: dict[str, Any], config: dict[str, Any]) -> str:
         *_retrieval(results, other),
         *_index(results),
         *_pairs(results),
-        *_of_labels("task", results),
-        *_of_labels("questions", results),
+        *_as_on_the_page("Classification, by head.safetensors", task_table(objects(results.get("task")))),
+        *_as_on_the_page("Held-out questions", questions_table(objects(results.get("questions")))),
         *_agreement(results, _with_article(other)),
         *_translations(results),
         *_training(results),
@@ -119,22 +119,15 @@ def _pairs(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, scorers in results.get("pairs", {}).items():
         measures = ("accuracy", "ap", "precision", "recall")
         rows = [[plain(scorer), *(f"{of[measure]:.2f}" for measure in measures)] for scorer, of in scorers.items()]
-        floor = f"{scorers['student']['prior']:.1f} % of them are positives, which is the average precision of a random order."
+        of_chance = f"{scorers['student']['prior']:.1f} % of them are positives, which is the average precision of a random order."
         head = ["", "accuracy", "average precision", "precision", "recall"]
-        yield f"Labelled pairs: {plain(name)}", f"{floor}\n\n{markdown_table(head, rows)}"
+        yield f"Labelled pairs: {plain(name)}", f"{of_chance}\n\n{markdown_table(head, rows)}"
 
 
-def _of_labels(of: str, results: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """A task, whose classes the head beside the encoder tells apart, or held-out questions: the page's table."""
-    title, table = {
-        "task": ("Classification, by head.safetensors", task_table(objects(results.get("task")))),
-        "questions": ("Held-out questions", questions_table(objects(results.get("questions")))),
-    }[of]
+def _as_on_the_page(title: str, table: Table) -> Iterator[tuple[str, str]]:
     if table.rows:
-        yield (
-            title,
-            f"{table.caption}.\n\n{markdown_table(table.head, ([plain(cell) for cell in row] for row in table.rows))}",
-        )
+        rows = ([plain(cell) for cell in row] for row in table.rows)
+        yield title, f"{table.caption}.\n\n{markdown_table(table.head, rows)}"
 
 
 def _agreement(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
