@@ -5,7 +5,7 @@
 
 Each run is a folder WORKDIR/ROW-SEED that resumes; what is complete is not run again. "" is the config as it stands. Adds to
 bench/results/simtde_rows.json. Without --senteval no test set is read: by dev pairs alone a recipe is chosen. --no-untrained leaves out the students
-before the first step.
+before the first step. --of_teacher adds the teacher's own row, with `--rows` and nothing behind it that alone.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from record import command_line, joined, keep_rows, shown
 from runs import computed_in, finished_run
 from untrained import untrained_student
 
+import jdistill
 from configs import simtde
 from jdistill.core.files import look_into, write_json
 from jdistill.core.progress import setup_logging
+from jdistill.encoder.encoder import Encoder
 from jdistill.evals.sts import evaluate_pairs, evaluate_sts
 
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg")
@@ -65,12 +67,21 @@ def untrained_row(flags: argparse.Namespace, workdir: Path, row: str) -> dict[st
     asked = [*(TASKS if flags.senteval else ()), *(["dev pairs"] if flags.dev_pairs else [])]
     kept = look_into(workdir / "untrained.json")
     if not kept or not kept.keys() >= set(asked):
-        student = untrained_student(workdir, simtde.get_config(row))
-        kept = {"parameters": student.num_params}
-        kept |= evaluate_sts(student, Path(flags.senteval))["sts"] if flags.senteval else {}
-        kept |= {"dev pairs": evaluate_pairs(student, Path(flags.dev_pairs))} if flags.dev_pairs else {}
+        kept = scores_of(flags, untrained_student(workdir, simtde.get_config(row)))
         write_json(workdir / "untrained.json", kept)
     return {name: kept[name] for name in ("parameters", *asked)}
+
+
+def scores_of(flags: argparse.Namespace, model: Encoder) -> dict[str, Any]:
+    """A model's parameters and what the command asks for: STS, dev pairs."""
+    scores: dict[str, Any] = {"parameters": model.num_params}
+    scores |= evaluate_sts(model, Path(flags.senteval))["sts"] if flags.senteval else {}
+    return scores | ({"dev pairs": evaluate_pairs(model, Path(flags.dev_pairs))} if flags.dev_pairs else {})
+
+
+def print_row(name: str, seed: int, of: dict[str, Any]) -> None:
+    cells = " | ".join(f"{value:.2f}" for key, value in of.items() if key != "parameters")
+    print(f"| {name} | {seed} | {of['parameters'] / 1e6:.1f} M | {cells} |", flush=True)
 
 
 def main() -> None:
@@ -81,9 +92,10 @@ def main() -> None:
     parser.add_argument("--dev_pairs", default="")
     parser.add_argument("--sentences", type=int, default=50_000)
     parser.add_argument("--epochs", type=float, default=1.0, help="passes, fewer than the config's")
-    parser.add_argument("--rows", nargs="+", default=[""], help='variants of configs/simtde.py; "" is none')
+    parser.add_argument("--rows", nargs="*", default=[""], help='variants of configs/simtde.py; "" is none')
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--untrained", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--of_teacher", action="store_true", help="the teacher's own row too")
     parser.add_argument("--workdir", type=Path, default=Path("runs/simtde-rows"))
     parser.add_argument("extra", nargs="*", help="of jdistill.main, after --")
     flags = parser.parse_args()
@@ -91,12 +103,14 @@ def main() -> None:
     if not flags.senteval and not flags.dev_pairs:
         parser.error("neither --senteval nor --dev_pairs is named; nothing would be measured")
     by = "Avg" if flags.senteval else "dev pairs"
-    about = {
-        "teacher": shown(flags.teacher),
-        "text": shown(flags.text),
-        "sentences": flags.sentences,
-        "epochs": flags.epochs,
-    }
+    of_teacher = {"teacher": shown(flags.teacher)}
+    about = of_teacher | {"text": shown(flags.text), "sentences": flags.sentences, "epochs": flags.epochs}
+    if flags.of_teacher:
+        scores = scores_of(flags, jdistill.load(flags.teacher))
+        keep_rows(
+            "simtde_rows", command_line(), [{"row": "teacher", "seed": 0} | scores], ("row", "seed"), **of_teacher
+        )
+        print_row("teacher", 0, scores)
     for row in flags.rows:
         averages = []
         for seed in flags.seeds:
@@ -109,8 +123,7 @@ def main() -> None:
             more = about | {"computed in": computed_in([results]), "keys": joined(flags.extra)}
             keep_rows("simtde_rows", command_line(), kept, ("row", "seed"), **more)
             for name, of in rows.items():
-                cells = " | ".join(f"{value:.2f}" for key, value in of.items() if key != "parameters")
-                print(f"| {name} | {seed} | {of['parameters'] / 1e6:.1f} M | {cells} |", flush=True)
+                print_row(name, seed, of)
         if len(averages) > 1:
             print(
                 f"{row or 'base'}, {by}: mean {statistics.mean(averages):.2f}, spread {statistics.stdev(averages):.2f}"
