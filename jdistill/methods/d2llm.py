@@ -67,6 +67,8 @@ def stages(cfg: ConfigDict) -> tuple[Stage, ...]:
     and a judge with an adapter that is to be tuned."""
     if not cfg.symmetric and not cfg.asymmetric:
         raise UserError("--config.symmetric or --config.asymmetric is needed: a file of labelled pairs")
+    if cfg.augment:
+        raise UserError(f"--config.augment={cfg.augment}: pairs that a judge reads have no variants; leave it empty")
     for key, value, listed in (
         ("interaction", cfg.interaction, INTERACTIONS),
         ("pooling", cfg.pooling, POOLINGS),

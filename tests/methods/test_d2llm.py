@@ -233,6 +233,7 @@ def test_with_one_kind_of_pairs_both_questions_have_the_branch_that_was_trained(
         ({"interaction": "triple"}, "interaction='triple' is not one of"),
         ({"pooling": "cls"}, "pooling='cls' is not one of pma"),
         ({"heads_start": "zero"}, "heads_start='zero' is not one of similarity, random"),
+        ({"augment": "spans:2"}, "augment=spans:2: pairs that a judge reads have no variants"),
         ({"iem_size": 0}, "iem_size=0: the interaction module needs a width of 1 or more"),
         ({"iem_size": 3, "heads_start": "similarity"}, "iem_size=3: .* needs a width of 4 or more"),
         ({"loss.temperature": 0.0}, "temperature=0.0 must be above 0"),
