@@ -103,7 +103,7 @@ def main() -> None:
     if not flags.senteval and not flags.dev_pairs:
         parser.error("neither --senteval nor --dev_pairs is named; nothing would be measured")
     by = "Avg" if flags.senteval else "dev pairs"
-    of_teacher = {"teacher": shown(flags.teacher)}
+    of_teacher: dict[str, Any] = {"teacher": shown(flags.teacher)}
     about = of_teacher | {"text": shown(flags.text), "sentences": flags.sentences, "epochs": flags.epochs}
     if flags.of_teacher:
         scores = scores_of(flags, jdistill.load(flags.teacher))

@@ -30,7 +30,7 @@ def get_config(variant: str = "") -> ConfigDict:
         # Within noise of 128 numbers for all pieces (docs/results/search.md), in as many parameters; rare pieces are read by their parts.
         c.student.embedding_size = 160
         c.student.vocabulary = "24000"
-        c.optimizer = "muon"  # as all students of docs/results/search.md had it; what it is worth beside AdamW is not on file
+        c.optimizer = "muon"  # as the students of docs/results/search.md had it; beside AdamW no file has it
         c.batch_size = 128
         c.learning_rate = 1e-3
         c.epochs = 3.0  # above one pass of another text on astronomy, 1.7 and 0.7 points; not told apart (docs/results/search.md)
