@@ -1,4 +1,4 @@
-"""IBKD for dense retrieval beside its teacher and BM25: before and after stage 2, on BEIR collections and held-out questions.
+"""IBKD for dense retrieval beside its teacher and BM25: before a step and after each stage, on BEIR collections and held-out questions.
 
     python bench/retrieval_table.py --text sentences.txt.gz --questions qnli_dev.jsonl --beir RETRIEVAL \\
         --workdir runs/retrieval-table [--sentences 50000] [--variant mse] [--start FOLDER] [-- --config.seed=1 …]
@@ -30,8 +30,10 @@ from jdistill.core.memory import keep_freed_memory
 if __name__ == "__main__":
     keep_freed_memory()  # before numpy and JAX start threads
 
+from untrained import untrained_student
 
 import jdistill
+from configs import ibkd_retrieval
 from jdistill.core.files import write_bytes
 from jdistill.core.progress import setup_logging
 from jdistill.data.sets.beir import (
@@ -170,6 +172,7 @@ def main() -> None:
     rows = {
         "BM25": by_bm25(beir),
         "teacher": results["teacher_retrieval"],
+        "before any step": evaluate_retrieval(untrained_student(run, ibkd_retrieval.get_config(flags.variant)), beir),
         "after stage 1": evaluate_retrieval(jdistill.load(str(stage1)), beir),
         "after stage 2": results["retrieval"],
     }
