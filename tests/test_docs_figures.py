@@ -23,7 +23,7 @@ RESULTS = ROOT / "bench" / "results"
 # Made from the files (index.md), of the papers' own figures for the most part (papers.md), or of hours and of nothing to lean on (the others).
 NOT_THESE = ("index.md", "papers.md", "plan.md", "unconfirmed.md")
 OTHERS = ("README.md", "docs/performance.md", "docs/budget.md", "docs/export.md", "docs/search.md")
-PAGES = [*(page for page in sorted((ROOT / "docs" / "results").glob("*.md")) if page.name not in NOT_THESE)]
+PAGES = [page for page in sorted((ROOT / "docs" / "results").glob("*.md")) if page.name not in NOT_THESE]
 PAGES += [ROOT / name for name in OTHERS]
 FIGURE = re.compile(r"(?<![\w.,])\d[\d,]*\.(?P<decimals>\d\d+)(?P<million> M)?(?!\w|\.\d)")
 OF_ITS_MAKING = ("command", "commit", "machine", "load", "rows")  # what two runs of one setting may differ by
