@@ -1,4 +1,4 @@
-"""Dev pairs for DistilFACE, whose tests are STS12 to 15 and STS-B: those of STS16 that share no sentence with them, SICK's trial, and others.
+"""Dev pairs for DistilFACE, whose tests are STS12 to 15 and STS-B: those of STS16, SICK's trial and others that share no sentence with them.
 
     python bench/distilface_dev.py --senteval SENTEVAL --pairs sts-dev-clean.csv --out DEV
     python bench/distilface_table.py … --dev_pairs DEV
@@ -13,7 +13,7 @@ import argparse
 import csv
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -35,9 +35,9 @@ def pairs_of(task: StsTask) -> Iterator[ScoredPair]:
         yield from zip(subset.left, subset.right, subset.gold.tolist(), strict=True)
 
 
-def write_pairs(path: Path, pairs: Iterable[ScoredPair]) -> None:
-    """Writes a file that --config.dev_pairs reads, and prints how many pairs it has."""
-    rows = list(pairs)
+def write_pairs(path: Path, pairs: Iterable[ScoredPair], tested: Collection[str]) -> None:
+    """Writes a file that --config.dev_pairs reads, of the pairs without a tested sentence (words), and prints how many there are."""
+    rows = [pair for pair in pairs if not any(words(side) in tested for side in pair[:2])]
     with open(path, "w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([("sentence1", "sentence2", "score"), *rows])
     print(f"{path}: {len(rows)} pairs")
@@ -53,14 +53,13 @@ def main() -> None:
     tested = set(map(words, sts_sentences(flags.senteval, TESTS)))
     (sts16,) = (task for task in sts_tasks(flags.senteval) if task.name == "STS16")
     flags.out.mkdir(parents=True)
-    apart = (pair for pair in pairs_of(sts16) if not tested.intersection(map(words, pair[:2])))
-    write_pairs(flags.out / "sts16.csv", apart)
+    write_pairs(flags.out / "sts16.csv", pairs_of(sts16), tested)
     for name, source in (
         ("sick-trial.csv", flags.senteval / "SICK" / "SICK_trial.txt"),
         (flags.pairs.name, flags.pairs),
     ):
         left, right, gold = read_scored_pairs(source)
-        write_pairs(flags.out / name, zip(left, right, gold.tolist(), strict=True))
+        write_pairs(flags.out / name, zip(left, right, gold.tolist(), strict=True), tested)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,10 @@ def test_pairs_with_a_tested_sentence_are_left_out(tmp_path: Path, monkeypatch: 
     (benchmark / "sts-test.csv").write_text("g\tf\ty\t1\t2.0\tfrom the benchmark\tand its other side\n")
     (senteval / "SICK").mkdir()
     head = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
-    (senteval / "SICK" / "SICK_trial.txt").write_text(head + "4\tOne, two\tThree\t3.6\tNEUTRAL\n")
-    (tmp_path / "mine.csv").write_text("sentence1,sentence2,score\nown,other,1\n")
+    (senteval / "SICK" / "SICK_trial.txt").write_text(
+        head + "4\tOne, two\tThree\t3.6\tNEUTRAL\n5\tOne\tAnd its OTHER side\t3.6\tNEUTRAL\n"
+    )
+    (tmp_path / "mine.csv").write_text("sentence1,sentence2,score\nown,other,1\nA man sings,own,3\n")
     out = tmp_path / "dev"
     arguments = ["--senteval", senteval, "--pairs", tmp_path / "mine.csv", "--out", out]
     monkeypatch.setattr(sys, "argv", ["distilface_dev.py", *map(str, arguments)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -11,11 +11,8 @@ from ml_collections import ConfigDict
 
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
-from jdistill.core.fetched import path_here
 from jdistill.core.progress import log
 from jdistill.data.batching.weights import SourceWeights
-from jdistill.data.sets.collections import query_texts
-from jdistill.data.sets.sts import pair_files, read_scored_pairs, sts_sentences
 from jdistill.data.text.augment import check_augment
 from jdistill.data.text.kept_split import split_kept, split_together
 from jdistill.data.text.kept_texts import KeptTexts, keep_sentences, keep_source, keep_texts
@@ -133,21 +130,6 @@ class Corpus:
             else [texts for _, texts in parts]
         )
         return reduce(put_together, chosen)
-
-
-def evaluation_texts(cfg: ConfigDict) -> Iterator[str]:
-    """Every sentence of the configured evaluation sets: SentEval's STS test sets, BEIR queries, the dev pairs and queries."""
-    if cfg.senteval:
-        yield from sts_sentences(path_here(cfg.senteval, "config.senteval"))
-    if cfg.beir:
-        yield from query_texts(cfg.beir, "config.beir")
-    if cfg.dev_retrieval:
-        yield from query_texts(cfg.dev_retrieval, "config.dev_retrieval")
-    if cfg.dev_pairs:
-        for file in pair_files(path_here(cfg.dev_pairs, "config.dev_pairs")):
-            left, right, _ = read_scored_pairs(file)
-            yield from left
-            yield from right
 
 
 def named_sources(cfg: ConfigDict) -> tuple[TextSource, ...]:

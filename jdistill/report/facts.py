@@ -36,6 +36,15 @@ def scored_pairs(results: dict[str, Any], whose: str = "") -> dict[str, Any]:
     return of_file | {"Avg": mean} if isinstance(of_file, dict) else {"pairs": mean}
 
 
+def dev_pairs_in_tests(results: dict[str, Any]) -> str:
+    """A sentence that says how many dev pairs the test sets hold, as feeds.evaluation_sets counted them; empty where none was counted."""
+    counts = objects(results.get("training")).get("dev_pairs_in_tests", {})
+    pairs, same, holds = (counts.get(name) for name in ("pairs", "same_pair", "same_sentence"))
+    if not type(pairs) is type(same) is type(holds) is int or not same + holds:
+        return ""
+    return f"Of the {pairs:,} dev pairs {same:,} are test pairs, and {holds:,} more hold a sentence of one."
+
+
 def searched_by(results: dict[str, Any]) -> str:
     """What else than an exact search a collection's figures are of, in words behind a comma; empty for an exact one."""
     by = objects(results).get("searched_by", {})

@@ -14,7 +14,15 @@ from jdistill.core.printable import without_secrets
 from jdistill.report import run_tables
 from jdistill.report.beside import model_beside
 from jdistill.report.charts import agreement_chart, curve_chart
-from jdistill.report.facts import objects, of_search, read_json_object, read_metrics, scored_pairs, searched_by
+from jdistill.report.facts import (
+    dev_pairs_in_tests,
+    objects,
+    of_search,
+    read_json_object,
+    read_metrics,
+    scored_pairs,
+    searched_by,
+)
 from jdistill.report.labelled import labelled_tables
 from jdistill.report.page import Chart, write_page
 from jdistill.report.tables import real
@@ -81,7 +89,7 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
             other=other,
         ),
         scored_pairs=run_tables.score_table(
-            "Spearman x 100 on the run's dev pairs",
+            f"Spearman x 100 on the run's dev pairs. {dev_pairs_in_tests(content)}".strip(),
             scored_pairs(content, "teacher_"),
             scored_pairs(content),
             decimals=2,

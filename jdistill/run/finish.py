@@ -23,6 +23,7 @@ from jdistill.evals.translations import translation_figures
 from jdistill.export.card import write_card
 from jdistill.export.card_metadata import base_of
 from jdistill.export.folder import export
+from jdistill.feeds.evaluation_sets import dev_pairs_in_tests
 from jdistill.feeds.parallel import held_out_pair_vectors
 from jdistill.feeds.roles import held_out_vectors
 from jdistill.models.registry import architecture_of
@@ -105,6 +106,7 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
             "devices": THEN.join(dict.fromkeys(each for stage in stages for each in stage["devices"].split(THEN))),
             "computed_in": cfg.dtype,
             **({"texts": len(corpus.train), "removed_evaluation_texts": corpus.removed} if corpus.train else {}),
+            **({"dev_pairs_in_tests": shared} if (shared := dev_pairs_in_tests(cfg)) else {}),
         },
     }
     if whole := run.shared.whole_vocabulary:

@@ -21,7 +21,8 @@ from jdistill.core.types import Tree
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats.st_writer import WRITTEN, write_files
-from jdistill.feeds.corpus import Corpus, evaluation_texts
+from jdistill.feeds.corpus import Corpus
+from jdistill.feeds.evaluation_sets import evaluation_texts
 from jdistill.feeds.feed import Feed
 from jdistill.feeds.parallel import read_text_and_pairs
 from jdistill.feeds.roles import check_roles
@@ -103,8 +104,8 @@ def prepare(cfg: ConfigDict, mesh: Mesh | None = None) -> Run:
     start = check_roles(cfg, teacher, start)
     check_start(stages, start, is_teacher, teacher.width)
     check_cut(cfg, start)
+    evaluation = evaluation_texts(cfg)
     there_is = bool(cfg.text or cfg.pairs or cfg.text_pairs) or teacher.texts is not None
-    evaluation = list(evaluation_texts(cfg))
     reads_text = any(stage.data.reads_text(there_is) for stage in stages)
     corpus = read_text_and_pairs(cfg, teacher, evaluation) if reads_text else Corpus([], [], 0)
     shared = Shared(cfg, teacher, start, corpus, TeacherEmbeddings(cfg, corpus, teacher), evaluation)
@@ -198,14 +199,13 @@ def train_stages(run: Run, workdir: Path, parts: Collection[str] = (), give_up: 
         data = replace(data, origins=origins_of(stage, feed, method))
         begin_folder(run, stage, method, data, folder, parts)
         score = feed.dev_score(stage.cfg, method)
-        of_stage = train(stage.cfg, method, data, folder, score, give_up if stage is run.stages[-1] else None)
-        params = of_stage.params
+        figures = train(stage.cfg, method, data, folder, score, give_up if stage is run.stages[-1] else None)._asdict()
+        params = figures.pop("params")
         give_back_freed_memory()
         feed = feed.after(stage.cfg, method, params, folder)
         if stage.trains == "student":
             student, is_teacher = method.trained(params), False
-        sentences = of_stage.steps * stage.cfg.batch_size * data.texts_per_row
-        figures = {name: value for name, value in of_stage._asdict().items() if name != "params"}
+        sentences = figures["steps"] * stage.cfg.batch_size * data.texts_per_row
         done.append({"name": stage.name, **figures, "sentences": sentences})
     assert feed is not None  # there is no method without a stage
     return Trained(student, params, feed, done)

@@ -19,8 +19,8 @@ from jdistill.data.sets.beir import write_collection
 from jdistill.data.sets.candidates import Candidates
 from jdistill.data.sets.pairs import Pairs
 from jdistill.data.sets.tasks import Split, Task
-from jdistill.feeds.corpus import evaluation_texts
 from jdistill.feeds.dev_score import DEV_SETS, dev_sets_digest
+from jdistill.feeds.evaluation_sets import evaluation_texts
 from jdistill.feeds.judge_tuning import TuningFeed
 from jdistill.feeds.judged import JudgedPairs, JudgedSet
 from jdistill.feeds.stage import tell_unread_sets
@@ -92,7 +92,7 @@ def test_of_a_folder_of_dev_pairs_every_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "b.tsv").write_text("sentence1\tsentence2\tscore\na leaf\ta tree\t4\na bell\ta tower\t1\n")
     assert dev_sets_digest(cfg, ("dev_pairs",)) != of_file
     sides = ["a bird", "a stone", "a robin", "a bridge", "a leaf", "a bell", "a tree", "a tower"]
-    assert list(evaluation_texts(cfg)) == sides  # none of which is trained on
+    assert evaluation_texts(cfg) == sides  # none of which is trained on
 
 
 @pytest.mark.parametrize("config_file", [d2llm_file, task_file], ids=["judged", "task"])

@@ -72,8 +72,12 @@ def sts_tasks(folder: Path) -> list[StsTask]:
 
 def sts_sentences(folder: Path, tasks: Collection[str] = tuple(USUAL_PAIRS)) -> Iterator[str]:
     """Every sentence of a SentEval folder's test sets, of these tasks, those of unscored pairs too. Raises UserError as sts_tasks."""
-    rows = (row for name, subsets in _tasks(folder) if name in tasks for _, rows in subsets for row in rows)
-    return (side for row in rows for side in row[:2])
+    return (side for pair in sts_pairs(folder, tasks) for side in pair)
+
+
+def sts_pairs(folder: Path, tasks: Collection[str] = tuple(USUAL_PAIRS)) -> Iterator[tuple[str, str]]:
+    """The pairs whose sides sts_sentences gives."""
+    return (row[:2] for name, subsets in _tasks(folder) if name in tasks for _, rows in subsets for row in rows)
 
 
 def sts_digest(folder: Path) -> str:
