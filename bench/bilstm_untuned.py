@@ -5,10 +5,11 @@
     … --task mrpc --task_dir SENTEVAL --write_text mrpc.txt    # any task, of single texts too
     … --task mrpc --task_dir SENTEVAL --write_pairs mrpc.jsonl
 
-A rival is a run of configs/bilstm_sra.py:own_pairs, fitted to the teacher's cosines of the task's pairs and to nothing else. Several of
-either may be given, each called by its run. --write_text writes the texts of the task's training rows instead, one a line, without their
-labels, for an SRA that reads no other text, or these beside it; --write_pairs its pairs, for a rival's --config.pairs. The threshold is
-chosen on the training pairs; figures are of the test pairs, in percent, beside those of calling every pair positive. Adds to
+A rival is a run of configs/bilstm_sra.py:own_pairs, fitted to the teacher's cosines of the task's pairs and to nothing else, or of :pairs,
+to those of all pairs of a batch. Several of either may be given, each called by its run. --write_text writes the texts of the task's
+training rows instead, one a line, without their labels, for an SRA that reads no other text, or these beside it; --write_pairs its pairs,
+for a rival's --config.pairs (with --config.held_out=0, or a pair with either side held out is left out). The threshold is chosen on the
+training pairs; figures are of the test pairs, in percent, beside those of calling every pair positive. Adds to
 bench/results/bilstm_untuned.json.
 """
 
@@ -30,6 +31,13 @@ import jdistill
 from jdistill.data.sets.tasks import read_task
 from jdistill.evals.transfer import evaluate_transfer
 
+RIVALS = {"own_pairs": "cosines of the task's pairs", "pairs": "cosines of all pairs of a batch"}
+
+
+def target_of(export: str) -> str:
+    """What a run's student learnt, in words, by the config beside its export. Raises KeyError for one that learnt vectors."""
+    return RIVALS[json.loads((Path(export).parent / "config.json").read_text())["loss"]["target"]]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -50,8 +58,8 @@ def main() -> None:
         return
     if task.train.others and flags.write_pairs:
         pairs = zip(task.train.texts, task.train.others, strict=True)
-        rows = [json.dumps({"query": left, "positive": right}, ensure_ascii=False) for left, right in pairs]
-        flags.write_pairs.write_text("".join(f"{row}\n" for row in rows))
+        lines = [json.dumps({"query": left, "positive": right}, ensure_ascii=False) for left, right in pairs]
+        flags.write_pairs.write_text("".join(f"{line}\n" for line in lines))
         return
     if not task.pairs or len(task.labels) != 2:
         parser.error(f"--task={flags.task} is not one of pairs with two labels")
@@ -63,7 +71,7 @@ def main() -> None:
         "teacher, pooled": teacher,
         "teacher, [CLS]": replace(teacher, pooling="cls", dense=(), dense_activations=()),
     }
-    models |= {f"cosines of pairs: {name_of(folder)}": jdistill.load(folder) for folder in flags.rival}
+    models |= {f"{target_of(folder)}: {name_of(folder)}": jdistill.load(folder) for folder in flags.rival}
     models |= {f"SRA: {name_of(folder)}": jdistill.load(folder) for folder in flags.sra}
     share = 100 * float((test.labels == 1).mean())
     rows = {"every pair positive": {"accuracy": share, "f1": 200 * share / (100 + share), "ap": share}}

@@ -25,7 +25,7 @@ def get_config() -> ConfigDict:
     c.text = ""  # empty: a vectors: teacher's own texts
     c.text_role = ""  # query or document: of the sources of text that name no role after @; empty: none
     c.text_column = ""  # the column of a table or dataset; may be empty where there is only one of strings
-    c.pairs = ""  # rows of query and positive, PATH*WEIGHT,…: further text in these two roles, no labels; empty: none
+    c.pairs = ""  # rows of query and positive, PATH*WEIGHT,…: further text in these two roles, no labels (own_pairs: the pairs); empty: none
     c.text_pairs = ""  # tables of source and translation, named as text is: both get the teacher's vector of the source
     c.split_sentences = False  # the texts are documents: train on their sentences (the sentences extra)
     c.max_texts = 0  # use the first so many training texts; 0: all

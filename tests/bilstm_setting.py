@@ -25,12 +25,15 @@ SIZES = {"embedding_size": 12, "lstm_size": 8}
 
 
 def setting(name: str, rows: int = 8, dropout: float = 0.0, **_: object) -> tuple[Method, dict[str, np.ndarray]]:
-    """bilstm, or task: from scratch on pairs of which some have no label, with a teacher's logits. 20 tokens wide."""
-    cfg = bilstm_sra.get_config() if name == "bilstm" else bilstm_sra_task.get_config()
-    block = cfg.student if name == "bilstm" else cfg.scratch
+    """bilstm, own_pairs, or task: from scratch on pairs of which some have no label, with a teacher's logits. 20 tokens wide."""
+    cfg = (
+        bilstm_sra_task.get_config()
+        if name == "task"
+        else bilstm_sra.get_config("own_pairs" if name == "own_pairs" else "")
+    )
+    block = cfg.scratch if name == "task" else cfg.student
     block.update(SIZES | {"dropout": dropout})
-    if name == "task":
-        cfg.task_dir = "given"
+    cfg.update({"task": {"task_dir": "given"}, "own_pairs": {"pairs": "given"}}.get(name, {}))
     (stage,) = METHODS[cfg.method](cfg)
     tokens, rng = random_tokens(max(2 * rows, 300)), np.random.default_rng(0)
     of_start = start(replace(small_teacher(), tokenizer=cast(Any, SimpleNamespace(pad_token_id=0))), tokens)
@@ -42,6 +45,8 @@ def setting(name: str, rows: int = 8, dropout: float = 0.0, **_: object) -> tupl
         return method, {"ids": ids[:rows], "mask": mask[:rows], "teacher": of_start.embeddings(np.arange(rows))}
     label, logits = rng.integers(-1, 3, rows).astype(np.int32), rng.normal(size=(rows, 3)).astype(np.float32)
     both = {"ids": ids.reshape(rows, 2, 20), "mask": mask.reshape(rows, 2, 20)}
+    if name == "own_pairs":
+        return method, both | {"teacher": of_start.embeddings(np.arange(2 * rows)).reshape(rows, 2, -1)}
     return method, both | {"label": label, "logits": logits}
 
 

@@ -51,7 +51,18 @@ def of_devices(count: int) -> list[str]:
     return [
         *ON_ANY_COUNT,
         *(
-            [*LOSSES, "ibkd", "finetune", "finetune_packed", "finetune_kl", "crd", "bilstm", "task", "distilface"]
+            [
+                *LOSSES,
+                "ibkd",
+                "finetune",
+                "finetune_packed",
+                "finetune_kl",
+                "crd",
+                "bilstm",
+                "own_pairs",
+                "task",
+                "distilface",
+            ]
             if count in (1, 8)
             else []
         ),

@@ -50,7 +50,7 @@ def built(variant: str) -> tuple[Method, dict[str, np.ndarray], Callable[..., An
     make = partial(setting if variant in LOSSES else ibkd_setting, variant)
     if variant.startswith("d2llm"):
         make = partial(d2llm_setting, "calibrated")  # all terms, and random negatives too in its asymmetric batch
-    if variant in ("bilstm", "task"):
+    if variant in ("bilstm", "own_pairs", "task"):
         make = partial(bilstm_setting, variant)
     if variant == "distilface":  # whose two views of a text lie in one batch
         make = distilface_of

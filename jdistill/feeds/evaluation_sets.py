@@ -57,8 +57,8 @@ def _dev_pairs(cfg: ConfigDict) -> Iterator[tuple[list[str], list[str]]]:
 def _tell(found: dict[str, int]) -> None:
     if found.get("same_pair"):
         log.warning(
-            "WARNING: of the %d dev pairs %d are pairs of the test sets in --config.senteval, and %d more hold a sentence of theirs: what is "
-            "chosen by them is no unseen choice for these tests",
+            "WARNING: of the %d dev pairs %d are pairs of the test sets in --config.senteval, and %d others hold a sentence of theirs: a choice "
+            "by them is no unseen one for these tests",
             *found.values(),
         )
     elif found.get("same_sentence"):

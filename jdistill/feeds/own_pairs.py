@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +13,11 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.text.pair_sources import COLUMN_OF_ROLE
-from jdistill.data.text.records import cell_text, records_of
+from jdistill.data.text.records import cell_text, has_surplus, records_of
 from jdistill.data.text.text_sources import text_sources
 from jdistill.data.text.usable import usable
 from jdistill.encoder.encoder import Encoder
+from jdistill.feeds.answers_ahead import AnswersAhead
 from jdistill.feeds.corpus import Corpus
 from jdistill.feeds.dev_score import DEV_SETS
 from jdistill.feeds.feed import Feed
@@ -26,7 +27,14 @@ from jdistill.feeds.texts import Vectors, held_out_origins
 from jdistill.feeds.tokens import make_batches
 from jdistill.train.dataset import Data
 
-NOT_BESIDE = ("text", "text_pairs", "augment", "topics")  # keys that bring or sort other texts
+NOT_BESIDE = (
+    "text",
+    "text_pairs",
+    "augment",
+    "split_sentences",
+    "max_texts",
+    "topics",
+)  # keys that bring, cut or sort texts
 
 
 @dataclass(frozen=True)
@@ -44,16 +52,25 @@ class OwnPairs:
 
 @dataclass(frozen=True)
 class OwnPairsFeed(Feed):
-    """A row is a pair of the corpus' texts. rows_Px2: which, int64; a text that is held out is in none."""
+    """A row is a pair of the corpus' texts, the first read by the prompt for a query, the second by that for a document, where there are
+    prompts. rows_Px2: which, int64; a text that is held out is in none."""
 
     rows_Px2: np.ndarray
     learns_from_teacher = True
 
     def batches(self, cfg: ConfigDict, student: Encoder, made_up: bool = False) -> tuple[TokenTable, Data]:
-        embeddings = self.shared.random_embeddings if made_up else self.shared.embeddings.train
-        tokens = corpus_tokens(cfg, student, self.shared.corpus)
-        of_corpus = self.shared.corpus.fingerprint
-        return tokens, pair_batches(cfg, self.rows_Px2, tokens, embeddings, student.config.pad_token_id, of_corpus)
+        shared = self.shared
+        tokens, random = corpus_tokens(cfg, student, shared.corpus), shared.random_embeddings
+        return tokens, pair_batches(
+            cfg,
+            shared.corpus,
+            self.rows_Px2,
+            tokens,
+            student.config.pad_token_id,
+            random if made_up else shared.embeddings.train,
+            in_their_place=random,
+            ask_for=None if made_up else shared.embeddings.ask_for,
+        )
 
     def origins(self) -> dict[str, str]:
         return super().origins() | held_out_origins(self.shared.corpus)
@@ -86,41 +103,73 @@ def pair_rows(cfg: ConfigDict, corpus: Corpus) -> np.ndarray:
         row_of |= {(role, text): start + i for i, text in enumerate(corpus.train[start:stop])}
     sides = tuple(COLUMN_OF_ROLE.items())
     found: dict[tuple[int, ...], None] = {}
-    read = 0
+    read, apart = 0, 0
     for source in text_sources(cfg.pairs, "config.pairs"):
         for _, record in records_of(source.path, source.key):
             read += 1
+            if has_surplus(record):  # which the corpus has not read either
+                apart += 1
+                continue
             pair = tuple(row_of.get((role, usable(cell_text(record.get(column)))[0]), -1) for role, column in sides)
             if min(pair) >= 0:
                 found[pair] = None
-    log.info("pairs: %d to train on of the %d rows of %s", len(found), read, cfg.pairs)
+            else:
+                apart += 1
+    log.info(
+        "pairs: %d to train on of the %d rows of %s; %d have a side that is held out, of an evaluation set or not usable, %d came before",
+        len(found),
+        read,
+        cfg.pairs,
+        apart,
+        read - apart - len(found),
+    )
     if len(found) < cfg.batch_size:
         raise UserError(
-            f"--config.pairs={cfg.pairs}: {len(found)} pairs, neither side held out, do not fill a batch of {cfg.batch_size}"
+            f"--config.pairs={cfg.pairs}: {len(found)} distinct pairs, neither side held out, do not fill a batch of {cfg.batch_size}"
         )
     return np.array(list(found), np.int64)
 
 
 def pair_batches(
-    cfg: ConfigDict, rows_Px2: np.ndarray, tokens: TokenTable, vectors: Vectors, pad_id: int, of_corpus: str
+    cfg: ConfigDict,
+    corpus: Corpus,
+    rows_Px2: np.ndarray,
+    tokens: TokenTable,
+    pad_id: int,
+    embeddings: Vectors,
+    in_their_place: Vectors,
+    ask_for: Callable[[np.ndarray | None], None] | None = None,
 ) -> Data:
     """Batches of pairs.
 
     Args:
-      rows_Px2: the texts of each pair, int64.
+      corpus: the texts.
+      rows_Px2: those of each pair, int64.
       tokens: of all texts.
-      vectors: rows int64 [n] -> the teacher's embeddings, float32 [n, D].
-      of_corpus: the texts' fingerprint.
+      embeddings: rows int64 [n] -> the teacher's embeddings, float32 [n, D].
+      in_their_place: as embeddings, which nobody is asked for.
+      ask_for: has the teacher answer all texts (None), before they are read; None: they are answered.
 
     Returns: Data of {"ids": int32 [n, 2, L], "mask": bool [n, 2, L], "teacher": float32 [n, 2, D]}.
     """
+    batches = make_batches(cfg, np.asarray(tokens.lengths)[rows_Px2].max(1))
+    # All of them at the first look: each stands in a pair, and an epoch reads every pair.
+    ahead = AnswersAhead(cfg, batches, ask_for, every_row=True) if ask_for else None
 
-    def rows_of(step: int, width: int, pairs: np.ndarray) -> dict[str, np.ndarray]:
+    def rows_of(vectors: Vectors, width: int, pairs: np.ndarray) -> dict[str, np.ndarray]:
         rows_nx2 = rows_Px2[pairs]
         ids, mask = tokens.padded(rows_nx2.ravel(), width, pad_id)
         tokens.release()
         arrays = {"ids": ids, "mask": mask, "teacher": vectors(rows_nx2.ravel())}
         return {name: x.reshape(len(pairs), 2, -1) for name, x in arrays.items()}
 
-    batches = make_batches(cfg, np.asarray(tokens.lengths)[rows_Px2].max(1))
-    return Data(batches, rows_of, digest(of_corpus, rows_Px2), "pairs", texts_per_row=2)
+    def asked_rows(step: int, width: int, pairs: np.ndarray) -> dict[str, np.ndarray]:
+        if ahead is not None:
+            ahead.reach(step)
+        return rows_of(embeddings, width, pairs)
+
+    def unasked_rows(step: int, width: int, pairs: np.ndarray) -> dict[str, np.ndarray]:
+        return rows_of(in_their_place, width, pairs)
+
+    fingerprint = digest(corpus.fingerprint, rows_Px2)
+    return Data(batches, asked_rows, fingerprint, "pairs", 2, made_up=unasked_rows, asked=len(tokens))

@@ -42,7 +42,7 @@ def dev_pairs_in_tests(results: dict[str, Any]) -> str:
     pairs, same, holds = (counts.get(name) for name in ("pairs", "same_pair", "same_sentence"))
     if not type(pairs) is type(same) is type(holds) is int or not same + holds:
         return ""
-    return f"Of the {pairs:,} dev pairs {same:,} are test pairs, and {holds:,} more hold a sentence of one."
+    return f"Of the {pairs:,} dev pairs {same:,} are pairs of the test sets, and {holds:,} others hold a sentence of theirs."
 
 
 def searched_by(results: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from configs import ibkd as ibkd_file
 from jdistill.feeds.evaluation_sets import dev_pairs_in_tests, evaluation_texts
 from jdistill.report.facts import dev_pairs_in_tests as told
 
+SAID = "Of the 1,369 dev pairs 6 are pairs of the test sets, and 51 others hold a sentence of theirs."
 HEAD = "sentence1,sentence2,score\n"
 
 
@@ -29,7 +30,7 @@ def test_dev_pairs_that_test_sets_hold_are_counted_and_told(tmp_path: Path, capl
     # Two are test pairs, one of them turned round and one that got no score; a pair of a sentence with itself is another pair.
     assert dev_pairs_in_tests(cfg) == {"pairs": 6, "same_pair": 2, "same_sentence": 2}
     evaluation_texts(cfg)
-    assert "of the 6 dev pairs 2 are pairs of the test sets in --config.senteval, and 2 more hold" in caplog.text
+    assert "of the 6 dev pairs 2 are pairs of the test sets in --config.senteval, and 2 others hold" in caplog.text
     assert caplog.records[-1].levelname == "WARNING"
 
 
@@ -41,16 +42,21 @@ def test_dev_pairs_apart_from_the_tests_are_no_matter(tmp_path: Path, caplog: py
     for senteval, pairs in (("", dev), (tmp_path, "")):
         cfg.senteval, cfg.dev_pairs = str(senteval), str(pairs)
         assert dev_pairs_in_tests(cfg) == {}
+    caplog.set_level("INFO")
     cfg.senteval, cfg.dev_pairs = str(tmp_path), str(dev)
     assert dev_pairs_in_tests(cfg) == {"pairs": 1, "same_pair": 0, "same_sentence": 0}
     evaluation_texts(cfg)
     assert "test sets" not in caplog.text
+    dev.write_text(HEAD + "a bird,a dog runs,4\n")
+    evaluation_texts(cfg)
+    assert "of the 1 dev pairs 1 hold a sentence of the test sets in --config.senteval" in caplog.text
+    assert "WARNING" not in caplog.text
 
 
 @pytest.mark.parametrize(
     ("counts", "says"),
     [
-        ({"pairs": 1369, "same_pair": 6, "same_sentence": 51}, "Of the 1,369 dev pairs 6 are test pairs, and 51 more hold a sentence of one."),
+        ({"pairs": 1369, "same_pair": 6, "same_sentence": 51}, SAID),
         ({"pairs": 1369, "same_pair": 0, "same_sentence": 0}, ""),
         ({"pairs": 1369, "same_pair": "6", "same_sentence": 51}, ""),
         ({}, ""),
@@ -79,6 +85,6 @@ def test_a_run_says_so_in_its_results_and_on_its_card(tmp_path: Path) -> None:
     assert "WARNING: of the 3 dev pairs 1 are pairs of the test sets" in done.stderr
     counted = json.loads((tmp_path / "run" / "results.json").read_text())["training"]["dev_pairs_in_tests"]
     assert counted == {"pairs": 3, "same_pair": 1, "same_sentence": 0}
-    sentence = "Of the 3 dev pairs 1 are test pairs, and 0 more hold a sentence of one."
+    sentence = "Of the 3 dev pairs 1 are pairs of the test sets, and 0 others hold a sentence of theirs."
     assert sentence in (tmp_path / "run" / "export" / "README.md").read_text()
     assert sentence in (tmp_path / "run" / "report.html").read_text()

@@ -104,7 +104,7 @@ def test_full_run(tmp_path: Path) -> None:
     assert ["SICK-R", "77.09", "–", "–"] in page.rows
     assert ["Avg", "78.87", "78.40", "99.4 %"] in page.rows
     assert '<p class="note">Warning: it gives every text the same vector</p>' in html
-    assert "Of the 1,369 dev pairs 6 are test pairs, and 51 more hold a sentence of one." in html
+    assert "Of the 1,369 dev pairs 6 are pairs of the test sets, and 51 others hold a sentence of theirs." in html
     assert ["ours.csv", "80.00", "60.00", "75.0 %"] in page.rows and ["Avg", "80.00", "68.00", "85.0 %"] in page.rows
     assert ["scifact ndcg@10", "0.6400", "0.6000", "93.8 %"] in page.rows
     assert ["scifact index_bytes", "300.0000", "100.0000", "–"] in page.rows  # a cost is no quality that is kept

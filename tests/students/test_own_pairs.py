@@ -45,25 +45,38 @@ def test_each_pair_is_found_by_its_texts_in_their_roles(tmp_path: Path) -> None:
     found = pair_rows(cfg, corpus_of(["a", "b"], ["b", "c"]))
     assert found.tolist() == [[0, 2], [1, 3], [0, 3]]
     cfg.batch_size = 4
-    with pytest.raises(UserError, match="3 pairs, neither side held out, do not fill a batch of 4"):
+    with pytest.raises(UserError, match="3 distinct pairs, neither side held out, do not fill a batch of 4"):
         pair_rows(cfg, corpus_of(["a", "b"], ["b", "c"]))
 
 
 def test_a_batch_has_both_texts_of_each_pair_and_the_teachers_vectors_of_them() -> None:
     cfg, tokens = config(batch_size=4, length_buckets=1), random_tokens(50, vocab_size=1000)
+    corpus = corpus_of([f"q{i}" for i in range(25)], [f"p{i}" for i in range(25)])
     rows = np.random.default_rng(0).permutation(50)[:24].reshape(12, 2)
-    data = pair_batches(cfg, rows, tokens, lambda of: np.stack([of, -of], 1).astype(np.float32), 0, "these texts")
+    asked: list[np.ndarray | None] = []
+
+    def vectors(of: np.ndarray) -> np.ndarray:
+        assert asked == [None]  # all of them, once
+        return np.stack([of, -of], 1).astype(np.float32)
+
+    def nobodys(of: np.ndarray) -> np.ndarray:
+        return np.ones((len(of), 2), np.float32)
+
+    data = pair_batches(cfg, corpus, rows, tokens, 0, vectors, nobodys, asked.append)
     width, pairs = max(len(row) for row in tokens.lists(np.arange(50))), np.array([7, 0, 3])
-    batch = data.rows_of(0, width, pairs)
-    assert {name: x.shape for name, x in batch.items()} == {
-        "ids": (3, 2, width), "mask": (3, 2, width), "teacher": (3, 2, 2),
-    }  # fmt: skip
-    for i, pair in enumerate(pairs):
-        for side in range(2):
-            assert batch["ids"][i, side][batch["mask"][i, side]].tolist() == tokens.lists(rows[pair])[side]
-            assert batch["teacher"][i, side, 0] == rows[pair, side]
-    other = pair_batches(cfg, rows[:, ::-1], tokens, lambda of: np.zeros((len(of), 2), np.float32), 0, "these texts")
-    assert data.fingerprint != other.fingerprint and data.texts_per_row == 2
+    assert data.made_up is not None and data.asked == 50 and data.texts_per_row == 2
+    assert (data.made_up(0, width, pairs)["teacher"] == 1).all() and not asked
+    for step in range(2):
+        batch = data.rows_of(step, width, pairs)
+        assert {name: x.shape for name, x in batch.items()} == {
+            "ids": (3, 2, width), "mask": (3, 2, width), "teacher": (3, 2, 2),
+        }  # fmt: skip
+        for i, pair in enumerate(pairs):
+            for side in range(2):
+                assert batch["ids"][i, side][batch["mask"][i, side]].tolist() == tokens.lists(rows[pair])[side]
+                assert batch["teacher"][i, side, 0] == rows[pair, side]
+    other = pair_batches(cfg, corpus, rows[:, ::-1], tokens, 0, vectors, nobodys)
+    assert data.fingerprint != other.fingerprint
 
 
 def test_the_loss_is_of_each_pairs_cosine_alone() -> None:
@@ -101,7 +114,11 @@ def test_a_run_on_pairs_brings_their_cosines_to_the_teachers(tmp_path: Path) -> 
     }  # fmt: skip
     done = commands.run_inside(commands.command("configs/bilstm_sra.py:own_pairs", tmp_path / "run", keys))
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "pairs: 110 to train on of the 120 rows" in done.stderr  # ten have one side held out
+    assert (
+        "pairs: 110 to train on of the 120 rows" in done.stderr and "; 10 have a side that is held out" in done.stderr
+    )
+    asked = [line for line in done.stderr.splitlines() if "teacher answers: " in line and "WARNING" not in line]
+    assert len(asked) == 4  # in two roles, those to train on and those held out
     student, teacher = (jdistill.load(str(tmp_path / folder)) for folder in ("run/export", "teacher"))
 
     def cosines(model: jdistill.Encoder) -> np.ndarray:
@@ -125,6 +142,9 @@ def test_a_run_on_pairs_brings_their_cosines_to_the_teachers(tmp_path: Path) -> 
         ({"pairs": "p.jsonl", "text": "a.txt"}, "--config.text=a.txt: .* reads the rows of --config.pairs alone"),
         ({"pairs": "p.jsonl", "augment": "spans:2"}, "--config.augment=spans:2: .*leave the key empty"),
         ({"pairs": "p.jsonl", "topics": 3}, "--config.topics=3"),
+        ({"pairs": "p.jsonl", "max_texts": 9}, "--config.max_texts=9"),
+        ({"pairs": "p.jsonl", "split_sentences": True}, "--config.split_sentences=True"),
+        ({"pairs": "p.jsonl", "text_pairs": "t.tsv"}, "--config.text_pairs=t.tsv"),
         ({"pairs": "p.jsonl*2"}, "reads each row once; leave out \\*"),
     ],
 )
