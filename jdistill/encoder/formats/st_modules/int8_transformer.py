@@ -3,7 +3,8 @@
 Part of a model that jdistill exported; needs torch, transformers and sentence-transformers only. int8.safetensors beside it
 holds, for each such layer, weight int8 and scale float32, one for each row; bias; and, if its inputs were calibrated,
 input_scale, one for each channel, by which weight is multiplied already. Without it each token's vector is scaled by its own
-largest magnitude.
+largest magnitude. Where torch's int8 product is a plain loop (multiplies_int8), weights are made float32 as they are loaded, and
+inputs are not rounded.
 """
 
 from pathlib import Path
@@ -56,6 +57,24 @@ class Int8Linear(nn.Module):
         return out.reshape(*x.shape[:-1], -1)
 
 
+def multiplies_int8() -> bool:
+    """Whether torch has a quick int8 product here. On a processor without VNNI it is a plain loop, far slower than float32's."""
+    has_vnni = getattr(torch.cpu, "_is_vnni_supported", None)
+    return has_vnni is None or bool(has_vnni())
+
+
+def float_linear(
+    weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None, input_scale: torch.Tensor | None
+) -> nn.Linear:
+    """The layer of these int8 weights in float32. Arguments as of Int8Linear."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None)
+    exact = weight.float() * scale.unsqueeze(-1)
+    layer.weight = nn.Parameter(exact if input_scale is None else exact / input_scale, requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias, requires_grad=False)
+    return layer
+
+
 class Int8Transformer(Transformer):
     def _load_model(self, model_name_or_path: str, transformer_task: str, config, *args, **kwargs) -> nn.Module:
         tensors = load_file(Path(model_name_or_path) / "int8.safetensors")
@@ -73,7 +92,7 @@ class Int8Transformer(Transformer):
                 small = Int8Embedding(weight, scale * float(getattr(layer, "embed_scale", 1.0)))
             else:
                 bias, input_scale = (tensors.pop(f"{name}.{key}", None) for key in ("bias", "input_scale"))
-                small = Int8Linear(weight, scale, bias, input_scale)
+                small = (Int8Linear if multiplies_int8() else float_linear)(weight, scale, bias, input_scale)
             parent, _, child = name.rpartition(".")
             setattr(model.get_submodule(parent), child, small)
             if layer is words:  # which some models hold twice
