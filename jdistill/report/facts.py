@@ -36,7 +36,7 @@ def scored_pairs(results: dict[str, Any], whose: str = "") -> dict[str, Any]:
     return of_file | {"Avg": mean} if isinstance(of_file, dict) else {"pairs": mean}
 
 
-def dev_pairs_in_tests(results: dict[str, Any]) -> str:
+def of_dev_pairs(results: dict[str, Any]) -> str:
     """A sentence that says how many dev pairs the test sets hold, as feeds.evaluation_sets counted them; empty where none was counted."""
     counts = objects(results.get("training")).get("dev_pairs_in_tests", {})
     pairs, same, holds = (counts.get(name) for name in ("pairs", "same_pair", "same_sentence"))
