@@ -8,7 +8,7 @@ from typing import Any
 
 from jdistill.core.printable import printable, without_secrets
 from jdistill.report.beside import model_beside
-from jdistill.report.facts import dev_pairs_in_tests, objects, scored_pairs, searched_by
+from jdistill.report.facts import objects, of_dev_pairs, scored_pairs, searched_by
 from jdistill.report.labelled import questions_table, task_table
 from jdistill.report.tables import Table, num, real, retention
 
@@ -168,7 +168,7 @@ def _training(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
         removed = (
             f"; {training['removed_evaluation_texts']:,} texts of evaluation sets were removed first" if texts else ""
         )
-        apart = f" {told}" if (told := dev_pairs_in_tests(results)) else ""
+        apart = f" {told}" if (told := of_dev_pairs(results)) else ""
         yield (
             "Training",
             f"{training['sentences']:,} sentences{of_texts} in {training['steps']:,} steps on {plain(training['devices'])}{removed}.{apart}\n",

@@ -54,16 +54,16 @@ def _dev_pairs(cfg: ConfigDict) -> Iterator[tuple[list[str], list[str]]]:
     return (read_scored_pairs(file)[:2] for file in pair_files(path_here(cfg.dev_pairs, "config.dev_pairs")))
 
 
-def _tell(found: dict[str, int]) -> None:
-    if found.get("same_pair"):
+def _tell(counts: dict[str, int]) -> None:
+    if counts.get("same_pair"):
         log.warning(
             "WARNING: of the %d dev pairs %d are pairs of the test sets in --config.senteval, and %d others hold a sentence of theirs: a choice "
             "by them is no unseen one for these tests",
-            *found.values(),
+            *counts.values(),
         )
-    elif found.get("same_sentence"):
+    elif counts.get("same_sentence"):
         log.info(
             "of the %d dev pairs %d hold a sentence of the test sets in --config.senteval",
-            found["pairs"],
-            found["same_sentence"],
+            counts["pairs"],
+            counts["same_sentence"],
         )

@@ -102,7 +102,7 @@ def pair_rows(cfg: ConfigDict, corpus: Corpus) -> np.ndarray:
     for role, start, stop in corpus.role_rows():
         row_of |= {(role, text): start + i for i, text in enumerate(corpus.train[start:stop])}
     sides = tuple(COLUMN_OF_ROLE.items())
-    found: dict[tuple[int, ...], None] = {}
+    pairs: dict[tuple[int, ...], None] = {}
     read, apart = 0, 0
     for source in text_sources(cfg.pairs, "config.pairs"):
         for _, record in records_of(source.path, source.key):
@@ -112,22 +112,22 @@ def pair_rows(cfg: ConfigDict, corpus: Corpus) -> np.ndarray:
                 continue
             pair = tuple(row_of.get((role, usable(cell_text(record.get(column)))[0]), -1) for role, column in sides)
             if min(pair) >= 0:
-                found[pair] = None
+                pairs[pair] = None
             else:
                 apart += 1
     log.info(
         "pairs: %d to train on of the %d rows of %s; %d have a side that is held out, of an evaluation set or not usable, %d came before",
-        len(found),
+        len(pairs),
         read,
         cfg.pairs,
         apart,
-        read - apart - len(found),
+        read - apart - len(pairs),
     )
-    if len(found) < cfg.batch_size:
+    if len(pairs) < cfg.batch_size:
         raise UserError(
-            f"--config.pairs={cfg.pairs}: {len(found)} distinct pairs, neither side held out, do not fill a batch of {cfg.batch_size}"
+            f"--config.pairs={cfg.pairs}: {len(pairs)} distinct pairs, neither side held out, do not fill a batch of {cfg.batch_size}"
         )
-    return np.array(list(found), np.int64)
+    return np.array(list(pairs), np.int64)
 
 
 def pair_batches(

@@ -15,8 +15,8 @@ from jdistill.report import run_tables
 from jdistill.report.beside import model_beside
 from jdistill.report.charts import agreement_chart, curve_chart
 from jdistill.report.facts import (
-    dev_pairs_in_tests,
     objects,
+    of_dev_pairs,
     of_search,
     read_json_object,
     read_metrics,
@@ -89,7 +89,7 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
             other=other,
         ),
         scored_pairs=run_tables.score_table(
-            f"Spearman x 100 on the run's dev pairs. {dev_pairs_in_tests(content)}".strip(),
+            f"Spearman x 100 on the run's dev pairs. {of_dev_pairs(content)}".strip(),
             scored_pairs(content, "teacher_"),
             scored_pairs(content),
             decimals=2,

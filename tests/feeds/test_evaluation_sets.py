@@ -12,7 +12,7 @@ from sts_setting import write_year
 
 from configs import ibkd as ibkd_file
 from jdistill.feeds.evaluation_sets import dev_pairs_in_tests, evaluation_texts
-from jdistill.report.facts import dev_pairs_in_tests as told
+from jdistill.report.facts import of_dev_pairs
 
 SAID = "Of the 1,369 dev pairs 6 are pairs of the test sets, and 51 others hold a sentence of theirs."
 HEAD = "sentence1,sentence2,score\n"
@@ -63,8 +63,8 @@ def test_dev_pairs_apart_from_the_tests_are_no_matter(tmp_path: Path, caplog: py
     ],
 )  # fmt: skip
 def test_the_sentence_of_reports_and_cards(counts: dict[str, int], says: str) -> None:
-    assert told({"training": {"dev_pairs_in_tests": counts}}) == says
-    assert told({"training": None}) == told({}) == ""
+    assert of_dev_pairs({"training": {"dev_pairs_in_tests": counts}}) == says
+    assert of_dev_pairs({"training": None}) == of_dev_pairs({}) == ""
 
 
 def test_a_run_says_so_in_its_results_and_on_its_card(tmp_path: Path) -> None:

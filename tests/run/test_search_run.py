@@ -161,7 +161,7 @@ def test_positives_that_are_all_passages_are_read_once(place: Path) -> None:
         ("ibkd", {"triplets": "", "loss.align": 0.0}),
         ("search", {"loss.sentence": "pair_mse"}),
         ("bilstm_sra", {"loss.target": "pairs"}),
-        ("bilstm_sra:own_pairs", {"pairs": "p.jsonl"}),
+        ("bilstm_sra", {"loss.target": "own_pairs", "pairs": "p.jsonl", "text": ""}),
         ("distilface", {"loss.distil": 1.0}),
     ],
 )
