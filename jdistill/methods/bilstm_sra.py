@@ -19,7 +19,7 @@ from jdistill.feeds.stage import Stage, Start
 from jdistill.feeds.texts import Texts
 from jdistill.losses.embedding import mse, pair_cosines, unit
 from jdistill.students.bilstm import check_bilstm, check_no_pooler, make_bilstm, make_tokenizer
-from jdistill.students.transformer import representer
+from jdistill.students.transformer import of_rows, representer
 from jdistill.train.method import Method
 
 OVER_TIME = ("max", "final")
@@ -69,12 +69,6 @@ def build(cfg: ConfigDict, context: Start) -> Method:
 def build_of_pairs(cfg: ConfigDict, context: Start[OwnPairsFeed]) -> Method:
     """Section 5.5's rival, BiLSTM-KD: the teacher's cosine of each of a task's own pairs, and nothing else."""
     student = make_bilstm(cfg, context.encoder, context.tokens, context.teacher_width)
-    represent_texts = representer(student, cfg.dtype)
-
-    def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
-        n, T, L = batch["ids"].shape
-        flat = {name: batch[name].reshape(n * T, L) for name in ("ids", "mask")}
-        return {"output": represent_texts(params, frozen, flat, rng)["output"].reshape(n, T, -1)}
 
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
@@ -85,4 +79,4 @@ def build_of_pairs(cfg: ConfigDict, context: Start[OwnPairsFeed]) -> Method:
         loss = mse(student_n, teacher_n)
         return loss, {"loss": loss, "cosine": student_n.mean(), "teacher_cosine": teacher_n.mean()}
 
-    return Method({"student": student.weights()}, student, {}, represent, objective)
+    return Method({"student": student.weights()}, student, {}, of_rows(representer(student, cfg.dtype)), objective)

@@ -25,7 +25,7 @@ from jdistill.models.classifier_head import classifier_logits, random_head
 from jdistill.models.registry import architecture_of
 from jdistill.students.bilstm import check_bilstm, check_no_pooler, make_bilstm, make_tokenizer
 from jdistill.students.shape import check_pooler
-from jdistill.students.transformer import representer
+from jdistill.students.transformer import of_rows, representer
 from jdistill.train.method import Method, scalars
 
 SCRATCH = "scratch"
@@ -72,17 +72,11 @@ def build(cfg: ConfigDict, context: Start[TaskFeed]) -> Method:
     student = dataclasses.replace(context.encoder, config=config, dense=(), dense_activations=(), normalize=False)
     texts, rng = 2 if context.feed.task.pairs else 1, np.random.default_rng([cfg.seed, 4])
     head = random_head(student.dim, texts, cfg.head_size, len(context.feed.task.labels), rng)
-    represent_texts = representer(student, cfg.dtype)
-
-    def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
-        n, T, L = batch["ids"].shape
-        flat = {name: batch[name].reshape(n * T, L) for name in ("ids", "mask")}
-        return {"vectors": represent_texts(params, frozen, flat, rng)["sentence"].reshape(n, T, -1)}
 
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]
     ) -> tuple[Array, dict[str, Array]]:
-        found_nxC = classifier_logits(params["head"], reps["vectors"])
+        found_nxC = classifier_logits(params["head"], reps["sentence"])
         known_n = (batch["label"] >= 0).astype(jnp.float32)  # augmented rows have no label
         count = jnp.maximum(known_n.sum(), 1.0)
         each_n = optax.softmax_cross_entropy_with_integer_labels(found_nxC, jnp.maximum(batch["label"], 0))
@@ -95,6 +89,7 @@ def build(cfg: ConfigDict, context: Start[TaskFeed]) -> Method:
             loss = frozen["hard"] * (each_n * known_n).mean() + (1.0 - frozen["hard"]) * metrics["logit_mse"]
         return loss, metrics | {"loss": jnp.asarray(loss)}
 
+    represent = of_rows(representer(student, cfg.dtype))
     return Method(
         {"student": student.weights(), "head": head}, student, scalars(cfg.loss, "hard"), represent, objective
     )

@@ -26,7 +26,7 @@ from jdistill.methods import information
 from jdistill.models.pooling import POOLERS
 from jdistill.models.registry import architecture_of
 from jdistill.students.shape import check_student
-from jdistill.students.transformer import projected, representer
+from jdistill.students.transformer import of_rows, projected, representer
 from jdistill.train.method import Method, scalars
 
 PROJECTION_STARTS = ("pca", "random")
@@ -77,15 +77,7 @@ def build(cfg: ConfigDict, context: Start) -> Method:
     student = dataclasses.replace(context.encoder, config=config)
     if cfg.output_dim:
         student = with_projection(cfg, student, context)
-    represent_texts = representer(student, cfg.dtype)
-
-    def represent(params: Tree, frozen: Tree, batch: dict[str, Array], rng: Array | None) -> dict[str, Array]:
-        if "place" in batch:  # packed, [groups, triplets of a group, K+2, …] as they come
-            return represent_texts(params, frozen, batch, rng)
-        n, columns, L = batch["ids"].shape
-        texts = {"ids": batch["ids"].reshape(n * columns, L), "mask": batch["mask"].reshape(n * columns, L)}
-        reps = represent_texts(params, frozen, texts, rng)
-        return {name: x.reshape(n, columns, -1) for name, x in reps.items()}
+    represent = of_rows(representer(student, cfg.dtype))
 
     def objective(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array]

@@ -81,6 +81,22 @@ def representer(encoder: Encoder, dtype: str) -> Callable[..., dict[str, jax.Arr
     return represent
 
 
+def of_rows(represent: Callable[..., dict[str, jax.Array]]) -> Callable[..., dict[str, jax.Array]]:
+    """A represent function (representer) for rows of several texts: of "ids" and "mask" [n, T, L] it gives arrays [n, T, …], of packed ones
+    [groups, rows of a group, T, …] as they come."""
+
+    def represent_rows(
+        params: Tree, frozen: Tree, batch: dict[str, jax.Array], rng: jax.Array | None
+    ) -> dict[str, jax.Array]:
+        if "place" in batch:  # packed
+            return represent(params, frozen, batch, rng)
+        n, T, L = batch["ids"].shape
+        texts = {name: batch[name].reshape(n * T, L) for name in ("ids", "mask")}
+        return {name: x.reshape(n, T, -1) for name, x in represent(params, frozen, texts, rng).items()}
+
+    return represent_rows
+
+
 def to_teacher(student_width: int, teacher_width: int, rng: np.random.Generator) -> np.ndarray:
     """W at its start: the identity where the widths agree, else random of unit scale; float32 [student_width, teacher_width]."""
     if student_width == teacher_width:
