@@ -161,7 +161,7 @@ def test_the_loss_with_a_teacher_and_rows_without_a_label() -> None:
     vectors, logits = rng.normal(size=(5, 1, 32)).astype(np.float32), rng.normal(size=(5, 2)).astype(np.float32)
     labels = np.array([1, -1, 0, -1, 1], np.int32)
     batch = {"label": labels, "logits": logits}
-    total, metrics = method.objective(method.params, method.frozen, {"vectors": vectors}, batch)
+    total, metrics = method.objective(method.params, method.frozen, {"sentence": vectors}, batch)
     z = np.asarray(classifier_head.classifier_logits(method.params["head"], vectors), np.float64)
     log_p = z - np.log(np.exp(z).sum(1, keepdims=True))
     entropy = -np.mean([log_p[i, labels[i]] for i in (0, 2, 4)])
