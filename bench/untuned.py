@@ -3,16 +3,17 @@
     python bench/untuned.py --start MODEL.gguf --text sentences.txt.gz --dev_pairs DEV --layers 1 2 3 4 8 [--senteval SENTEVAL] \\
         [--width 256] [--texts 4000] [--max_length 32] [--models RUN/export …]
 
-The baselines that contrastive training has to be above. Whitened: less the mean and by the axes along which vectors of --texts of the
-text spread most, the first --width of them, each divided by the spread along it (Su et al. 2021, eq. 4 to 6); no pair is looked at.
---models: trained students, whitened and as they are, beside them. Average: STS12 to 15 and STS-B, as bench/distilface_table.py has it.
-Writes each model's rows to bench/results/untuned.json when they are there.
+The baselines that contrastive training has to be above, and that of words alone. Whitened: less the mean and by the axes along which
+vectors of --texts of the text spread most, the first --width of them, each divided by the spread along it (Su et al. 2021, eq. 4 to 6);
+no pair is looked at. --models: trained students, whitened and as they are, beside them. Average: STS12 to 15 and STS-B, as
+bench/distilface_table.py has it. Writes each model's rows to bench/results/untuned.json when they are there.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 from distilface_dev import TESTS
 from record import command_line, keep_rows, shown, shown_model
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -30,11 +32,12 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log, setup_logging
 from jdistill.data.batching.batches import TokenTable
 from jdistill.data.batching.order import sample_rows
+from jdistill.data.sets.sts import sts_tasks
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.poolers import EveryPooler, pooler_names
-from jdistill.evals.sts import evaluate_pairs, evaluate_sts
+from jdistill.evals.sts import evaluate_pairs, evaluate_sts, ranked_pairs, spearman
 from jdistill.students.transformer import make_student
 
 ATTENTIONS = ("causal", "bidirectional")
@@ -99,6 +102,30 @@ def rows_of(model: Encoder, texts: Sequence[str], flags: argparse.Namespace) -> 
     return rows
 
 
+def of_words(lines: Sequence[str], flags: argparse.Namespace) -> dict[str, Any]:
+    """The row of no model at all: cosines of counts of words, each weighted by its inverse document frequency in the text."""
+    vectorizer = TfidfVectorizer(token_pattern=r"\w+").fit(lines)
+
+    def correlation(parts: Sequence[tuple[Sequence[str], Sequence[str], np.ndarray]]) -> float:
+        sides = [(vectorizer.transform(left), vectorizer.transform(right)) for left, right, _ in parts]
+        cosines = [np.asarray(a.multiply(b).sum(1)).ravel() for a, b in sides]
+        return spearman(np.concatenate(cosines), np.concatenate([gold for *_, gold in parts]))
+
+    row: dict[str, Any] = {
+        "model": "none",
+        "layers": 0,
+        "attention": "none",
+        "pooler": "words by idf",
+        "whitened": False,
+    }
+    row["dev"] = float(np.mean([correlation([of]) for of in ranked_pairs(flags.dev_pairs).values()]))
+    if flags.senteval:
+        tasks = sts_tasks(flags.senteval)
+        sts = {task.name: correlation([(of.left, of.right, of.gold) for of in task.subsets]) for task in tasks}
+        row |= sts | {"average": float(np.mean([sts[task] for task in TESTS]))}
+    return row
+
+
 def models_of(flags: argparse.Namespace) -> Iterator[tuple[dict[str, Any], Encoder]]:
     """What names each model's rows, and the model."""
     start = dataclasses.replace(jdistill.load(flags.start), pooling="avg_last_hidden", max_length=flags.max_length)
@@ -130,8 +157,8 @@ def main() -> None:
     texts = [lines[row] for row in np.sort(sample_rows(np.random.default_rng(0), len(lines), flags.texts))]
     settings = {"text": shown(flags.text), "width": flags.width, "texts": len(texts), "max_length": flags.max_length}
     by = ("model", "layers", "attention", "pooler", "whitened")
-    for about, model in models_of(flags):
-        rows = [about | row for row in rows_of(model, texts, flags)]
+    by_model = ([about | row for row in rows_of(model, texts, flags)] for about, model in models_of(flags))
+    for rows in itertools.chain([[of_words(lines, flags)]], by_model):
         keep_rows("untuned", command_line(), rows, by, unfinished=True, **settings)
         for row in sorted(rows, key=lambda row: -row["dev"])[:4]:
             log.info("%s", "  ".join(f"{x:.2f}" if isinstance(x, float) else str(x) for x in row.values()))
