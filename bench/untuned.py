@@ -122,7 +122,10 @@ def of_words(lines: Sequence[str], flags: argparse.Namespace) -> dict[str, Any]:
     if flags.senteval:
         tasks = sts_tasks(flags.senteval)
         sts = {task.name: correlation([(of.left, of.right, of.gold) for of in task.subsets]) for task in tasks}
-        row |= sts | {"average": float(np.mean([sts[task] for task in TESTS]))}
+        row |= sts | {
+            "Avg": float(np.mean(list(sts.values()))),
+            "average": float(np.mean([sts[task] for task in TESTS])),
+        }
     return row
 
 
@@ -155,7 +158,13 @@ def main() -> None:
     setup_logging()
     lines = read_texts(flags.text).texts
     texts = [lines[row] for row in np.sort(sample_rows(np.random.default_rng(0), len(lines), flags.texts))]
-    settings = {"text": shown(flags.text), "width": flags.width, "texts": len(texts), "max_length": flags.max_length}
+    settings = {
+        "text": shown(flags.text),
+        "dev_pairs": shown(flags.dev_pairs),
+        "width": flags.width,
+        "texts": len(texts),
+        "max_length": flags.max_length,
+    }
     by = ("model", "layers", "attention", "pooler", "whitened")
     by_model = ([about | row for row in rows_of(model, texts, flags)] for about, model in models_of(flags))
     for rows in itertools.chain([[of_words(lines, flags)]], by_model):
