@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from distilface_dev import TESTS
 from record import command_line, keep_rows, shown, shown_model
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -37,7 +36,7 @@ from jdistill.data.text.sources import read_texts
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.poolers import EveryPooler, pooler_names
-from jdistill.evals.sts import evaluate_pairs, evaluate_sts, ranked_pairs, spearman
+from jdistill.evals.sts import evaluate_pairs, evaluate_sts, pairs_by_words, sts_by_words
 from jdistill.students.transformer import make_student
 
 ATTENTIONS = ("causal", "bidirectional")
@@ -102,15 +101,8 @@ def rows_of(model: Encoder, texts: Sequence[str], flags: argparse.Namespace) -> 
     return rows
 
 
-def of_words(lines: Sequence[str], flags: argparse.Namespace) -> dict[str, Any]:
-    """The row of no model at all: cosines of counts of words, each weighted by its inverse document frequency in the text."""
-    vectorizer = TfidfVectorizer(token_pattern=r"\w+").fit(lines)
-
-    def correlation(parts: Sequence[tuple[Sequence[str], Sequence[str], np.ndarray]]) -> float:
-        sides = [(vectorizer.transform(left), vectorizer.transform(right)) for left, right, _ in parts]
-        cosines = [np.asarray(a.multiply(b).sum(1)).ravel() for a, b in sides]
-        return spearman(np.concatenate(cosines), np.concatenate([gold for *_, gold in parts]))
-
+def of_words(flags: argparse.Namespace) -> dict[str, Any]:
+    """The row of no model at all: evals.word_cosines."""
     row: dict[str, Any] = {
         "model": "none",
         "layers": 0,
@@ -118,14 +110,10 @@ def of_words(lines: Sequence[str], flags: argparse.Namespace) -> dict[str, Any]:
         "pooler": "words by idf",
         "whitened": False,
     }
-    row["dev"] = float(np.mean([correlation([of]) for of in ranked_pairs(flags.dev_pairs).values()]))
+    row["dev"] = float(np.mean(list(pairs_by_words(flags.dev_pairs).values())))
     if flags.senteval:
-        tasks = sts_tasks(flags.senteval)
-        sts = {task.name: correlation([(of.left, of.right, of.gold) for of in task.subsets]) for task in tasks}
-        row |= sts | {
-            "Avg": float(np.mean(list(sts.values()))),
-            "average": float(np.mean([sts[task] for task in TESTS])),
-        }
+        sts = sts_by_words(sts_tasks(flags.senteval))
+        row |= sts | {"average": float(np.mean([sts[task] for task in TESTS]))}
     return row
 
 
@@ -167,7 +155,7 @@ def main() -> None:
     }
     by = ("model", "layers", "attention", "pooler", "whitened")
     by_model = ([about | row for row in rows_of(model, texts, flags)] for about, model in models_of(flags))
-    for rows in itertools.chain([[of_words(lines, flags)]], by_model):
+    for rows in itertools.chain([[of_words(flags)]], by_model):
         keep_rows("untuned", command_line(), rows, by, unfinished=True, **settings)
         for row in sorted(rows, key=lambda row: -row["dev"])[:4]:
             log.info("%s", "  ".join(f"{x:.2f}" if isinstance(x, float) else str(x) for x in row.values()))

@@ -21,7 +21,7 @@ from jdistill.evals.entity import evaluate_entity, read_entities
 from jdistill.evals.geometry import COVARIANCE_SAMPLE, evaluate_geometry
 from jdistill.evals.lexical import evaluate_bm25
 from jdistill.evals.retrieval import evaluate_beside_queries_of, evaluate_retrieval
-from jdistill.evals.sts import evaluate_pairs_of, evaluate_sts, ranked_pairs
+from jdistill.evals.sts import evaluate_pairs_of, evaluate_sts, pairs_by_words, ranked_pairs
 from jdistill.report.facts import searched_by
 from jdistill.retrieval.index import EXACT
 
@@ -36,7 +36,7 @@ class Options:
       index, index_effort: of a search, as FAISS writes them.
       rescore: how many found documents the module ranks anew, 0 for all; None: by the index alone.
       query_model: puts its queries to the encoder's documents too, which only the encoder's own vectors rank; None: nobody does.
-      bm25: whether a search by words alone stands beside.
+      words: whether figures by words alone stand beside: of a search by BM25, of pairs of sentences by evals.word_cosines.
       senteval: the SentEval folder, which further sets may need; "" where it is not given.
     """
 
@@ -46,7 +46,7 @@ class Options:
     index_effort: str = ""
     rescore: int | None = None
     query_model: TextEncoder | None = None
-    bm25: bool = True
+    words: bool = True
     senteval: str = ""
 
     @property
@@ -101,13 +101,16 @@ def count_queries(source: str, key: str) -> int:
 
 def of_sts(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
     """The figures of evals.sts."""
-    return evaluate_sts(encoder, path_here(source, "senteval"), options.module)
+    return evaluate_sts(encoder, path_here(source, "senteval"), options.module, options.words)
 
 
 def sts_lines(results: dict[str, Any]) -> list[str]:
     """The lines of of_sts' figures."""
     lines = titled("STS, Spearman x 100", results.get("sts", {}))
     by_module = results.get("sts_by_module", {}).get("spearman", {})
+    lines += titled(
+        "STS by words alone, Spearman x 100", {k: v for k, v in results.get("words_sts", {}).items() if k == "Avg"}
+    )
     return lines + titled("STS by the interaction module, Spearman x 100", by_module)
 
 
@@ -139,7 +142,7 @@ def of_retrieval(encoder: TextEncoder, source: str, options: Options) -> dict[st
         results["searched_by"] = {"index": options.index, "effort": options.index_effort}
     if options.rescore is not None and options.query_model is None:
         results["searched_by"] = results.get("searched_by", {}) | {"rescored": options.rescore or "all"}
-    if options.bm25:
+    if options.words:
         results["bm25_retrieval"] = evaluate_bm25(source)
     return results
 
@@ -164,16 +167,23 @@ def retrieval_lines(results: dict[str, Any]) -> list[str]:
 
 
 def of_pairs(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:
-    """Spearman x 100 on a file of scored pairs, under "scored_pairs"; of a folder's files the mean, and each under "scored_pairs_of"."""
-    of_file = evaluate_pairs_of(encoder, path_here(source, "pairs"))
-    each = {"scored_pairs_of": of_file} if len(of_file) > 1 else {}
-    return {"scored_pairs": float(np.mean(list(of_file.values()))), **each}
+    """Spearman x 100 on a file of scored pairs, under "scored_pairs"; of a folder's files the mean, and each under "scored_pairs_of". The same
+    by words alone under "words_scored_pairs" and "words_scored_pairs_of"."""
+    path = path_here(source, "pairs")
+    results: dict[str, Any] = {}
+    by = {"": evaluate_pairs_of(encoder, path)} | ({"words_": pairs_by_words(path)} if options.words else {})
+    for whose, of_file in by.items():
+        results[f"{whose}scored_pairs"] = float(np.mean(list(of_file.values())))
+        if len(of_file) > 1:
+            results[f"{whose}scored_pairs_of"] = of_file
+    return results
 
 
 def pairs_lines(results: dict[str, Any]) -> list[str]:
     """The lines of of_pairs' figures."""
     mean = {"pairs": results["scored_pairs"]} if "scored_pairs" in results else {}
-    return titled("Scored pairs, Spearman x 100", mean | results.get("scored_pairs_of", {}))
+    of_words = {"by words alone": results["words_scored_pairs"]} if "words_scored_pairs" in results else {}
+    return titled("Scored pairs, Spearman x 100", mean | results.get("scored_pairs_of", {}) | of_words)
 
 
 def of_entity(encoder: TextEncoder, source: str, options: Options) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from jdistill.data.sets.sts import (
 from jdistill.encoder.pair_scorer import pair_vectors
 from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.evals.collapse import ALIKE
+from jdistill.evals.word_cosines import word_cosines
 from jdistill.retrieval.index import row_cosines
 
 
@@ -59,12 +60,15 @@ def constant(x: np.ndarray) -> bool:
     return bool(np.ptp(x) <= ALIKE * np.abs(x).max())
 
 
-def evaluate_sts(encoder: TextEncoder, folder: Path, scorer: VectorScorer | None = None) -> dict[str, Any]:
+def evaluate_sts(
+    encoder: TextEncoder, folder: Path, scorer: VectorScorer | None = None, words: bool = False
+) -> dict[str, Any]:
     """Correlations x 100 of a model's cosines with people's scores on SentEval's tasks.
 
     Args:
       folder: of SentEval.
       scorer: an interaction module, which adds "sts_by_module": {"spearman": …, "pearson": …} of its logits.
+      words: whether "words_sts" stands beside, Spearman of cosines by words alone.
 
     Returns: "sts": per task Spearman, over all its subsets' pairs concatenated; Avg is the mean of all seven, absent where one is missing.
       "sts_pearson": the same by Pearson. "sts_by_subset": per task each subset's Spearman ("subsets"), their mean, and their mean weighted
@@ -88,6 +92,8 @@ def evaluate_sts(encoder: TextEncoder, folder: Path, scorer: VectorScorer | None
         "sts_pearson": _figures(tasks, cosines, pearson),
         "sts_by_subset": by_subset,
     }
+    if words:
+        figures["words_sts"] = sts_by_words(tasks)
     if scorer is not None:
         left, right = (np.concatenate(side) for side in zip(*sides, strict=True))
         if (
@@ -100,6 +106,12 @@ def evaluate_sts(encoder: TextEncoder, folder: Path, scorer: VectorScorer | None
         logits = _by_task(tasks, np.split(together, np.cumsum([len(of) for of, _ in sides])[:-1]))
         figures["sts_by_module"] = {how.__name__: _figures(tasks, logits, how) for how in (spearman, pearson)}
     return figures
+
+
+def sts_by_words(tasks: list[StsTask]) -> dict[str, float]:
+    """Per task, and Avg, what evaluate_sts has under "sts", of cosines by words alone."""
+    cosines = word_cosines([(subset.left, subset.right) for task in tasks for subset in task.subsets])
+    return _figures(tasks, _by_task(tasks, cosines), spearman)
 
 
 def _by_task(tasks: list[StsTask], scores: list[np.ndarray]) -> dict[str, list[np.ndarray]]:
@@ -136,6 +148,13 @@ def evaluate_pairs_of(encoder: TextEncoder, path: Path) -> dict[str, float]:
     """A file's name -> Spearman x 100 on it, of all that ranked_pairs reads."""
     sets = ranked_pairs(path)
     cosines = _cosines(_vectors(encoder, [(left, right) for left, right, _ in sets.values()]))
+    return {name: spearman(x, gold) for x, (name, (_, _, gold)) in zip(cosines, sets.items(), strict=True)}
+
+
+def pairs_by_words(path: Path) -> dict[str, float]:
+    """A file's name -> Spearman x 100 of cosines by words alone, of all that ranked_pairs reads."""
+    sets = ranked_pairs(path)
+    cosines = [word_cosines([(left, right)])[0] for left, right, _ in sets.values()]
     return {name: spearman(x, gold) for x, (name, (_, _, gold)) in zip(cosines, sets.items(), strict=True)}
 
 

@@ -26,7 +26,7 @@ def evaluate(
       options: what they are scored by, beside the encoder; None: nothing.
       sources: by the names of evals.sets.SETS; an empty one is passed over.
 
-    Returns: each set's figures under its own keys: "sts", "sts_pearson", "sts_by_subset", "sts_by_module" (evals.sts), "retrieval",
+    Returns: each set's figures under its own keys: "sts", "sts_pearson", "sts_by_subset", "words_sts", "sts_by_module" (evals.sts), "retrieval",
       "query_model_retrieval" (evals.retrieval), "bm25_retrieval" (evals.lexical), "scored_pairs" (Spearman x 100), "entity", "geometry";
       and "labelled_pairs" (evals.labelled_source).
 

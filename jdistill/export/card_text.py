@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jdistill.core.printable import printable, without_secrets
@@ -53,8 +53,8 @@ def figure_sections(results: dict[str, Any], config: dict[str, Any]) -> str:
     other = "its start" if model_beside(config.get("teacher")) == "start" else "teacher"
     sections = [
         *([("Warning", f"{plain(without_secrets(str(results['warning'])))}\n")] if results.get("warning") else []),
-        *_spearman("Semantic textual similarity", results.get("sts", {}), results.get("teacher_sts", {}), other),
-        *_spearman("Dev pairs", scored_pairs(results), scored_pairs(results, "teacher_"), other),
+        *_spearman("Semantic textual similarity", lambda whose: results.get(f"{whose}sts", {}), other),
+        *_spearman("Dev pairs", lambda whose: scored_pairs(results, whose), other),
         *_retrieval(results, other),
         *_index(results),
         *_pairs(results),
@@ -71,8 +71,12 @@ def _with_article(other: str) -> str:
     return "the teacher" if other == "teacher" else other
 
 
-def _spearman(title: str, student: dict[str, Any], teacher: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:
-    """Title and text of a section on pairs of sentences by set, where there is one; so with those below."""
+def _spearman(title: str, figures: Callable[[str], dict[str, Any]], other: str) -> Iterator[tuple[str, str]]:
+    """Title and text of a section on pairs of sentences by set, where there is one; so with those below.
+
+    figures: "" for the student's, "teacher_" and "words_" -> Spearman x 100 by set.
+    """
+    student, teacher, words = map(figures, ("", "teacher_", "words_"))
     rows = [
         [
             plain(task),
@@ -84,8 +88,11 @@ def _spearman(title: str, student: dict[str, Any], teacher: dict[str, Any], othe
         else [plain(task), f"{value:.2f}", "", ""]
         for task, value in student.items()
     ]
+    if words:
+        rows = [[*row, f"{words[task]:.2f}" if task in words else ""] for row, task in zip(rows, student, strict=True)]
     if rows:
-        yield f"{title} (Spearman x 100)", markdown_table(["task", "this model", other, "of it"], rows)
+        head = ["task", "this model", other, "of it", *(["words alone"] if words else [])]
+        yield f"{title} (Spearman x 100)", markdown_table(head, rows)
 
 
 def _retrieval(results: dict[str, Any], other: str) -> Iterator[tuple[str, str]]:

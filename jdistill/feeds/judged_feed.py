@@ -90,7 +90,7 @@ class JudgedFeed(Feed):
         # What a choice between runs may look at.
         figures["dev"] = {"ap": average_precisions(self.judged_pairs, scorer), "questions": questions["dev"]}
         if cfg.beir and scorer.params is not None:
-            options = Options(scorer, None, cfg.index, cfg.index_effort, cfg.rescore, bm25=False)
+            options = Options(scorer, None, cfg.index, cfg.index_effort, cfg.rescore, words=False)
             figures["retrieval_rescored"] = evaluate(student, beir=cfg.beir, options=options)["retrieval"]
         return figures
 

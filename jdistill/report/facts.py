@@ -29,7 +29,7 @@ def objects(content: Any) -> dict[str, dict[str, Any]]:
 
 
 def scored_pairs(results: dict[str, Any], whose: str = "") -> dict[str, Any]:
-    """File -> Spearman x 100 on its pairs, "Avg" the mean of several; a file alone is "pairs". whose: "teacher_" for the teacher's."""
+    """File -> Spearman x 100 on its pairs, "Avg" the mean of several; a file alone is "pairs". whose: "teacher_" or "words_"."""
     mean, of_file = results.get(f"{whose}scored_pairs"), results.get(f"{whose}scored_pairs_of")
     if mean is None:
         return {}

@@ -29,7 +29,7 @@ from jdistill.report.tables import real
 
 NOT_TERMS = ("loss", "lr", "sentences_per_s", "epoch")
 SECTIONS = (
-    "student", "teacher", "sts", "teacher_sts", "retrieval", "teacher_retrieval", "asymmetric_retrieval", "bm25_retrieval",
+    "student", "teacher", "sts", "teacher_sts", "words_sts", "retrieval", "teacher_retrieval", "asymmetric_retrieval", "bm25_retrieval",
     "retrieval_rescored", "agreement", "training", "index", "budget",
 )  # fmt: skip
 
@@ -87,6 +87,7 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
             sections["sts"],
             decimals=2,
             other=other,
+            beside={"Words alone": sections["words_sts"]},
         ),
         scored_pairs=run_tables.score_table(
             f"Spearman x 100 on the run's dev pairs. {of_dev_pairs(content)}".strip(),
@@ -94,6 +95,7 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
             scored_pairs(content),
             decimals=2,
             other=other,
+            beside={"Words alone": scored_pairs(content, "words_")},
         ),
         retrieval=run_tables.score_table(
             f"By collection and measure{searched_by(content)}",

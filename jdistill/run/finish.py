@@ -130,7 +130,7 @@ def measure_results(run: Run, trained: Trained, model: Encoder, workdir: Path, c
         }
         if cfg.evaluate_teacher and any(sets.values()):
             aligned = teacher.width == model.dim and results.get("agreement", {}).get("mean_cosine", 0.0) > ALIGNED
-            options = replace(options, query_model=model if aligned else None, bm25=False)
+            options = replace(options, query_model=model if aligned else None, words=False)
             of_teacher = evaluate(as_used, **sets, options=options)
             of_teacher.pop("searched_by", None)  # the same as the student's
             if (asked := of_teacher.pop("query_model_retrieval", None)) is not None:

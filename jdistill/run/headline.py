@@ -12,16 +12,11 @@ def headline_lines(results: dict[str, Any], other: str) -> list[str]:
     """The result a reader wants first, as log lines. other: what the model beside the student is called, as report.beside has it."""
     lines = [f"WARNING: {results['warning']}"] if results.get("warning") else []
     if "Avg" in results.get("sts", {}):
-        teacher = results.get("teacher_sts", {}).get("Avg")
-        lines.append(
-            f"STS average {results['sts']['Avg']:.2f}" + (f" of the {other}'s {teacher:.2f}" if teacher else "")
-        )
+        teacher, words = (results.get(f"{whose}_sts", {}).get("Avg") for whose in ("teacher", "words"))
+        lines.append(f"STS average {results['sts']['Avg']:.2f}" + _beside(teacher, words, other))
     if "scored_pairs" in results:
-        teacher = results.get("teacher_scored_pairs")
-        lines.append(
-            f"dev pairs, Spearman {results['scored_pairs']:.2f}"
-            + (f" of the {other}'s {teacher:.2f}" if teacher else "")
-        )
+        teacher, words = (results.get(f"{whose}_scored_pairs") for whose in ("teacher", "words"))
+        lines.append(f"dev pairs, Spearman {results['scored_pairs']:.2f}" + _beside(teacher, words, other))
     lines += [line for name in results.get("retrieval", {}) if (line := _of_collection(results, name, other))]
     for name, scores in results.get("task", {}).items():
         figures = ", ".join(f"{metric} {value:.2f}" for metric, value in scores.items() if isinstance(value, float))
@@ -42,6 +37,12 @@ def headline_lines(results: dict[str, Any], other: str) -> list[str]:
             f"agreement with the {other} on {on}: Spearman of pair cosines {results['agreement']['spearman']:.2f}{few}"
         )
     return lines
+
+
+def _beside(teacher: float | None, words: float | None, other: str) -> str:
+    """What a figure of pairs of sentences stands beside, as far as it was measured."""
+    of_teacher = f" of the {other}'s {teacher:.2f}" if teacher else ""
+    return of_teacher + ("" if words is None else f" (words alone: {words:.2f})")
 
 
 def _of_collection(results: dict[str, Any], name: str, other: str) -> str:

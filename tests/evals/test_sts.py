@@ -87,9 +87,9 @@ def test_of_a_folder_of_pairs_every_file_counts_alike(tmp_path: Path) -> None:
         "scored_pairs"
     ] == pytest.approx(0, abs=1e-9)
     assert evaluate_pairs(Angles(), tmp_path) == pytest.approx(0, abs=1e-9)  # type: ignore[arg-type]
-    assert [line.split()[0] for line in SETS["pairs"].lines(found)] == ["Scored", "pairs", "a.csv", "b.tsv"]
+    assert [line.split()[0] for line in SETS["pairs"].lines(found)] == ["Scored", "pairs", "a.csv", "b.tsv", "by"]
     of_file = SETS["pairs"].evaluate(Angles(), str(tmp_path / "a.csv"), Options())  # type: ignore[arg-type]
-    assert of_file == {"scored_pairs": pytest.approx(100)}
+    assert of_file == {"scored_pairs": pytest.approx(100), "words_scored_pairs": 0.0}  # no word in common
 
 
 def test_a_model_with_one_vector_for_all_has_no_correlation(tmp_path: Path, told: Any) -> None:
