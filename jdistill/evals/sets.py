@@ -108,9 +108,7 @@ def sts_lines(results: dict[str, Any]) -> list[str]:
     """The lines of of_sts' figures."""
     lines = titled("STS, Spearman x 100", results.get("sts", {}))
     by_module = results.get("sts_by_module", {}).get("spearman", {})
-    lines += titled(
-        "STS by words alone, Spearman x 100", {k: v for k, v in results.get("words_sts", {}).items() if k == "Avg"}
-    )
+    lines += titled("STS by words alone, Spearman x 100", results.get("words_sts", {}))
     return lines + titled("STS by the interaction module, Spearman x 100", by_module)
 
 

@@ -27,7 +27,8 @@ def evaluate(
       sources: by the names of evals.sets.SETS; an empty one is passed over.
 
     Returns: each set's figures under its own keys: "sts", "sts_pearson", "sts_by_subset", "words_sts", "sts_by_module" (evals.sts), "retrieval",
-      "query_model_retrieval" (evals.retrieval), "bm25_retrieval" (evals.lexical), "scored_pairs" (Spearman x 100), "entity", "geometry";
+      "query_model_retrieval" (evals.retrieval), "bm25_retrieval" (evals.lexical), "scored_pairs" and "words_scored_pairs" (Spearman x
+      100), "entity", "geometry";
       and "labelled_pairs" (evals.labelled_source).
 
     Raises: UserError for a set that is missing or malformed, and for a name that there is not.
