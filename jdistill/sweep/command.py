@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shlex
 import tempfile
@@ -14,7 +13,6 @@ from typing import Any
 import optuna
 from absl import flags
 from ml_collections import ConfigDict
-from optuna.distributions import CategoricalDistribution
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
@@ -36,10 +34,10 @@ from jdistill.run.workdir import (
     exported_checkpoint,
     has_begun,
     only_run,
-    settle_config,
     settle_dtypes,
 )
-from jdistill.sweep.space import Space, check_space, parse_space
+from jdistill.sweep.regrid import settle_grid, with_values
+from jdistill.sweep.space import Space, check_space, parse_space, settings_of
 from jdistill.sweep.trials import (
     DIVERGED,
     REFUSED,
@@ -148,12 +146,13 @@ def _sweep(
     before = take_up_killed(study, space)
     earlier = {trial.number for trial in refused_trials(study)}
     clear_ended(study, workdir / "trials")  # a kill may have come before it
+    settings = None
     if sampler == "grid":
-        choices = [drawn.choices for drawn in space.values() if isinstance(drawn, CategoricalDistribution)]
-        combinations = list(itertools.product(*choices))
-        trials = len(combinations)
-        enqueue_new(study, [dict(zip(space, combination, strict=True)) for combination in combinations])
-    take_up_refused(study)
+        settings = settings_of(space)
+        study, space = with_values(study, workdir / "study.log", space, settings, prune)
+        trials = len(settings) + sum(trial.params not in settings for trial in ended_trials(study))
+        enqueue_new(study, settings)
+    take_up_refused(study, settings)
 
     def gone() -> list[FrozenTrial]:
         return ended_trials(study) + [trial for trial in refused_trials(study) if trial.number not in earlier]
@@ -180,10 +179,10 @@ def _sweep(
 
 
 def _settle(identity: ConfigDict, workdir: Path) -> None:
-    """As settle_config. Where nothing has begun and another config is taken, what was noted of the trials of the old one goes."""
+    """As settle_grid. Where nothing has begun and another config is taken, what was noted of the trials of the old one goes."""
     path = workdir / "config.json"
     before = path.read_bytes() if path.is_file() else None
-    settle_config(identity, workdir)
+    settle_grid(identity, workdir)
     if before is not None and path.read_bytes() != before and not has_begun(workdir):
         (workdir / "study.log").unlink(missing_ok=True)
 

@@ -62,6 +62,12 @@ def parse_space(specs: list[str], cfg: ConfigDict, sampler: str) -> Space:
     return {key: space[key] for key in keys if key in space}  # the same trials in whatever order the flags came
 
 
+def settings_of(space: Space) -> list[dict[str, Any]]:
+    """Every combination of the values of a grid, in order."""
+    choices = [of.choices for of in space.values() if isinstance(of, CategoricalDistribution)]
+    return [dict(zip(space, combination, strict=True)) for combination in itertools.product(*choices)]
+
+
 def check_space(cfg: ConfigDict, space: Space) -> None:
     """Raises the UserError of the method or optimiser for a value, or end of a range, that it refuses, and one where a trial
     would end without a dev score; and of a budget, which chooses a student by itself."""

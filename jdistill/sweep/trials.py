@@ -154,19 +154,32 @@ def take_up_killed(study: optuna.Study, keys: Collection[str]) -> dict[str, dict
 
 
 def enqueue_new(study: optuna.Study, settings: Sequence[dict[str, Any]]) -> None:
-    """Enqueues the settings that the study does not have; by Optuna's own comparison seeds of many digits would be alike."""
-    there = [trial.system_attrs.get("fixed_params", trial.params) for trial in study.get_trials(deepcopy=False)]
+    """Enqueues the settings that the study does not have; by Optuna's own comparison seeds of many digits would be alike.
+
+    Those that a kill ended wait again, unless they were of no grid since.
+    """
+    trials = study.get_trials(deepcopy=False)
+    there = [set_at_first(trial) for trial in trials if trial.state != TrialState.FAIL or REFUSED in trial.user_attrs]
     for setting in settings:
         if setting not in there:
             study.enqueue_trial(setting)
 
 
-def take_up_refused(study: optuna.Study) -> None:
-    """Enqueues once more the trials that were refused, behind all that wait: what refused them, such as a full disk, may have been mended."""
-    waiting = [trial.system_attrs.get("fixed_params") for trial in study.get_trials(states=(TrialState.WAITING,))]
+def set_at_first(trial: FrozenTrial) -> dict[str, Any]:
+    """The values that a trial was enqueued with; of one that was drawn those that it has drawn."""
+    values: dict[str, Any] = trial.system_attrs.get("fixed_params", trial.params)
+    return values
+
+
+def take_up_refused(study: optuna.Study, settings: Sequence[dict[str, Any]] | None = None) -> None:
+    """Enqueues once more the trials that were refused, behind all that wait: what refused them, such as a full disk, may have been mended.
+
+    settings: of a grid those that it is of now, and none else is tried again.
+    """
+    waiting = [set_at_first(trial) for trial in study.get_trials(states=(TrialState.WAITING,))]
     gone = [*waiting, *(trial.params for trial in ended_trials(study))]
     for trial in refused_trials(study):
-        if trial.params not in gone:
+        if trial.params not in gone and (settings is None or trial.params in settings):
             study.enqueue_trial(trial.params)
             gone.append(trial.params)
 

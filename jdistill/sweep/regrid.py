@@ -1,0 +1,112 @@
+"""A grid that takes other values: a sweep goes on with them, and what its folder has of the old ones stays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+from ml_collections import ConfigDict
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from jdistill.core.files import TEMPORARY, flat, look_into, write_json
+from jdistill.core.progress import log
+from jdistill.run.workdir import settle_config
+from jdistill.sweep.space import Space
+from jdistill.sweep.trials import REFUSED, open_study, refused_trials, set_at_first
+
+LISTED = CategoricalDistribution.__name__ + "("  # how the identity of a sweep writes listed values
+
+
+def settle_grid(identity: ConfigDict, workdir: Path) -> None:
+    """As settle_config, where the keys that a grid varies may have other values than before.
+
+    Args:
+      identity: what the folder is to belong to: the config, and of each varied key what it is drawn from.
+
+    Raises: UserError where anything else differs, such as which keys vary.
+    """
+    path = workdir / "config.json"
+    there = flat(look_into(path) or {}) if path.is_file() else {}
+    changed = {
+        key: value
+        for key, value in flat(identity.to_dict()).items()
+        if _listed(value) and _listed(there.get(key)) and value != there[key]
+    }
+    if there.get("sampler") != "grid" or identity.sampler != "grid":
+        changed = {}
+    identity.update_from_flattened_dict({key: there[key] for key in changed})
+    settle_config(identity, workdir)
+    identity.update_from_flattened_dict(changed)
+    if changed:
+        for key, value in changed.items():
+            log.info("%s is of %s now, and was of %s", key, value, there[key])
+        content = look_into(path)
+        of_file = ConfigDict(content, type_safe=False)
+        of_file.update_from_flattened_dict(changed)
+        write_json(path, of_file.to_dict())
+
+
+def _listed(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(LISTED)
+
+
+def with_values(
+    study: optuna.Study, path: Path, space: Space, settings: Sequence[dict[str, Any]], prune: bool
+) -> tuple[optuna.Study, Space]:
+    """The study and a space whose lists hold the values of its trials too, since Optuna takes no others later on.
+
+    Args:
+      path: the study's journal. It is written anew, and takes the old one's place, where values are new, or trials wait or were
+        refused whose values no longer are any.
+      space: the keys of its trials, in their order.
+      settings: what the grid is to run.
+      prune: as open_study.
+    """
+    trials = study.get_trials(deepcopy=False)
+    drawn = {key: _choices(trials, key) for key in space}
+    both: Space = {
+        key: CategoricalDistribution((*drawn[key], *(value for value in of.choices if value not in drawn[key])))
+        for key, of in space.items()
+        if isinstance(of, CategoricalDistribution)
+    }
+    waiting = [set_at_first(trial) for trial in trials if trial.state == TrialState.WAITING]
+    to_come = [*waiting, *(trial.params for trial in refused_trials(study))]
+    if all(setting in settings for setting in to_come) and all(
+        not drawn[key] or tuple(drawn[key]) == of.choices
+        for key, of in both.items()
+        if isinstance(of, CategoricalDistribution)
+    ):
+        return study, both
+    beside = path.with_name(TEMPORARY + path.name)
+    beside.unlink(missing_ok=True)  # of a kill
+    anew = open_study(beside, prune)
+    for trial in trials:
+        if trial.state != TrialState.WAITING:
+            anew.add_trial(_over(trial, both, trial.params in settings))
+    for setting in waiting:
+        if setting in settings:
+            anew.enqueue_trial(setting)
+    beside.replace(path)
+    return open_study(path, prune), both
+
+
+def _choices(trials: Sequence[FrozenTrial], key: str) -> list[Any]:
+    """The list that trials have drawn a key's value from; empty before the first."""
+    lists = [trial.distributions[key] for trial in trials if key in trial.distributions]
+    return list(lists[-1].choices) if lists and isinstance(lists[-1], CategoricalDistribution) else []
+
+
+def _over(trial: FrozenTrial, space: Space, asked: bool) -> FrozenTrial:
+    """A trial that has ended, as one of another space with the same keys; where it is not asked for any more none that was refused."""
+    return create_trial(
+        state=trial.state,
+        value=trial.value if trial.state == TrialState.COMPLETE else None,
+        params=trial.params,
+        distributions={key: space[key] for key in trial.params},
+        user_attrs={name: value for name, value in trial.user_attrs.items() if asked or name != REFUSED},
+        system_attrs=trial.system_attrs,
+        intermediate_values=trial.intermediate_values,
+    )
