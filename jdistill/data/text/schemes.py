@@ -10,6 +10,7 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.core.remote import is_url
 from jdistill.data.text.python_docs import numbered_sentences
+from jdistill.data.text.vocabulary_words import numbered_words
 from jdistill.data.text.wordnet import numbered_glosses
 
 # (rest, column, key) -> (number of the row, its text): rest is what follows the colon, column the config's text_column, and key the
@@ -19,6 +20,7 @@ Reader = Callable[[str, str, str], Iterator[tuple[int, str | bytes | None]]]
 SCHEMES: dict[str, Reader] = {
     "python-docs": numbered_sentences,
     "wordnet": numbered_glosses,
+    "words": numbered_words,
 }
 
 
