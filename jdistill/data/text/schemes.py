@@ -22,6 +22,7 @@ SCHEMES: dict[str, Reader] = {
     "wordnet": numbered_glosses,
     "words": numbered_words,
 }
+ALONE = ("python-docs", "wordnet")  # those that are sources without anything behind them
 
 
 def reader_of(source: str, key: str) -> Reader | None:
@@ -36,7 +37,7 @@ def reader_of(source: str, key: str) -> Reader | None:
     if is_url(source):
         return None
     scheme, colon, _ = source.partition(":")
-    if scheme in SCHEMES:
+    if scheme in SCHEMES and (colon or scheme in ALONE or not os.path.lexists(source)):
         if not colon and os.path.lexists(source):
             log.warning(
                 "WARNING: --%s=%s is the source of that name, not the path; write ./%s for that", key, source, source

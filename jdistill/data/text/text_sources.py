@@ -119,8 +119,11 @@ def _number(weight: str) -> float | None:
 
 
 def _is_there(path: str) -> bool:
-    """Whether it is a path here."""
-    return os.path.lexists(os.path.expanduser(path))
+    """Whether it is a path here, or a scheme with one behind it."""
+    scheme, colon, rest = path.partition(":")
+    return any(
+        os.path.lexists(os.path.expanduser(each)) for each in (path, *([rest] if colon and scheme in SCHEMES else []))
+    )
 
 
 def _leads_somewhere(item: str) -> bool:
