@@ -14,18 +14,19 @@ from jdistill.report.tables import Table, num
 def over_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Trials that differ in their seed alone as one, best mean first; those without any score are left out.
 
-    A mean over fewer seeds than were tried is no measure: the worst of them were pruned, or diverged. Such settings come after the others.
+    A mean over fewer seeds than were tried is no measure: the worst of them were pruned, or diverged. Such settings come after the others,
+    and after them those of an earlier grid, which may have had other seeds.
 
     Args:
-      rows: of sweep.json: params; score; state; curve, the dev score by step.
+      rows: of sweep.json: params; score; state; curve, the dev score by step; earlier, True, of those of an earlier grid.
 
-    Returns: params without the seed, mean, spread (standard deviation; None for one trial), count (seeds with a score) and tried (seeds)
-      of each.
+    Returns: params without the seed, mean, spread (standard deviation; None for one trial), count (seeds with a score), tried (seeds)
+      and earlier of each.
     """
     groups: dict[tuple, list[float | None]] = {}
     for row in rows:
         params = tuple((key, value) for key, value in row["params"].items() if key != "seed")
-        groups.setdefault(params, []).append(row["score"])
+        groups.setdefault((row.get("earlier", False), params), []).append(row["score"])
     merged = [
         {
             "params": dict(params),
@@ -33,16 +34,18 @@ def over_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "spread": statistics.stdev(scores) if len(scores) > 1 else None,
             "count": len(scores),
             "tried": len(tried),
+            "earlier": earlier,
         }
-        for params, tried in groups.items()
+        for (earlier, params), tried in groups.items()
         if (scores := [score for score in tried if score is not None])
     ]
-    return sorted(merged, key=lambda group: (group["count"] < group["tried"], -group["mean"]))
+    return sorted(merged, key=lambda group: (group["earlier"], group["count"] < group["tried"], -group["mean"]))
 
 
 def seeds_in_words(group: dict[str, Any]) -> str:
-    """How many seeds a setting's mean is of: "3" or, where some had no score, "1 of 3". group: of over_seeds."""
-    return str(group["count"]) if group["count"] == group["tried"] else f"{group['count']} of {group['tried']}"
+    """How many seeds a setting's mean is of: "3" or, where some had no score, "1 of 3"; and whether of an earlier grid. group: of over_seeds."""
+    seeds = str(group["count"]) if group["count"] == group["tried"] else f"{group['count']} of {group['tried']}"
+    return seeds + ", earlier grid" * group["earlier"]
 
 
 def best_by_value(groups: list[dict[str, Any]], key: str) -> dict[Any, dict[str, Any]]:

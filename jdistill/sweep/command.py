@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from jdistill.run.workdir import (
     settle_dtypes,
 )
 from jdistill.sweep.regrid import settle_grid, with_values
-from jdistill.sweep.space import Space, check_space, parse_space, settings_of
+from jdistill.sweep.space import Space, check_space, measures, parse_space, settings_of
 from jdistill.sweep.trials import (
     DIVERGED,
     REFUSED,
@@ -133,7 +133,7 @@ def _sweep(
     """As sweep, of a folder that this process holds."""
     keep_crashes_in(workdir)
     identity = _identity(cfg, space, sampler)
-    _settle(identity, workdir)
+    _settle(identity, workdir, space.keys() - measures(cfg))
     cfg, settled = cfg.copy_and_resolve_references(), flat(identity.to_dict())
     # One type and export for all trials, wherever they go on, and of a sweep that is older than a key what was done then.
     shared = {*DTYPE_KEYS, *BEFORE, "checkpoint"} - space.keys()
@@ -150,14 +150,18 @@ def _sweep(
     if sampler == "grid":
         settings = settings_of(space)
         study, space = with_values(study, workdir / "study.log", space, settings, prune)
-        trials = len(settings) + sum(trial.params not in settings for trial in ended_trials(study))
+        trials = len(settings)
         enqueue_new(study, settings)
     take_up_refused(study, settings)
 
     def gone() -> list[FrozenTrial]:
         return ended_trials(study) + [trial for trial in refused_trials(study) if trial.number not in earlier]
 
-    while (count := len(gone())) < trials:
+    def count_of() -> int:
+        there = [trial.params for trial in gone()]
+        return len(there) if settings is None else sum(setting in there for setting in settings)
+
+    while (count := count_of()) < trials:
         # By its number alone, so that a sweep that was killed draws on as one that was not.
         study.sampler = SAMPLERS[sampler](seed=1000 * seed + count)
         trial = study.ask(space)
@@ -174,15 +178,15 @@ def _sweep(
         by_last = own_cfg.checkpoint == LAST_CHECKPOINT
         run_trial(study, trial, before.pop(name, {}), partial(trainer, own_cfg, workdir / "trials" / name), by_last)
         clear_ended(study, workdir / "trials")
-        _write(workdir, study)
-    return _write(workdir, study)
+        _write(workdir, study, settings)
+    return _write(workdir, study, settings)
 
 
-def _settle(identity: ConfigDict, workdir: Path) -> None:
+def _settle(identity: ConfigDict, workdir: Path, keys: Collection[str]) -> None:
     """As settle_grid. Where nothing has begun and another config is taken, what was noted of the trials of the old one goes."""
     path = workdir / "config.json"
     before = path.read_bytes() if path.is_file() else None
-    settle_grid(identity, workdir)
+    settle_grid(identity, workdir, keys)
     if before is not None and path.read_bytes() != before and not has_begun(workdir):
         (workdir / "study.log").unlink(missing_ok=True)
 
@@ -195,9 +199,9 @@ def _identity(cfg: ConfigDict, space: Space, sampler: str) -> ConfigDict:
     return identity
 
 
-def _write(workdir: Path, study: optuna.Study) -> list[dict[str, Any]]:
-    """sweep.json and the page, from the trials that have ended."""
-    rows = trial_rows(study)
+def _write(workdir: Path, study: optuna.Study, settings: Sequence[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """sweep.json and the page, from the trials that have ended. settings: of a grid those that it is of now."""
+    rows = trial_rows(study, settings)
     write_json(workdir / "sweep.json", rows)
     write_sweep_page(workdir, rows)
     return rows

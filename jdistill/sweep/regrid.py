@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from jdistill.core.files import TEMPORARY, flat, look_into, write_json
 from jdistill.core.progress import log
+from jdistill.core.run_folder import is_config
 from jdistill.run.workdir import settle_config
 from jdistill.sweep.space import Space
 from jdistill.sweep.trials import REFUSED, open_study, refused_trials, set_at_first
@@ -20,31 +21,28 @@ from jdistill.sweep.trials import REFUSED, open_study, refused_trials, set_at_fi
 LISTED = CategoricalDistribution.__name__ + "("  # how the identity of a sweep writes listed values
 
 
-def settle_grid(identity: ConfigDict, workdir: Path) -> None:
+def settle_grid(identity: ConfigDict, workdir: Path, keys: Collection[str]) -> None:
     """As settle_config, where the keys that a grid varies may have other values than before.
 
     Args:
       identity: what the folder is to belong to: the config, and of each varied key what it is drawn from.
+      keys: those whose values may be others.
 
     Raises: UserError where anything else differs, such as which keys vary.
     """
     path = workdir / "config.json"
-    there = flat(look_into(path) or {}) if path.is_file() else {}
-    changed = {
-        key: value
-        for key, value in flat(identity.to_dict()).items()
-        if _listed(value) and _listed(there.get(key)) and value != there[key]
-    }
-    if there.get("sampler") != "grid" or identity.sampler != "grid":
-        changed = {}
+    content = look_into(path)
+    there, asked = flat(content) if is_config(content) else {}, flat(identity.to_dict())
+    of_grids = there.get("sampler") == "grid" == identity.sampler
+    listed = [key for key in keys if _listed(there.get(key)) and _listed(asked[key])] if of_grids else []
+    changed = {key: asked[key] for key in listed if asked[key] != there[key]}
     identity.update_from_flattened_dict({key: there[key] for key in changed})
     settle_config(identity, workdir)
     identity.update_from_flattened_dict(changed)
     if changed:
         for key, value in changed.items():
             log.info("%s is of %s now, and was of %s", key, value, there[key])
-        content = look_into(path)
-        of_file = ConfigDict(content, type_safe=False)
+        of_file = ConfigDict(look_into(path), type_safe=False)
         of_file.update_from_flattened_dict(changed)
         write_json(path, of_file.to_dict())
 

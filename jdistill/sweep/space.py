@@ -100,6 +100,11 @@ def check_space(cfg: ConfigDict, space: Space) -> None:
     _check_measures(scored_by)
 
 
+def measures(cfg: ConfigDict) -> set[str]:
+    """The keys that decide by what trials are scored: of another value of theirs a score says nothing beside those that are there."""
+    return {*stages_of(cfg)[-1].data.dev_keys, "held_out", "index_by"}
+
+
 def _check_measures(scored_by: set[tuple[str, ...]]) -> None:
     """Raises UserError where trials have dev scores that are means of different figures, and so say nothing of one another.
 

@@ -144,7 +144,8 @@ def take_up_killed(study: optuna.Study, keys: Collection[str]) -> dict[str, dict
     """
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         values = trial.system_attrs.get("fixed_params", {}) | trial.params
-        if set(keys) <= values.keys():
+        waiting = [set_at_first(each) for each in study.get_trials(deepcopy=False, states=(TrialState.WAITING,))]
+        if set(keys) <= values.keys() and values not in waiting:
             study.enqueue_trial(values)  # before it is told, or a kill between the two would lose it
         study.tell(trial.number, state=TrialState.FAIL)
     curves: dict[str, dict[int, float]] = {}
@@ -205,9 +206,12 @@ def trial_name(params: dict[str, Any]) -> str:
     return f"{head}-{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
 
 
-def trial_rows(study: optuna.Study) -> list[dict[str, Any]]:
+def trial_rows(study: optuna.Study, settings: Sequence[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
     """The trials as sweep.json holds them, one per setting, best first: params, score (None without one), state and curve; of one that was
-    refused, and has not ended since, error: why."""
+    refused, and has not ended since, error: why; earlier, True, of one that is not of a grid's settings any more, behind the others.
+
+    settings: of a grid those that it is of now.
+    """
     trials = [*ended_trials(study), *reversed(refused_trials(study))]
     distinct = {repr(sorted(trial.params.items())): trial for trial in reversed(trials)}
     rows: list[dict[str, Any]] = [
@@ -218,9 +222,12 @@ def trial_rows(study: optuna.Study) -> list[dict[str, Any]]:
             "curve": {str(step): value for step, value in sorted(trial.intermediate_values.items())},
         }
         | ({"error": trial.user_attrs[REFUSED]} if REFUSED in trial.user_attrs else {})
+        | ({"earlier": True} if settings is not None and trial.params not in settings else {})
         for trial in sorted(distinct.values(), key=lambda trial: trial.number)
     ]
-    return sorted(rows, key=lambda row: -(row["score"] if row["score"] is not None else float("-inf")))
+    return sorted(
+        rows, key=lambda row: ("earlier" in row, -(row["score"] if row["score"] is not None else float("-inf")))
+    )
 
 
 def _state_of(trial: FrozenTrial) -> str:

@@ -156,7 +156,7 @@ def test_pruned_and_diverged_trials_are_told_from_the_others(tmp_path: Path) -> 
     assert list(rows[4]["curve"]) == ["10"] and rows[4]["params"] == {"loss.temperature": 0.5}
     page = (tmp_path / "sweep.html").read_text()
     assert "loss.temperature 0.5 (pruned)" in page and "loss.temperature 1.0 (diverged)" in page
-    other = parse_space(["temperature=0.05,0.04"], config(), "grid")
+    other = parse_space([f"temperature={','.join(map(str, [*values, 0.04]))}"], config(), "grid")
     wider = sweep(config(), tmp_path, other, prune=True, trainer=trainer)
     assert [
         row for row in wider if row["params"]["loss.temperature"] != 0.04
