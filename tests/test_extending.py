@@ -116,7 +116,7 @@ def test_a_text_source(said: dict[str, str]) -> None:
     found = said["source"]
     assert found.startswith(f"{len(set(sentences(80)))}\n") and "there are id, note" in found
     assert "sqlite:teacher/config.json cannot be read" in found
-    assert "no text source sqlight:; there are sqlite, python-docs, wordnet, words and pkg:" in found
+    assert "no text source sqlight:; there are sqlite, python-docs, wordnet and pkg:" in found
 
 
 def test_a_feed_and_a_method_and_then_an_evaluation_set_and_a_form_of_the_export(

@@ -47,6 +47,8 @@ THERE = ("a.txt", "b.txt", "with, comma.txt", "at@query", "stars*2", "both,@x*3"
         ("a.txt@query,a.txt@document", [("a.txt", "query", 1), ("a.txt", "document", 1)]),
         ("python-docs@document*0.1", [("python-docs", "document", 0.1)]),
         ("owner/name:subset@query,a.txt", [("owner/name:subset", "query", 1), ("a.txt", "", 1)]),
+        ("wordnet:at@query", [("wordnet:at@query", "", 1)]),
+        ("wordnet:stars*2@query*2", [("wordnet:stars*2", "query", 2)]),
         ("s3://bucket/a,b@c.txt", [("s3://bucket/a,b@c.txt", "", 1)]),
         ("https://me@host/a,2.txt@query*2,a.txt", [("https://me@host/a,2.txt", "query", 2), ("a.txt", "", 1)]),
         ("s3://b/x,s3://b/y*4", [("s3://b/x", "", 1), ("s3://b/y", "", 4)]),

@@ -10,7 +10,6 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.core.remote import is_url
 from jdistill.data.text.python_docs import numbered_sentences
-from jdistill.data.text.vocabulary_words import numbered_words
 from jdistill.data.text.wordnet import numbered_glosses
 
 # (rest, column, key) -> (number of the row, its text): rest is what follows the colon, column the config's text_column, and key the
@@ -20,9 +19,7 @@ Reader = Callable[[str, str, str], Iterator[tuple[int, str | bytes | None]]]
 SCHEMES: dict[str, Reader] = {
     "python-docs": numbered_sentences,
     "wordnet": numbered_glosses,
-    "words": numbered_words,
 }
-ALONE = ("python-docs", "wordnet")  # those that are sources without anything behind them
 
 
 def reader_of(source: str, key: str) -> Reader | None:
@@ -37,7 +34,7 @@ def reader_of(source: str, key: str) -> Reader | None:
     if is_url(source):
         return None
     scheme, colon, _ = source.partition(":")
-    if scheme in SCHEMES and (colon or scheme in ALONE or not os.path.lexists(source)):
+    if scheme in SCHEMES:
         if not colon and os.path.lexists(source):
             log.warning(
                 "WARNING: --%s=%s is the source of that name, not the path; write ./%s for that", key, source, source
