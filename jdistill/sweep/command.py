@@ -37,7 +37,7 @@ from jdistill.run.workdir import (
     settle_dtypes,
 )
 from jdistill.sweep.regrid import settle_grid, with_values
-from jdistill.sweep.space import Space, check_space, measures, parse_space, settings_of
+from jdistill.sweep.space import Space, check_space, parse_space, scored_by_keys, settings_of
 from jdistill.sweep.trials import (
     DIVERGED,
     REFUSED,
@@ -133,7 +133,7 @@ def _sweep(
     """As sweep, of a folder that this process holds."""
     keep_crashes_in(workdir)
     identity = _identity(cfg, space, sampler)
-    _settle(identity, workdir, space.keys() - measures(cfg))
+    _settle(identity, workdir, space.keys() - scored_by_keys(cfg))
     cfg, settled = cfg.copy_and_resolve_references(), flat(identity.to_dict())
     # One type and export for all trials, wherever they go on, and of a sweep that is older than a key what was done then.
     shared = {*DTYPE_KEYS, *BEFORE, "checkpoint"} - space.keys()

@@ -18,7 +18,7 @@ from jdistill.run.workdir import settle_config
 from jdistill.sweep.space import Space
 from jdistill.sweep.trials import REFUSED, open_study, refused_trials, set_at_first
 
-LISTED = CategoricalDistribution.__name__ + "("  # how the identity of a sweep writes listed values
+FROM_A_LIST = CategoricalDistribution.__name__ + "("  # how the identity of a sweep writes listed values
 
 
 def settle_grid(identity: ConfigDict, workdir: Path, keys: Collection[str]) -> None:
@@ -48,7 +48,7 @@ def settle_grid(identity: ConfigDict, workdir: Path, keys: Collection[str]) -> N
 
 
 def _listed(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(LISTED)
+    return isinstance(value, str) and value.startswith(FROM_A_LIST)
 
 
 def with_values(

@@ -100,7 +100,7 @@ def check_space(cfg: ConfigDict, space: Space) -> None:
     _check_measures(scored_by)
 
 
-def measures(cfg: ConfigDict) -> set[str]:
+def scored_by_keys(cfg: ConfigDict) -> set[str]:
     """The keys that decide by what trials are scored: of another value of theirs a score says nothing beside those that are there."""
     return {*stages_of(cfg)[-1].data.dev_keys, "held_out", "index_by"}
 
