@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from markdown_parts import short, table, with_spaces
+from markdown_parts import WIDTH, short, table, with_spaces
 
 NO_SETTING = ("command", "commit", "machine", "load", "rows")
 Row = dict[str, Any]
@@ -17,11 +17,17 @@ def run_parts(kept: Row) -> list[str]:
     parts = []
     for run in kept["runs"]:
         about = ", ".join([f"commit `{run['commit']}`", run["machine"], *_settings(run, but="keys"), run["load"]])
-        parts += [f"`{run['command']}`: {about}.", rows_table(run["rows"])]
+        parts += [f"`{_with_short_words(run['command'])}`: {about}.", rows_table(run["rows"])]
     for settings, rows in over_seeds(kept):
         about = ", ".join(["Mean and sample standard deviation over seeds", *_settings(settings)])
         parts += [f"{about}:", rows_table(rows)]
     return parts
+
+
+def _with_short_words(command: str) -> str:
+    """A command whose words fit a line; what is cut off one stands in the file, and mostly in the rows."""
+    most = WIDTH - 5  # beside the marks around it
+    return " ".join(word if len(word) <= most else word[:most] + "…" for word in command.split(" "))
 
 
 def _settings(run: Row, but: str = "") -> list[str]:

@@ -10,7 +10,7 @@ from statistics import mean
 
 import pytest
 from commands import ROOT
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, models
 
 from jdistill.data.text.sources import read_texts
 
@@ -22,36 +22,6 @@ def word_piece() -> Tokenizer:
     pieces = ["[PAD]", "[UNK]", "the", "wing", "##s", "##lift", "a", "2", "lift2", "łodz", "水", "!", "drag"]
     tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.add_special_tokens(["[PAD]", "[UNK]"])
-    tokenizer.decoder = decoders.WordPiece()
-    return tokenizer
-
-
-def byte_level() -> Tokenizer:
-    """As those of Qwen and Llama: no space stands before a word of Chinese, so that nothing marks its beginning."""
-    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    written = [
-        level.pre_tokenize_str(word)[0][0]
-        for word in (" wing", " łodz", "水", "主管", "งาน", " हिन्दी", " a", "drag", "ные", " x2")
-    ]
-    tokenizer = Tokenizer(models.BPE({piece: i for i, piece in enumerate(["<s>", *written, "æĹ"])}, []))
-    tokenizer.add_special_tokens(["<s>"])
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
-
-
-def sentence_piece() -> Tokenizer:
-    pieces = ["▁wing", "drag", "▁łodz", "水", "主管", "งาน", "▁हिन्दी", "▁", "▁a", "ные", "▁x2"]
-    tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), *((piece, -1.0) for piece in pieces)]))
-    tokenizer.decoder = decoders.Metaspace()
-    return tokenizer
-
-
-def word_ends() -> Tokenizer:
-    """As OpenAI's GPT and CLIP: a piece that ends a word is marked."""
-    tokenizer = Tokenizer(
-        models.BPE({"wing</w>": 0, "aero": 1, "drag</w>": 2, "!</w>": 3}, [], end_of_word_suffix="</w>")
-    )
-    tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
     return tokenizer
 
 
@@ -59,19 +29,9 @@ def test_words_of_a_word_piece_vocabulary() -> None:
     assert vocabulary_words(word_piece()) == ["drag", "the", "wing", "łodz", "水"]
 
 
-@pytest.mark.parametrize("tokenizer", [byte_level(), sentence_piece()], ids=["byte level", "sentencepiece"])
-def test_where_pieces_mark_a_words_beginning_the_others_are_none(tokenizer: Tokenizer) -> None:
-    assert vocabulary_words(tokenizer) == sorted(["wing", "łodz", "हिन्दी", "งาน", "主管", "水"])
-
-
-def test_where_pieces_mark_a_words_end_the_others_are_none() -> None:
-    assert vocabulary_words(word_ends()) == ["drag", "wing"]
-
-
-def test_a_letter_that_elsewhere_marks_a_beginning_marks_none_among_word_pieces() -> None:
-    pieces = ["[UNK]", "wing", "##s", "Ġustizzja", "▁"]
-    tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    assert vocabulary_words(tokenizer) == ["wing", "Ġustizzja"]
+def test_another_kind_of_vocabulary_is_refused() -> None:
+    with pytest.raises(SystemExit, match="a vocabulary of Unigram"):
+        vocabulary_words(Tokenizer(models.Unigram([("<unk>", 0.0), ("▁wing", -1.0)])))
 
 
 def test_each_word_is_drawn_as_often_as_any_other_and_alone_once_at_most() -> None:

@@ -65,18 +65,11 @@ def with_values(
     """
     trials = study.get_trials(deepcopy=False)
     drawn = {key: _choices(trials, key) for key in space}
-    both: Space = {
-        key: CategoricalDistribution((*drawn[key], *(value for value in of.choices if value not in drawn[key])))
-        for key, of in space.items()
-        if isinstance(of, CategoricalDistribution)
-    }
+    every = {key: list(dict.fromkeys([*drawn[key], *(setting[key] for setting in settings)])) for key in space}
+    both: Space = {key: CategoricalDistribution(values) for key, values in every.items()}
     waiting = [set_at_first(trial) for trial in trials if trial.state == TrialState.WAITING]
     to_come = [*waiting, *(trial.params for trial in refused_trials(study))]
-    if all(setting in settings for setting in to_come) and all(
-        not drawn[key] or tuple(drawn[key]) == of.choices
-        for key, of in both.items()
-        if isinstance(of, CategoricalDistribution)
-    ):
+    if all(setting in settings for setting in to_come) and all(drawn[key] in ([], every[key]) for key in space):
         return study, both
     beside = path.with_name(TEMPORARY + path.name)
     beside.unlink(missing_ok=True)  # of a kill
