@@ -15,7 +15,10 @@ from ml_collections import ConfigDict
 
 from configs import base, search, simtde
 
-VARIANTS: dict[str, dict[str, object]] = {"": {}, "search": {}}
+VARIANTS: dict[str, dict[str, object]] = {
+    "": {},
+    "search": {"student.copy_layers": "last"},  # as the menu was measured, whose promises are of these layers
+}
 
 
 def get_config(variant: str = "") -> ConfigDict:

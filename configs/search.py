@@ -19,7 +19,9 @@ from configs import simtde
 
 
 def get_config(variant: str = "") -> ConfigDict:
-    c = simtde.get_config(variant or "thin")  # all layers, each thinner: nearer to the teacher (docs/results/search.md)
+    c = simtde.get_config(
+        variant or "thin"
+    )  # all layers, each thinner: nearer to the teacher than three, by one seed (docs/results/search.md)
     c.text = ""  # the passages that are to be searched, or others like them; named each time: no text stands for yours
     c.text_column = ""
     c.text_role = "document"  # passages are asked and read by the prompt that a search puts before them

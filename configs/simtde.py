@@ -22,7 +22,7 @@ Table 2:
     normalized the sentence loss on unit vectors
     table      the token loss on the whole vocabulary
     thin       all layers, each with a quarter of its inner neurons, and a start weighed by the sentence vector: not the
-               paper's, and nearer to the teacher after as many steps (docs/results/search.md)
+               paper's; configs/search.py's (docs/results/search.md)
     tiny64, tiny32    two layers, 128 wide, compact 64 or 32: the entity-resolution students (teacher: a 128-wide BERT)
 """
 
@@ -89,7 +89,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.start = (
         "svd"  # compact block: svd (fitted to the teacher's), weighted (by what its vectors feel of it too) or random
     )
-    # Which teacher layers the K start as: last, first, spread, none (random). Spread: nearer to the teacher than the last (docs/results/simtde.md).
+    # Which teacher layers the K start as: last, first, spread, none (random). Spread: nearer to the teacher, by one seed (docs/results/simtde.md).
     c.student.copy_layers = "spread"
     c.student.vocabulary = ""  # pieces of the token table: text (those that the text uses) or the most used so many; empty: its start's all
     c.student.dropout = 0.0  # of its hidden states and attention

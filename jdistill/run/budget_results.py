@@ -65,7 +65,7 @@ def budget_results(
     kept = all(value is not None and value <= asked[key] for key, value in got.items() if key != "dim" and asked[key])
     shape = {key: cfg.student[key] for key in SHAPE_KEYS}
     shapes = MENU if cfg.index_by == TEACHER else ()  # as configs/search.py has it, by which the menu was measured
-    promises = (of.promise(whole, str(cfg.student.vocabulary)) for of in shapes if of.student_keys(whole) == shape)
+    promises = (of.promise(whole, cfg.student) for of in shapes if of.student_keys(whole) == shape)
     return {
         "student": shape_in_words(cfg.student),
         "runtime": budget.runtime,

@@ -72,9 +72,7 @@ def menu_candidates(cfg: ConfigDict, start: Encoder, form: str) -> list[Candidat
         except UserError as error:
             refused = error
             continue
-        by_config.setdefault(
-            config, _candidate(cfg, shape.promise(start.config, str(cfg.student.vocabulary)), keys, config, form)
-        )
+        by_config.setdefault(config, _candidate(cfg, shape.promise(start.config, cfg.student), keys, config, form))
     if not by_config:
         raise refused or UserError("the menu of budgets is empty")
     menu = list(by_config.values())

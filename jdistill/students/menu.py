@@ -13,11 +13,13 @@ SHAPE_KEYS = ("layers", "embedding_size", "intermediate_size")  # of cfg.student
 
 @dataclass(frozen=True)
 class Measured:
-    """What a shape's quality was measured on: the layers and the width of the start, and cfg.student.vocabulary."""
+    """What a shape's quality was measured on: the layers and the width of the start, cfg.student.vocabulary, and cfg.student.copy_layers, which
+    of the start's layers a student of fewer began as."""
 
     layers: int
     width: int
     vocabulary: str
+    copied: str
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Shape:
       embedding: width of the token embeddings, of the layers' width; 1: no compact table.
       inner: inner neurons of a layer's feed-forward, times the layers' width; 0: the start's own.
       retention: percent of its teacher's nDCG@10, as measured on one collection; None: not measured, nothing is promised.
-      of: what it was measured on; another start or vocabulary is promised nothing. None: any.
+      of: what it was measured on; another start, vocabulary or choice of layers is promised nothing. None: any.
     """
 
     layers: int
@@ -49,14 +51,16 @@ class Shape:
         own = whole.embedding_size != width
         return dict(zip(SHAPE_KEYS, (self.layers, -1 if own else compact, self.inner * width), strict=True))
 
-    def promise(self, whole: ModelConfig, vocabulary: str) -> float | None:
-        """Retention, where it was measured on a start like `whole` and with that cfg.student.vocabulary."""
-        return self.retention if self.of in (None, Measured(whole.num_layers, whole.hidden_size, vocabulary)) else None
+    def promise(self, whole: ModelConfig, student: ConfigDict) -> float | None:
+        """Retention, where it was measured on a start like `whole` and with the vocabulary and layers of that cfg.student."""
+        copied = student.copy_layers if self.of is None or self.layers < whole.num_layers else self.of.copied
+        like = Measured(whole.num_layers, whole.hidden_size, str(student.vocabulary), copied)
+        return self.retention if self.of in (None, like) else None
 
 
 # With MiniLM's width of 384 compact tables of 256, 160, 128 and 64, and 1,536 (all), 768 and 384 inner neurons.
-# Retention: of MiniLM's, after 300 steps of configs/search.py with each shape (bench/menu.py, docs/results/search.md).
-MINILM = Measured(layers=6, width=384, vocabulary="24000")
+# Retention: of MiniLM's, after 300 steps of configs/search.py with each shape, in float32 (bench/menu.py, docs/results/search.md).
+MINILM = Measured(layers=6, width=384, vocabulary="24000", copied="last")
 MENU = (
     Shape(12, 1 / 3),
     Shape(8, 1 / 3),

@@ -84,13 +84,13 @@ def test_where_all_qualities_are_measured_the_best_is_taken_and_promised(
     keys, said = choose_student(config(place))
     assert (
         keys == shape(2, 11, 0)
-        and "the menu promises 93.2 % of its teacher's nDCG@10, by one collection, if configs/search.py trains it"
+        and "the menu promises 93.2 % of its teacher's nDCG@10 in float32, by one collection, if configs/search.py trains it"
         in said
     )
     monkeypatch.setattr(student_candidates, "MENU", (*menu, Shape(3, 1 / 3)))  # of which nothing is known
     keys, said = choose_student(config(place))
     assert keys == shape(4, 11, 0) and "promises 90.0 %" in said
-    like = Measured(LAYERS, WIDTH, "")
+    like = Measured(LAYERS, WIDTH, "", "spread")
     for other in (replace(like, layers=LAYERS + 1), replace(like, width=2 * WIDTH), replace(like, vocabulary="24000")):
         of_another = (Shape(4, 1 / 3, 0, 90.0, other), Shape(2, 1 / 3, 0, 93.25, like))
         monkeypatch.setattr(student_candidates, "MENU", of_another)
