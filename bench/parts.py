@@ -36,8 +36,9 @@ from jdistill.retrieval.index import row_cosines
 from jdistill.students.transformer import make_student
 
 WHOLE = {"layers": 0, "embedding_size": 0, "intermediate_size": 0, "start": "svd", "copy_layers": "last"}
+WIDTHS = (64, 96, 128, 160, 192, 256)
 ROWS: dict[str, dict[str, Any]] = (
-    {f"table of {width}, {start}": {"embedding_size": width, "start": start} for width in (64, 96, 128, 192, 256) for start in ("svd", "weighted")}
+    {f"table of {width}, {start}": {"embedding_size": width, "start": start} for width in WIDTHS for start in ("svd", "weighted", "tempered")}
     | {f"the last {layers} layers": {"layers": layers} for layers in (4, 3, 2)}
     | {f"{layers} layers, evenly spread": {"layers": layers, "copy_layers": "spread"} for layers in (4, 3, 2)}
     | {f"{inner} inner neurons": {"intermediate_size": inner} for inner in (768, 512, 384, 256, 192)}

@@ -161,7 +161,7 @@ def set_student(c: ConfigDict) -> None:
     c.student.layers = 0  # 0: all of the start's
     c.student.hidden_size = 0
     c.student.intermediate_size = (
-        0  # neurons inside a layer's feed-forward, of BERT's kind; -1: as many as the layers are wide; 0: the start's
+        0  # a layer's inner neurons, of BERT's kind; -1: as many as it is wide, -2: half as many again; 0: the start's
     )
     c.student.start = "svd"
     c.student.copy_layers = "first"  # which of the start's layers: first, last, spread

@@ -50,9 +50,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.layers = 0  # 0: all of the start's
     c.student.hidden_size = 0  # 0: the start's
     c.student.intermediate_size = (
-        0  # neurons inside a layer's feed-forward, of BERT's kind; -1: as many as the layers are wide; 0: the start's
+        0  # a layer's inner neurons, of BERT's kind; -1: as many as it is wide, -2: half as many again; 0: the start's
     )
-    c.student.start = "svd"  # of a compact block: svd (fitted to the start's), weighted (by what its vectors feel of it too) or random
+    c.student.start = "svd"  # compact block: svd (fitted to the start's), weighted (by what vectors feel), tempered (rare tokens more) or random
     c.student.copy_layers = "last"  # which of the start's layers: last, first, spread, none (random)
     c.student.vocabulary = ""  # pieces of the token table: text (those that the text uses) or the most used so many; empty: its start's all
     c.student.dropout = 0.0  # of its hidden states and attention

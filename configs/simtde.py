@@ -83,12 +83,8 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.embedding_size = 128  # compact width E; 0: the hidden size, no projection
     c.student.layers = 3  # K; 0: all of the teacher's
     c.student.hidden_size = 0  # 0: the teacher's
-    c.student.intermediate_size = (
-        0  # neurons inside a layer's feed-forward, of BERT's kind; -1: as many as the layers are wide; 0: the teacher's
-    )
-    c.student.start = (
-        "svd"  # compact block: svd (fitted to the teacher's), weighted (by what its vectors feel of it too) or random
-    )
+    c.student.intermediate_size = 0  # a layer's inner neurons, of BERT's kind; -1: as many as it is wide, -2: half as many again; 0: the teacher's
+    c.student.start = "svd"  # compact block: svd (fitted to the teacher's), weighted (by what vectors feel), tempered (rare tokens more) or random
     # Which teacher layers the K start as: last, first, spread, none (random). Spread: nearer to the teacher, by one seed (docs/results/simtde.md).
     c.student.copy_layers = "spread"
     c.student.vocabulary = ""  # pieces of the token table: text (those that the text uses) or the most used so many; empty: its start's all

@@ -88,9 +88,11 @@ def size_or_own() -> Rule:
 
 
 def neurons_or_width() -> Rule:
-    """A number of inner neurons, where -1 and 0 stand for the layers' width and the start's own number."""
+    """A number of inner neurons, where -1, -2 and 0 stand for the layers' width, half as many again and the start's own number."""
     return Rule(
-        "-1 (the layers' width), 0 (the start's own) or a number", (int,), lambda value: -1 <= value <= INT32_LARGEST
+        "-2 (one and a half times the layers' width), -1 (their width), 0 (the start's own) or a number",
+        (int,),
+        lambda value: -2 <= value <= INT32_LARGEST,
     )
 
 

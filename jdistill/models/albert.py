@@ -26,7 +26,14 @@ from jdistill.models.architecture import Body, ReadTensors
 from jdistill.models.bert.compact import random_start
 from jdistill.models.bert.config import ACTIVATIONS, BertConfig, config_keys_of, numbers_of
 from jdistill.models.bert.module import EmbeddingBlock, Layer, attention_bias, embedding_output
-from jdistill.models.bert.student import check_block_start, check_block_width, fitted_block, random_layer, resized
+from jdistill.models.bert.student import (
+    SENSITIVE_STARTS,
+    check_block_start,
+    check_block_width,
+    fitted_block,
+    random_layer,
+    resized,
+)
 from jdistill.models.conversion import MOST_LAYERS, Names, names_by_table
 from jdistill.models.cutting import Cut, copied_layers
 from jdistill.models.matmul import Dense
@@ -185,9 +192,9 @@ class AlbertArchitecture(Transformer[AlbertConfig]):
         """Fewer layers to pass, and, if asked for, narrower ones or narrower token embeddings. Layers that were one remain one."""
         config = resized(whole, student)
         check_block_start(student)
-        if student.start == "weighted":
+        if student.start in SENSITIVE_STARTS:
             raise UserError(
-                "--config.student.start=weighted is not computed for an ALBERT; set --config.student.start=svd"
+                f"--config.student.start={student.start} is not computed for an ALBERT; set --config.student.start=svd"
             )
         if student.start == "svd" and config.hidden_size == whole.hidden_size:
             check_block_width(config.embedding_size, whole)

@@ -24,7 +24,7 @@ class Cut(Generic[C]):
       config: the student's sizes.
       whole, params: its start's sizes, and Flax parameters, float32.
       layers: for each layer of the student the start's layer that it begins as; None: at random.
-      block_start: how narrower token embeddings begin, "svd", "weighted" or "random".
+      block_start: how narrower token embeddings begin, one of models.bert.student.BLOCK_STARTS.
       pooling: that makes a text's vector of the start's states.
       sample: gives token ids of the training text, and the places in their texts where they stood, int [N] each.
       seed: of what is drawn beside rng.

@@ -6,6 +6,7 @@ from ml_collections import ConfigDict
 
 from jdistill.core.errors import UserError
 from jdistill.encoder.encoder import Encoder
+from jdistill.models.bert.student import SENSITIVE_STARTS
 from jdistill.models.cutting import COPIED
 from jdistill.models.pooling import LAST, POOLERS
 from jdistill.models.registry import ModelConfig, architecture_of
@@ -36,9 +37,10 @@ def check_student(cfg: ConfigDict, start: Encoder) -> ModelConfig:
             f"--config.student.hidden_size={config.hidden_size}: the start's pooler {start.pooling!r} has parameters of width "
             f"{start.config.hidden_size}; set --config.student.hidden_size=0 or another --config.pooling"
         )
-    if start.pooler and cfg.student.get("start") == "weighted" and config.embedding_size < start.config.embedding_size:
+    block_start = cfg.student.get("start")
+    if start.pooler and block_start in SENSITIVE_STARTS and config.embedding_size < start.config.embedding_size:
         raise UserError(
-            f"--config.student.start=weighted weighs by a pooler without parameters, and the start's {start.pooling!r} has some; take svd"
+            f"--config.student.start={block_start} weighs by a pooler without parameters, and the start's {start.pooling!r} has some; take svd"
         )
     return config
 

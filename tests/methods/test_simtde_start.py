@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,7 @@ from simtde_setting import config, random_tokens, small_teacher
 
 from jdistill.core.errors import UserError
 from jdistill.losses.embedding import unit
-from jdistill.models.bert.compact import compact_start
+from jdistill.models.bert.compact import block_output, compact_start
 from jdistill.models.bert.module import Bert
 from jdistill.models.bert.sensitivity import SHRINKAGE, sensitivity
 from jdistill.models.pooling import pool
@@ -68,8 +70,6 @@ def test_a_weighted_block_loses_less_of_what_counts_and_more_of_the_rest() -> No
     ids = rng.integers(5, 90, 4000)
     axes, _ = np.linalg.qr(rng.normal(size=(bert.embedding_size, bert.embedding_size)))
     metric = axes @ np.diag(np.where(np.arange(bert.embedding_size) < 8, 10.0, 0.1)) @ axes.T
-    from jdistill.models.bert.compact import block_output
-
     target = block_output(block, ids, positions, bert.layer_norm_eps)
 
     def lost(by: np.ndarray | None) -> tuple[float, float]:
@@ -86,11 +86,43 @@ def test_a_weighted_block_loses_less_of_what_counts_and_more_of_the_rest() -> No
     assert identity[2] == pytest.approx(usual[2], abs=1e-5)
 
 
+def test_by_power_nought_each_token_counts_once_however_often_it_stands() -> None:
+    bert = tiny_config(vocab_size=90)
+    block, once = random_params(bert)["embeddings"], np.arange(5, 90)
+    often = np.concatenate([once, *[once[:4]] * 200])
+
+    def refitted(ids: np.ndarray, power: float) -> np.ndarray:
+        """What the block and its projection make of each token, [85, E]."""
+        at = (ids, np.zeros(len(ids), int), bert.layer_norm_eps)
+        start, project, _ = compact_start(block, 8, *at, power=power)
+        return block_output(start, once, np.zeros(len(once), int), at[2]) @ project["kernel"] + project["bias"]
+
+    # Two sums of float32 numbers in other orders: the distance is of their last digits, the other of the fit itself.
+    assert np.abs(refitted(often, 0.0) - refitted(once, 1.0)).max() < 1e-3
+    assert np.abs(refitted(often, 1.0) - refitted(once, 1.0)).max() > 0.1
+
+
+def test_a_power_below_one_loses_less_of_rare_tokens() -> None:
+    bert = tiny_config(vocab_size=90)
+    block, rare = random_params(bert)["embeddings"], np.arange(15, 90)
+    ids = np.concatenate([rare, *[np.arange(5, 15)] * 100])
+    positions = np.zeros(len(ids), int)
+
+    def lost(power: float) -> float:
+        start, project, _ = compact_start(block, 8, ids, positions, bert.layer_norm_eps, power=power)
+        target, codes = (block_output(of, rare, np.zeros(len(rare), int), bert.layer_norm_eps) for of in (block, start))
+        return float(np.square(target - codes @ project["kernel"] - project["bias"]).sum())
+
+    assert lost(0.5) < 0.95 * lost(1.0)
+
+
 def test_students_begin_with_it_and_an_albert_does_not() -> None:
     keys = config(**{"student.start": "weighted"})
     student = make_student(keys, small_teacher(), TOKENS)
     assert student.params["project"]["kernel"].shape == (12, 32)
     usual = make_student(config(), small_teacher(), TOKENS)
-    assert not np.allclose(student.params["project"]["kernel"], usual.params["project"]["kernel"])
+    tempered = make_student(config(**{"student.start": "tempered"}), small_teacher(), TOKENS)
+    for one, other in itertools.combinations((student, usual, tempered), 2):
+        assert not np.allclose(one.params["project"]["kernel"], other.params["project"]["kernel"])
     with pytest.raises(UserError, match="start=weighted is not computed for an ALBERT"):
         check_student(keys, make_albert())

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 from ml_collections import ConfigDict
 
-from configs import budget
+from configs import budget, search
 from jdistill.models.bert.config import BertConfig
+from jdistill.models.bert.student import student_config
+from jdistill.models.registry import count_parameters
 from jdistill.students.menu import MENU, MINILM, Shape
 
 WHOLE = BertConfig(  # all-MiniLM-L6-v2's
@@ -54,3 +56,11 @@ def test_which_layers_are_copied_is_nothing_to_a_student_of_all() -> None:
 def test_another_start_is_promised_nothing() -> None:
     for other in (replace(WHOLE, num_layers=12), replace(WHOLE, hidden_size=768, embedding_size=768)):
         assert Shape(4, 1 / 3, 2, 90.0, MINILM).promise(other, student()) is None
+
+
+def test_the_balanced_student_for_search_has_a_percent_more_parameters_than_the_claims() -> None:
+    def parameters(variant: str) -> int:
+        keys = search.get_config(variant).student
+        return count_parameters(student_config(replace(WHOLE, vocab_size=int(keys.vocabulary)), keys))
+
+    assert parameters("") == 9_315_840 < parameters("balanced") < 1.01 * parameters("")

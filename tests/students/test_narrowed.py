@@ -119,6 +119,8 @@ def test_as_many_as_the_layers_are_wide() -> None:
     teacher = small_teacher()
     wide = check_student(config(**{"student.intermediate_size": -1}), teacher)
     assert wide.intermediate_size == wide.hidden_size == teacher.config.hidden_size < teacher.config.intermediate_size
+    half_again = check_student(config(**{"student.intermediate_size": -2}), teacher)
+    assert 2 * half_again.intermediate_size == 3 * wide.hidden_size
 
 
 def test_random_layers_are_made_as_narrow() -> None:

@@ -29,19 +29,23 @@ def block_output(block: Tree, ids: np.ndarray, positions: np.ndarray, eps: float
     return layer_norm(x, block["norm"], eps)
 
 
-def second_moment(x: np.ndarray, y: np.ndarray | None = None, rows: int = 8192) -> np.ndarray:
+def second_moment(
+    x: np.ndarray, y: np.ndarray | None = None, weights: np.ndarray | None = None, rows: int = 8192
+) -> np.ndarray:
     """x.T @ y / N in float64, without a copy of either in it.
 
     Args:
       x: float [N, A].
       y: float [N, B]; None: x.
+      weights: float [N], of mean 1, that rows count by; None: alike.
       rows: how many are turned into float64 at once.
     """
     y = x if y is None else y
     total = np.zeros((x.shape[1], y.shape[1]))
     for start in range(0, len(x), rows):
         part = slice(start, start + rows)
-        total += x[part].T.astype(np.float64) @ y[part].astype(np.float64)
+        left = x[part].astype(np.float64)
+        total += (left if weights is None else left * weights[part, None]).T @ y[part].astype(np.float64)
     return total / len(x)
 
 
@@ -49,6 +53,17 @@ def _square_root(metric: np.ndarray) -> np.ndarray:
     """The symmetric square root of a positive definite matrix."""
     values, vectors = np.linalg.eigh(metric)
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+
+
+def _by_frequency(ids: np.ndarray, power: float) -> np.ndarray:
+    """What each token of a sample counts, of mean 1, where an id counts by its frequency to a power: float64 [N]."""
+    weights = np.bincount(ids)[ids] ** (power - 1.0)
+    return np.asarray(weights / weights.mean())
+
+
+def _mean(x: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """The mean of rows, float32 [A]. weights: as of second_moment."""
+    return np.asarray(x.mean(0) if weights is None else (weights @ x / len(x)).astype(np.float32))
 
 
 def compact_start(
@@ -59,18 +74,21 @@ def compact_start(
     eps: float,
     ridge: float = 1e-3,
     metric: np.ndarray | None = None,
+    power: float = 1.0,
 ) -> tuple[Tree, Tree, float]:
     """A compact block, its projection to the teacher's width D, and the share of variance they explain.
 
     block: the teacher's embedding block (word, position, norm and maybe type). width: E of the student. ids, positions:
     int [N], a sample of tokens of the training text with the rows of the position table where they stood. metric: what a
-    difference d of block outputs counts, d^T metric d, float64 [D, D], positive definite; None: its square. Returns
+    difference d of block outputs counts, d^T metric d, float64 [D, D], positive definite; None: its square. power: a token
+    counts by its frequency in the sample to this power; below 1 rare ones, which another text may be full of, count more. Returns
     (block of width E, {"kernel" [E, D], "bias" [D]}, 1 - residual / variance over the sample).
     """
     target_NxD = block_output(block, ids, positions, eps)
-    mean_D = target_NxD.mean(0)
+    weights_N = None if power == 1.0 else _by_frequency(ids, power)
+    mean_D = _mean(target_NxD, weights_N)
     centred = target_NxD - mean_D
-    covariance = second_moment(centred)
+    covariance = second_moment(centred, weights=weights_N)
     root = None if metric is None else _square_root(metric)
     _, vectors = np.linalg.eigh(covariance if root is None else root @ covariance @ root)
     axes_DxE = vectors[:, ::-1][:, :width]
@@ -99,9 +117,9 @@ def compact_start(
     if "type" in block:
         start["type"] = {"embedding": np.zeros((len(block["type"]["embedding"]), width), np.float32)}
     codes = block_output(start, ids, positions, eps)
-    centre = codes.mean(0)
-    gram = second_moment(codes - centre) + ridge * np.eye(width)
-    kernel = np.linalg.solve(gram, second_moment(codes - centre, centred)).astype(np.float32)
+    centre = _mean(codes, weights_N)
+    gram = second_moment(codes - centre, weights=weights_N) + ridge * np.eye(width)
+    kernel = np.linalg.solve(gram, second_moment(codes - centre, centred, weights_N)).astype(np.float32)
     bias = (mean_D - centre @ kernel).astype(np.float32)
     residual = target_NxD - (codes @ kernel + bias)
     explained = 1.0 - float(np.square(residual).sum() / np.square(centred).sum())

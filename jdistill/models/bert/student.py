@@ -17,14 +17,19 @@ from jdistill.models.bert.narrowed import NEURON_TOKENS, narrowed_layers
 from jdistill.models.bert.sensitivity import sensitivity
 from jdistill.models.cutting import Cut, checked_layers
 
-BLOCK_STARTS = ("svd", "weighted", "random")
-FITTED_STARTS = ("svd", "weighted")  # to the start's own token embeddings
+SENSITIVE_STARTS = ("weighted", "tempered")  # by what the start's vectors feel of its token embeddings
+FITTED_STARTS = ("svd", *SENSITIVE_STARTS)  # to the start's own token embeddings
+BLOCK_STARTS = (*FITTED_STARTS, "random")
+TEMPERED = (
+    0.75  # power of a token's frequency by which it counts in the fit of a tempered start, word2vec's for its negatives
+)
 SizesOfBert = TypeVar("SizesOfBert", bound=BertConfig)
 
 
 def student_config(whole: BertConfig, student: ConfigDict) -> BertConfig:
     """The student's architecture: its start's, with another embedding_size (0: the hidden size; -1: the start's own),
-    layers (0: all), hidden_size and intermediate_size (0: the start's). Where tokens are narrower than the layers it is an ELECTRA."""
+    layers (0: all), hidden_size and intermediate_size (0: the start's; -1 and -2: the hidden size and half as much again).
+    Where tokens are narrower than the layers it is an ELECTRA."""
     config = resized(whole, student)
     hidden = config.hidden_size
     if config.embedding_size != hidden and whole.model_type != "electra":
@@ -46,7 +51,7 @@ def resized(whole: SizesOfBert, student: ConfigDict) -> SizesOfBert:
             f"--config.student.hidden_size={hidden} does not divide into the start's {whole.num_heads} heads"
         )
     inner = hidden * whole.intermediate_size // whole.hidden_size
-    asked = hidden if student.intermediate_size == -1 else student.intermediate_size
+    asked = {-1: hidden, -2: hidden * 3 // 2}.get(student.intermediate_size, student.intermediate_size)
     if asked > inner:
         raise UserError(
             f"--config.student.intermediate_size={asked}: a layer of the start has {inner} inner neurons at this width, "
@@ -118,9 +123,9 @@ def _block(cut: Cut[BertConfig]) -> tuple[Tree, Tree]:
     if config.model_type != whole.model_type:  # without RoBERTa's unused first rows
         block = block | {"position": {"embedding": block["position"]["embedding"][whole.position_offset :]}}
     if cut.block_start in FITTED_STARTS and config.hidden_size == whole.hidden_size == whole.embedding_size:
-        weighted = cut.block_start == "weighted"
-        metric = sensitivity(whole, cut.params, cut.pooling, _texts(cut), cut.rng) if weighted else None
-        return fitted_block(cut, block, metric)
+        sensitive, power = cut.block_start in SENSITIVE_STARTS, TEMPERED if cut.block_start == "tempered" else 1.0
+        metric = sensitivity(whole, cut.params, cut.pooling, _texts(cut), cut.rng) if sensitive else None
+        return fitted_block(cut, block, metric, power)
     if cut.block_start in FITTED_STARTS:
         log.warning(
             "the token embeddings start at random: a fitted start needs the start's own, uncompressed width in every layer"
@@ -128,12 +133,14 @@ def _block(cut: Cut[BertConfig]) -> tuple[Tree, Tree]:
     return random_start(block, config.embedding_size, config.hidden_size, cut.seed)
 
 
-def fitted_block(cut: Cut[SizesOfBert], block: Tree, metric: np.ndarray | None = None) -> tuple[Tree, Tree]:
+def fitted_block(
+    cut: Cut[SizesOfBert], block: Tree, metric: np.ndarray | None = None, power: float = 1.0
+) -> tuple[Tree, Tree]:
     """A block as narrow as the student's, and its projection to the width of the block that it is fitted to.
 
     Args:
       block: the start's embedding block, its position table from the first token's on.
-      metric: as compact.compact_start takes it.
+      metric, power: as compact.compact_start takes them.
     """
     width, whole = cut.config.embedding_size, cut.whole
     ids, positions = cut.sample()
@@ -141,7 +148,9 @@ def fitted_block(cut: Cut[SizesOfBert], block: Tree, metric: np.ndarray | None =
     log.info(
         "compact start: fitting %d of %d dimensions to %d tokens of the text", width, whole.embedding_size, len(ids)
     )
-    embeddings, project, explained = compact_start(block, width, ids, positions, whole.layer_norm_eps, metric=metric)
+    embeddings, project, explained = compact_start(
+        block, width, ids, positions, whole.layer_norm_eps, metric=metric, power=power
+    )
     log.info(
         "compact start: %d of %d dimensions explain %.1f %% of the token embeddings' variance in this text",
         width,
