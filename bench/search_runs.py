@@ -13,9 +13,11 @@ sys.path.insert(0, str(ROOT))
 
 from runs import finished_run
 
+from configs import base
 from jdistill import Encoder
 from jdistill.data.sets.collection import Collection
 from jdistill.evals.retrieval import document_vectors, ndcg_in
+from jdistill.feeds.teacher_index import dev_document_answers
 from jdistill.retrieval.index import EXACT, Index, build_index
 
 # What these benches measure themselves, or not at all.
@@ -35,12 +37,15 @@ def run_search(workdir: Path, settings: Mapping[str, Any], extra: Sequence[str] 
 
 
 class Searches:
-    """What the teacher, and each student, finds in the collections; the teacher's documents are encoded and indexed once."""
+    """What the teacher, and each student, finds in the collections. The teacher's vectors of their documents are kept with its other answers,
+    so that a bench that is called again does not ask for them anew."""
 
     def __init__(self, teacher: Encoder, collections: Sequence[Collection]) -> None:
         self.teacher = teacher
         self.collections = collections
-        self.of_teacher = self.indices(teacher)
+        cfg = base.get_config()
+        cfg.teacher, cfg.teacher_dtype = teacher.source, "float32"
+        self.of_teacher = [build_index(vectors, EXACT) for vectors in dev_document_answers(cfg, collections)]
 
     def indices(self, model: Encoder) -> list[Index]:
         """Of each collection's documents by a model."""

@@ -20,24 +20,26 @@ refused), and
 
 from ml_collections import ConfigDict
 
-from configs import simtde
+from configs import base, simtde
+
+OWN: dict[str, dict[str, object]] = {
+    "": {"student.embedding_size": 160},
+    "balanced": {"student.embedding_size": 128, "student.intermediate_size": -2, "student.start": "tempered"},
+}
+VARIANTS = simtde.VARIANTS | OWN
 
 
 def get_config(variant: str = "") -> ConfigDict:
-    own = variant in ("", "balanced")
     # Thin: all layers, each with fewer neurons; nearer to the teacher than three, by one seed (docs/results/search.md).
-    c = simtde.get_config("thin" if own else variant)
+    c = simtde.get_config(variant if variant in simtde.VARIANTS and variant not in OWN else "thin")
     c.text = ""  # the passages that are to be searched, or others like them; named each time: no text stands for yours
     c.text_column = ""
     c.text_role = "document"  # passages are asked and read by the prompt that a search puts before them
     c.pairs = ""  # questions are shorter than passages and worded otherwise, so the student reads some; their positives too, without labels
     c.augment = "spans:2"  # runs of words of every text, as short as questions (docs/results/search.md)
     c.max_length = 256  # a passage has more tokens than a sentence: with 128 the end of many is never read
-    if own:
-        # Within noise of 128 numbers for all pieces (docs/results/search.md), in as many parameters; rare pieces are read by their parts.
-        c.student.embedding_size = 128 if variant else 160
-        c.student.intermediate_size = -2 if variant else -1
-        c.student.start = "tempered" if variant else "weighted"
+    if variant in OWN:
+        # With 160 numbers a piece within noise of 128 for all pieces (docs/results/search.md); rare ones are read by their parts.
         c.student.vocabulary = "24000"
         c.optimizer = "muon"  # as the students of docs/results/search.md had it; beside AdamW no file has it
         c.batch_size = 128
@@ -45,4 +47,4 @@ def get_config(variant: str = "") -> ConfigDict:
         c.epochs = 3.0  # above one pass of another text on astronomy, 1.7 and 0.7 points; not told apart (docs/results/search.md)
     c.index_by = "teacher"  # passages are encoded once, at leisure; the small model saves its time on the questions
     c.index_texts = 1_000_000  # all passages, up to what an exact index holds in memory (1.5 GB at 384 dimensions)
-    return c
+    return base.apply_variant(c, variant, VARIANTS, "configs/search.py")
