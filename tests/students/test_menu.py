@@ -5,29 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from conftest import tiny_config
 from ml_collections import ConfigDict
 
 from configs import budget, search
-from jdistill.models.bert.config import BertConfig
 from jdistill.models.bert.student import student_config
 from jdistill.models.registry import count_parameters
 from jdistill.students.menu import MENU, MINILM, Shape
 
-WHOLE = BertConfig(  # all-MiniLM-L6-v2's
-    model_type="bert",
-    vocab_size=30_522,
-    embedding_size=384,
-    hidden_size=384,
-    num_layers=6,
-    num_heads=12,
-    intermediate_size=1536,
-    max_positions=512,
-    type_vocab_size=2,
-    layer_norm_eps=1e-12,
-    activation="gelu",
-    pad_token_id=0,
-    hidden_dropout=0.0,
-    attention_dropout=0.0,
+WHOLE = tiny_config(  # all-MiniLM-L6-v2's sizes
+    embedding_size=384, hidden_size=384, num_layers=6, num_heads=12, intermediate_size=1536, max_positions=512
 )
 SEARCH = budget.get_config("search").student
 
