@@ -32,7 +32,6 @@ from jdistill.data.batching.batches import TokenTable
 from jdistill.data.sets.collections import read_collections
 from jdistill.data.text.sources import read_texts
 from jdistill.models.bert import BertConfig
-from jdistill.retrieval.index import row_cosines
 from jdistill.students.transformer import make_student
 
 WHOLE = {"layers": 0, "embedding_size": 0, "intermediate_size": 0, "start": "svd", "copy_layers": "last"}
@@ -94,8 +93,6 @@ def main() -> None:
     teacher = jdistill.load(flags.teacher)
     searches = Searches(teacher, list(read_collections(flags.collections)))
     best = searches.ndcg(teacher, teacher)
-    queries = [text for collection in searches.collections for text in collection.queries.values()]
-    by_teacher = teacher.encode(queries)
     if flags.text:
         models = starts(teacher, flags)
     else:
@@ -110,7 +107,7 @@ def main() -> None:
             "replaced": name,
             "parameters": student.num_params,
             "keeps, teacher's index": round(100 * searches.ndcg(student, teacher) / best, 1),
-            "cosine": round(float(row_cosines(student.encode(queries), by_teacher).mean()), 3),
+            "cosine": round(searches.query_cosine(student), 3),
         }
         print(row, flush=True)
         keep_rows("parts", command_line(), [row], ("replaced",), **settings)

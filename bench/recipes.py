@@ -5,8 +5,9 @@
 
 A row is NAME, or NAME: KEY=VALUE KEY=VALUE …, of config keys. Each is a run in WORKDIR/NAME/SEED that resumes; what is complete is not run
 again, and each row is kept when it is made. Name an optimiser's rates as rows of their own: the config's is Muon's; a row may have a text
-of its own (text=…). COLLECTIONS, folders in BEIR layout, are to develop on: this is for choosing. Writes bench/results/recipes.json, a row
-a collection.
+of its own (text=…). COLLECTIONS, folders in BEIR layout, are to develop on: this is for choosing. The mean cosine to the teacher's
+vectors, of texts held out and of a collection's queries, differs less by chance than what is found. Writes bench/results/recipes.json, a
+row a collection.
 """
 
 from __future__ import annotations
@@ -68,11 +69,12 @@ def main() -> None:
             "keys": joined(f"{key}={value}" for key, value in keys.items()),
         }
         row |= {"parameters": results["student"]["num_params"], "texts": results["training"]["sentences"]}
-        row["agreement"] = round(results["agreement"]["spearman"], 2)
+        agreement = results["agreement"]
+        row |= {"agreement": round(agreement["spearman"], 2), "mean cosine": round(agreement["mean_cosine"], 4)}
         student = jdistill.load(str(folder / "export"))
         for collection, of in searches.items():
             kept = {"collection": collection, "teacher's nDCG@10": round(best[collection], 2)}
-            kept |= row | of.kept(student, best[collection])
+            kept |= row | of.kept(student, best[collection]) | {"queries' cosine": round(of.query_cosine(student), 4)}
             print(kept, flush=True)
             by = ("row", "keys", "seed", "collection")
             more: dict[str, Any] = {**about, "computed in": computed_in([results])}

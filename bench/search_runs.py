@@ -5,8 +5,11 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -18,7 +21,7 @@ from jdistill import Encoder
 from jdistill.data.sets.collection import Collection
 from jdistill.evals.retrieval import document_vectors, ndcg_in
 from jdistill.feeds.teacher_index import dev_document_answers
-from jdistill.retrieval.index import EXACT, Index, build_index
+from jdistill.retrieval.index import EXACT, Index, build_index, row_cosines
 
 # What these benches measure themselves, or not at all.
 UNMEASURED = {"evaluate_teacher": False, "index_texts": 0, "latency_texts": 0}
@@ -56,6 +59,18 @@ class Searches:
         filled = self.of_teacher if documents_by is self.teacher else self.indices(documents_by)
         found = [ndcg_in(index, queries_by, of) for index, of in zip(filled, self.collections, strict=True)]
         return 100 * statistics.mean(found)
+
+    @cached_property
+    def queries(self) -> list[str]:
+        return [text for collection in self.collections for text in collection.queries.values()]
+
+    @cached_property
+    def _queries_by_teacher(self) -> np.ndarray:
+        return self.teacher.encode(self.queries)
+
+    def query_cosine(self, student: Encoder) -> float:
+        """The mean cosine of the student's vectors of all queries to its teacher's."""
+        return float(row_cosines(student.encode(self.queries), self._queries_by_teacher).mean())
 
     def kept(self, student: Encoder, best: float) -> dict[str, float]:
         """What a student keeps of the teacher's own nDCG@10 x 100, `best`, in percent, in either index."""

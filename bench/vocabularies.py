@@ -28,7 +28,6 @@ import jdistill
 from jdistill import Encoder
 from jdistill.data.sets.collections import read_collections
 from jdistill.data.text.sources import read_texts
-from jdistill.retrieval.index import row_cosines
 from jdistill.students.vocabulary import cut_vocabulary
 
 TEXTS_AT_A_TIME = 20_000
@@ -45,12 +44,12 @@ def counts_of(teacher: Encoder, texts: Sequence[str]) -> np.ndarray:
 
 def cost(teacher: Encoder, cut: Encoder, searches: Searches) -> dict[str, Any]:
     """What the teacher with fewer pieces keeps of its nDCG@10 in its own index, in percent, and of its queries' vectors."""
-    queries = [text for collection in searches.collections for text in collection.queries.values()]
-    other = sum(len(was) != len(now) for was, now in zip(teacher.tokenize(queries), cut.tokenize(queries), strict=True))
+    both = zip(teacher.tokenize(searches.queries), cut.tokenize(searches.queries), strict=True)
+    other = sum(len(was) != len(now) for was, now in both)
     return {
-        "queries with a word cut, %": round(100 * other / len(queries), 1),
+        "queries with a word cut, %": round(100 * other / len(searches.queries), 1),
         "keeps, teacher's index": round(100 * searches.ndcg(cut, teacher) / searches.ndcg(teacher, teacher), 1),
-        "cosine": round(float(row_cosines(cut.encode(queries), teacher.encode(queries)).mean()), 3),
+        "cosine": round(searches.query_cosine(cut), 3),
     }
 
 
@@ -74,9 +73,9 @@ def main() -> None:
     parser.add_argument("--pieces", nargs="+", type=int, default=[24_000, 26_000, 28_000])
     flags = parser.parse_args()
     teacher = jdistill.load(flags.teacher)
-    counts = sum((counts_of(teacher, read_texts(source, key="text").texts) for source in flags.text), np.int64(0))
+    counts = np.sum([counts_of(teacher, read_texts(source, key="text").texts) for source in flags.text], axis=0)
     rows = rows_of(teacher, counts, flags.pieces, flags.collections)
-    settings = {"teacher": shown(flags.teacher), "text": [shown(source) for source in flags.text]}
+    settings: dict[str, Any] = {"teacher": shown(flags.teacher), "text": [shown(source) for source in flags.text]}
     keep_rows("vocabularies", command_line(), rows, ("collection", "pieces"), **settings)
 
 
