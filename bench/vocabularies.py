@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,44 +24,23 @@ from record import command_line, keep_rows, shown
 from search_runs import Searches
 
 import jdistill
+from configs import base
 from jdistill import Encoder
 from jdistill.data.sets.collections import read_collections
 from jdistill.data.text.sources import read_texts
+from jdistill.feeds.tokens import tokens_of
 from jdistill.students.vocabulary import cut_vocabulary
 
-TEXTS_AT_A_TIME = 20_000
 
-
-def counts_of(teacher: Encoder, texts: Sequence[str]) -> np.ndarray:
-    """int64 [V]: how often the texts have each piece."""
-    counts = np.zeros(teacher.config.vocab_size, np.int64)
-    for first in range(0, len(texts), TEXTS_AT_A_TIME):
-        some = teacher.tokenize(texts[first : first + TEXTS_AT_A_TIME])
-        counts += np.bincount(np.concatenate(some), minlength=len(counts))
-    return counts
-
-
-def cost(teacher: Encoder, cut: Encoder, searches: Searches) -> dict[str, Any]:
-    """What the teacher with fewer pieces keeps of its nDCG@10 in its own index, in percent, and of its queries' vectors."""
-    both = zip(teacher.tokenize(searches.queries), cut.tokenize(searches.queries), strict=True)
+def cost(cut: Encoder, searches: Searches, best: float) -> dict[str, Any]:
+    """What the teacher with fewer pieces keeps of its own nDCG@10 x 100, `best`, in its index, in percent, and of its queries' vectors."""
+    both = zip(searches.teacher.tokenize(searches.queries), cut.tokenize(searches.queries), strict=True)
     other = sum(len(was) != len(now) for was, now in both)
     return {
         "queries with a word cut, %": round(100 * other / len(searches.queries), 1),
-        "keeps, teacher's index": round(100 * searches.ndcg(cut, teacher) / searches.ndcg(teacher, teacher), 1),
+        "keeps, teacher's index": round(100 * searches.ndcg(cut, searches.teacher) / best, 1),
         "cosine": round(searches.query_cosine(cut), 3),
     }
-
-
-def rows_of(teacher: Encoder, counts: np.ndarray, sizes: Sequence[int], sources: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each size of vocabulary and collection."""
-    cuts = {size: cut_vocabulary(teacher, counts, size)[0] for size in sizes}
-    rows = []
-    for collection in (collection for source in sources for collection in read_collections(source)):
-        searches = Searches(teacher, [collection])
-        for size, cut in cuts.items():
-            rows.append({"collection": collection.name, "pieces": size, **cost(teacher, cut, searches)})
-            print(rows[-1], flush=True)
-    return rows
 
 
 def main() -> None:
@@ -73,10 +51,18 @@ def main() -> None:
     parser.add_argument("--pieces", nargs="+", type=int, default=[24_000, 26_000, 28_000])
     flags = parser.parse_args()
     teacher = jdistill.load(flags.teacher)
-    counts = np.sum([counts_of(teacher, read_texts(source, key="text").texts) for source in flags.text], axis=0)
-    rows = rows_of(teacher, counts, flags.pieces, flags.collections)
+    texts = (read_texts(source, key="text").texts for source in flags.text)
+    tokens = [tokens_of(base.get_config(), teacher, of_source) for of_source in texts]
+    counts = np.sum([of_source.counts(teacher.config.vocab_size) for of_source in tokens], axis=0)
+    cuts = {size: cut_vocabulary(teacher, counts, size)[0] for size in flags.pieces}
     settings: dict[str, Any] = {"teacher": shown(flags.teacher), "text": [shown(source) for source in flags.text]}
-    keep_rows("vocabularies", command_line(), rows, ("collection", "pieces"), **settings)
+    for collection in (collection for source in flags.collections for collection in read_collections(source)):
+        searches = Searches(teacher, [collection])
+        best = searches.ndcg(teacher, teacher)
+        for size, cut in cuts.items():
+            row = {"collection": collection.name, "pieces": size, **cost(cut, searches, best)}
+            print(row, flush=True)
+            keep_rows("vocabularies", command_line(), [row], ("collection", "pieces"), **settings)
 
 
 if __name__ == "__main__":
