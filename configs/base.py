@@ -78,6 +78,7 @@ def get_config() -> ConfigDict:
     # The run.
     c.log_every = 20  # steps between lines of metrics.jsonl
     c.checkpoint_every = 500  # steps between checkpoints, 1 or more, each with a dev score
+    c.checkpoint_minutes = 10.0  # without one, after which one is saved that has no dev score; 0: none is
     c.checkpoint = "best"  # that is exported: best, by dev score; last, at the lowest rate; auto: best by dev_retrieval or patience, else last
     c.patience = 0  # stop after so many checkpoints without a better dev score; 0: never
     c.keep_last = 2  # checkpoints, 1 or more; the best is kept too

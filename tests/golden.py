@@ -55,6 +55,7 @@ LATER = (
     "index_by",
     "text_pairs",
     "checkpoint",
+    "checkpoint_minutes",
     "tune.prompts",
     "tune.patience",
     "topics",

@@ -98,6 +98,7 @@ OF_ALL: dict[str, Rule] = {
     # The run.
     "log_every": whole_number(1),
     "checkpoint_every": whole_number(1),
+    "checkpoint_minutes": at_least(0),
     "checkpoint": one_of((BEST_CHECKPOINT, LAST_CHECKPOINT, AUTO)),
     "patience": whole_number(0),
     "keep_last": whole_number(1),

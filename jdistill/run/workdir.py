@@ -34,7 +34,7 @@ from jdistill.train.checkpoint import BEST_CHECKPOINT, LAST_CHECKPOINT
 OF_RESULTS = (
     "onnx", "index", "index_effort", "index_texts", "index_by", "latency_texts", "evaluate_teacher", "rescore", "test_pairs", "threshold_pairs",
 )  # fmt: skip
-MAY_CHANGE = {"cache_dir", "log_every", "keep_last", "prefetch", "answers_ahead", *OF_RESULTS}
+MAY_CHANGE = {"cache_dir", "log_every", "keep_last", "checkpoint_minutes", "prefetch", "answers_ahead", *OF_RESULTS}
 # Dotted keys that were not always there, and what runs did before: a folder that lacks one goes on as it began.
 BEFORE = {
     "packed": False,
@@ -73,6 +73,7 @@ BEFORE = {
     "loss.listed": 0.0,
     "patience": 0,
     "tune.patience": 0,
+    "checkpoint_minutes": 0.0,
 }
 DTYPE_KEYS = ("dtype", "teacher_dtype")  # that may be "auto", also in the block of a stage
 

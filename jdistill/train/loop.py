@@ -20,7 +20,7 @@ from jdistill.core.stage_keys import key_of_stage
 from jdistill.core.stopping import Stopped
 from jdistill.core.types import Tree
 from jdistill.train.ahead import BatchesAhead
-from jdistill.train.calls import Call, Programs, calls
+from jdistill.train.calls import Programs, calls
 from jdistill.train.checkpoint import LAST_CHECKPOINT, Checkpoints, abstract
 from jdistill.train.compiling import compiling, expected_calls
 from jdistill.train.dataset import Data
@@ -64,7 +64,7 @@ def train(
       changed since the stage began.
     """
     training = _Training(cfg, method, data, folder, score, give_up)
-    agreement = Agreement(training.done)
+    agreement = Agreement(training.done, cfg.checkpoint_minutes)
     with catch_signals() as caught, training.recorded(caught):
         while not training.is_over():
             training.step(caught)
@@ -72,9 +72,13 @@ def train(
                 training.log()
             if training.passed(cfg.checkpoint_every) or training.done == training.steps:
                 training.save(with_score=True)
+                agreement.saved()
             if agreement.reached(caught, training.done) and training.done < training.steps:
                 training.save_position()
+                training.checkpoints.wait()
                 raise Interrupted(caught, training.done)
+            if agreement.save_due(training.done):
+                training.save_position()
         training.end()
         if sharding.any_process(bool(caught)):  # in the last step or its scoring: what comes next must not begin
             raise Interrupted(caught, training.done)
@@ -114,7 +118,8 @@ class _Training:
         self.watch = Watch(self.checkpoints, self.about, key_of_stage(cfg, folder.name, "learning_rate"))
         # The first look asks the teacher for what its cache lacks, which is no part of training's time and rate.
         if not self.is_over():
-            with compiling(expected_calls(data, self.done, cfg.steps_per_call, self.mesh), self._compile):
+            coming, at = expected_calls(data, self.done, cfg.steps_per_call, self.mesh), (self.state, self.frozen)
+            with compiling(coming, lambda call: self.programs.of(call).lower(*at, call.batch).compile()):
                 data.batch(self.done)
         self.recorder = Recorder(cfg, data, folder, self.steps, self.done)
         self.ahead = BatchesAhead(
@@ -122,9 +127,6 @@ class _Training:
         )
         self.seconds_before, self.started = self.about["seconds"], time.monotonic()
         self.batch_shapes: set[tuple[tuple[int, ...], ...]] = set()
-
-    def _compile(self, call: Call) -> None:
-        self.programs.of(call).lower(self.state, self.frozen, call.batch).compile()
 
     def _resume(self) -> None:
         """Takes the newest checkpoint that can be read; deletes those after it, which training writes again."""
@@ -219,10 +221,9 @@ class _Training:
             self.checkpoints.save(self.done, self.state._asdict(), self.about, figures.get("score"))
 
     def save_position(self) -> None:
-        """Leaves a checkpoint of the step that was done last, on disk."""
+        """Saves the step that was done last, without a score, unless it is saved."""
         if self.done not in self.checkpoints.steps():
             self.save(with_score=False)
-        self.checkpoints.wait()
 
     def end(self) -> None:
         """Says why the training ended before its last step, if it did, and waits for the last checkpoint."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -45,14 +46,22 @@ def catch_signals() -> Iterator[list[str]]:
 
 
 class Agreement:
-    """Whether a run stops for a signal: of several processes all ask one another, after the same steps.
+    """Whether a run stops for a signal, or saves where it is since it has not for long: of several processes all ask one another, after the
+    same steps.
 
     Args:
       done: steps before the first.
+      minutes: without a checkpoint after which one is due; 0: none ever is.
     """
 
-    def __init__(self, done: int):
+    def __init__(self, done: int, minutes: float = 0.0):
         self._slow, self._asked = True, (done, time.monotonic())  # until a step has shown that it is not
+        self._seconds = 60 * minutes or math.inf
+        self.saved()
+
+    def saved(self) -> None:
+        """Takes note of a checkpoint."""
+        self._saved_at = time.monotonic()
 
     def reached(self, caught: Sequence[str], done: int) -> bool:
         """After `done` steps, whether a signal came, to any process where they ask one another now; caught: those of this one."""
@@ -65,6 +74,15 @@ class Agreement:
         self._slow = sharding.any_process(now - began > SLOW_STEP * (done - before))
         self._asked = done, now
         return sharding.any_process(bool(caught))
+
+    def save_due(self, done: int) -> bool:
+        """After `done` steps, whether a checkpoint is due by the clock of any process, of which it takes note; asked after `reached`."""
+        if sharding.process_count() > 1 and done != self._asked[0]:
+            return False
+        due = sharding.any_process(time.monotonic() - self._saved_at >= self._seconds)
+        if due:
+            self.saved()
+        return due
 
 
 def stopping_at(caught: Sequence[str]) -> AbstractContextManager[None]:
