@@ -237,9 +237,7 @@ def _block(cut: Cut[AlbertConfig]) -> tuple[Tree, Tree]:
     if (config.embedding_size, config.hidden_size) == (whole.embedding_size, whole.hidden_size):
         return block, project
     if cut.block_start == "svd" and config.hidden_size == whole.hidden_size:
-        embeddings, back = fitted_block(cut, block)
-        bias = back["bias"] @ project["kernel"] + project["bias"]
-        return embeddings, {"kernel": back["kernel"] @ project["kernel"], "bias": bias}
+        return fitted_block(cut, block)
     if cut.block_start == "svd":
         log.warning("the token embeddings start at random: svd needs the start's own width in every layer")
     return random_start(block, config.embedding_size, config.hidden_size, cut.seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import jax
@@ -18,6 +19,7 @@ from jdistill.models.bert.compact import block_output, compact_start
 from jdistill.models.bert.module import Bert
 from jdistill.models.bert.sensitivity import SHRINKAGE, sensitivity
 from jdistill.models.pooling import pool
+from jdistill.models.registry import architecture_of
 from jdistill.students.shape import check_student
 from jdistill.students.transformer import make_student
 
@@ -114,6 +116,27 @@ def test_a_power_below_one_loses_less_of_rare_tokens() -> None:
         return float(np.square(target - codes @ project["kernel"] - project["bias"]).sum())
 
     assert lost(0.5) < 0.95 * lost(1.0)
+
+
+@pytest.mark.parametrize("how", ["svd", "weighted", "tempered"])
+def test_a_start_whose_tokens_are_narrower_than_its_layers_is_fitted_too(how: str) -> None:
+    """An ELECTRA, or a student that becomes a teacher: one axis of 12 and its norm are lost; at random it is more than all."""
+    electra = tiny_config(vocab_size=90, model_type="electra", embedding_size=12)
+    start = dataclasses.replace(small_teacher(), config=electra, params=random_params(electra))
+    student = make_student(config(**{"student.start": how, "student.embedding_size": 11}), start, TOKENS)
+    assert student.params["embeddings"]["word"]["embedding"].shape == (90, 11)
+    ids = np.concatenate(texts(50))[None]
+    places = np.concatenate([np.arange(len(text)) for text in texts(50)])[None]
+    embed = architecture_of(electra).embed
+    own, fitted = (np.asarray(embed(m.config, m.params, ids, np.float32, places)) for m in (start, student))
+    assert np.square(own - fitted).mean() < 0.2 * own.var(1).mean()
+    for width in (13, 0):
+        with pytest.raises(UserError, match=r"which are 12 wide; set .*embedding_size=6, .* or -1 for the start's own"):
+            check_student(config(**{"student.start": how, "student.embedding_size": width}), start)
+    whole = make_student(config(**{"student.start": how, "student.embedding_size": -1}), start, TOKENS)
+    np.testing.assert_array_equal(
+        whole.params["embeddings"]["word"]["embedding"], start.params["embeddings"]["word"]["embedding"]
+    )
 
 
 def test_students_begin_with_it_and_an_albert_does_not() -> None:

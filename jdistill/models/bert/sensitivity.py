@@ -35,7 +35,7 @@ def sensitivity(
     """J^T J of the text's unit vector and a token's block output, float64 [E, E], of trace E.
 
     Args:
-      config, params: of an encoder whose token embeddings are as wide as its layers; Flax parameters, float32.
+      config, params: of the encoder; Flax parameters, float32.
       pooling: that makes a text's vector of its states.
       texts: token ids, at least one text.
       rng: that the directions are drawn from.

@@ -70,7 +70,7 @@ def resized(whole: SizesOfBert, student: ConfigDict) -> SizesOfBert:
 
 def _check_block(student: ConfigDict, config: BertConfig, whole: BertConfig) -> None:
     check_block_start(student)
-    if student.start in FITTED_STARTS and config.hidden_size == whole.hidden_size == whole.embedding_size:
+    if student.start in FITTED_STARTS and config.hidden_size == whole.hidden_size:
         check_block_width(config.embedding_size, whole)
 
 
@@ -122,21 +122,20 @@ def _block(cut: Cut[BertConfig]) -> tuple[Tree, Tree]:
         return block, cut.params.get("project", {})
     if config.model_type != whole.model_type:  # without RoBERTa's unused first rows
         block = block | {"position": {"embedding": block["position"]["embedding"][whole.position_offset :]}}
-    if cut.block_start in FITTED_STARTS and config.hidden_size == whole.hidden_size == whole.embedding_size:
+    if cut.block_start in FITTED_STARTS and config.hidden_size == whole.hidden_size:
         sensitive, power = cut.block_start in SENSITIVE_STARTS, TEMPERED if cut.block_start == "tempered" else 1.0
         metric = sensitivity(whole, cut.params, cut.pooling, _texts(cut), cut.rng) if sensitive else None
         return fitted_block(cut, block, metric, power)
     if cut.block_start in FITTED_STARTS:
-        log.warning(
-            "the token embeddings start at random: a fitted start needs the start's own, uncompressed width in every layer"
-        )
+        log.warning("the token embeddings start at random: a fitted start needs the start's own width in every layer")
     return random_start(block, config.embedding_size, config.hidden_size, cut.seed)
 
 
 def fitted_block(
     cut: Cut[SizesOfBert], block: Tree, metric: np.ndarray | None = None, power: float = 1.0
 ) -> tuple[Tree, Tree]:
-    """A block as narrow as the student's, and its projection to the width of the block that it is fitted to.
+    """A block as narrow as the student's, and its projection to the width of the block that it is fitted to, and on to that of the layers
+    where the start has a projection of its own.
 
     Args:
       block: the start's embedding block, its position table from the first token's on.
@@ -157,6 +156,9 @@ def fitted_block(
         whole.embedding_size,
         100 * explained,
     )
+    if on := cut.params.get("project"):
+        project = {name: project[name] @ on["kernel"] for name in ("kernel", "bias")}
+        project["bias"] = project["bias"] + on["bias"]
     return embeddings, project
 
 
