@@ -68,17 +68,17 @@ def write_site(workdir: Path, out: Path, runtime_place: str, overwrite: bool = F
         vector = _write_model(model, beside)
         write_int8_rows(beside / PAGE_VECTORS, *int8_rows(index_vectors(saved, model)))
         (beside / PAGE_TEXTS).write_text(json.dumps(list(saved.texts), ensure_ascii=False), "utf-8", "replace")
+        runtime.copy_into(beside)
         settings = {
             "rows": saved.index.rows,
             "width": model.dim,
             "shown": SHOWN_TEXTS,
             "probe_vector": vector.tolist(),
-            "runtime": dict(runtime.addresses),
+            "runtime": {name: _dated(beside, address) for name, address in runtime.addresses.items()},
             "digests": _digests(beside, (PAGE_GRAPH, PAGE_VECTORS, PAGE_TEXTS, *TOKENIZER_FILES)),
             **tokens,
         }
         (beside / PAGE_SETTINGS).write_text(json.dumps(settings))
-        runtime.copy_into(beside)
         _write_page(beside, workdir.resolve().name, saved.index.rows, runtime)
         sizes = {path.name: path.stat().st_size / 1e6 for path in beside.rglob("*") if path.is_file()}
     log.info(
@@ -137,6 +137,11 @@ def _write_page(folder: Path, name: str, rows: int, runtime: WebRuntime) -> None
         (folder / page).write_text(_template(page), "utf-8", "replace")
     content["digests"] = _digests(folder, ("style.css", "search.js"))
     (folder / "index.html").write_text(PAGE_TEMPLATES.get_template("index.html").render(content), "utf-8", "replace")
+
+
+def _dated(folder: Path, address: str) -> str:
+    """The address of a file of the runtime with its digest; a CDN's as it is, which names a version."""
+    return f"{address}?{_digests(folder, [address])[address]}" if (folder / address).is_file() else address
 
 
 def _digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
