@@ -39,9 +39,9 @@ def get_config() -> ConfigDict:
 
     # Evaluation.
     c.senteval = ""  # a SentEval folder; empty: skip
-    c.dev_retrieval = ""  # as beir, to develop on: nDCG@10 by index_by chooses checkpoints, as dev_pairs; empty: skip
+    c.dev_retrieval = ""  # as beir, to develop on: nDCG@10 by index_by, in the dev score as dev_pairs; empty: skip
     c.beir = ""  # a folder of BEIR-layout collections, or a datasets id such as C-MTEB/T2Retrieval; empty: skip
-    c.dev_pairs = ""  # scored pairs (of a folder's files the mean) that choose checkpoints, beside agreement; not in d2llm or a labelled task
+    c.dev_pairs = ""  # scored pairs (of a folder's files the mean), in the dev score beside agreement; not in d2llm or a labelled task
     c.evaluate_teacher = True  # score the teacher on the same sets, for the retention columns
     c.latency_texts = 200  # held-out texts, one at a time, for the latency table; 0: skip
 

@@ -79,7 +79,7 @@ MENU = (
     Shape(2, 1 / 3),
     Shape(2, 1 / 3, 2, 84.5, MINILM),
     Shape(2, 1 / 6, 2),
-    Shape(2, 1 / 6, 1, 76.2, MINILM),
+    Shape(2, 1 / 6, 1, 76.3, MINILM),
 )
 
 

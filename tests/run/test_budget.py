@@ -84,7 +84,7 @@ def test_where_all_qualities_are_measured_the_best_is_taken_and_promised(
     keys, said = choose_student(config(place))
     assert (
         keys == shape(2, 11, 0)
-        and "the menu promises 93.2 % of its teacher's nDCG@10 in float32, by one collection, if configs/search.py trains it"
+        and "the menu promises 93.2 % of its teacher's nDCG@10 in float32, by one collection, if configs/budget.py:search trains it"
         in said
     )
     monkeypatch.setattr(student_candidates, "MENU", (*menu, Shape(3, 1 / 3)))  # of which nothing is known
