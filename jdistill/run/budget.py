@@ -152,6 +152,7 @@ def _said(candidate: Candidate, ms: float | None) -> str:
     promise = (
         "its quality was not measured, and nothing is promised of it"
         if candidate.retention is None
-        else f"the menu promises {candidate.retention:.1f} % of its teacher's nDCG@10 in float32, by one collection, if configs/budget.py:search trains it"
+        else f"the menu promises {candidate.retention:.1f} % of its teacher's nDCG@10 in float32, by one collection, "
+        "if configs/budget.py:search trains it"
     )
     return f"{candidate.num_params:,} parameters, {candidate.mb:.1f} MB{speed}; {promise}"
