@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -30,11 +30,12 @@ from jdistill.models.precision import AUTO, settled_dtype
 from jdistill.train.checkpoint import BEST_CHECKPOINT, LAST_CHECKPOINT
 
 # Keys that change neither the student's weights nor on which text they were trained. OF_RESULTS: of them those that a finished run's figures,
-# index or graph were made by.
+# index or graph were made by; OF_THE_CALL: those that nothing which stays was made by.
 OF_RESULTS = (
     "onnx", "index", "index_effort", "index_texts", "index_by", "latency_texts", "evaluate_teacher", "rescore", "test_pairs", "threshold_pairs",
 )  # fmt: skip
-MAY_CHANGE = {"cache_dir", "log_every", "keep_last", "checkpoint_minutes", "prefetch", "answers_ahead", *OF_RESULTS}
+OF_THE_CALL = {"cache_dir", "log_every", "keep_last", "checkpoint_minutes", "prefetch", "answers_ahead"}
+MAY_CHANGE = {*OF_THE_CALL, *OF_RESULTS}
 # Dotted keys that were not always there, and what runs did before: a folder that lacks one goes on as it began.
 BEFORE = {
     "packed": False,
@@ -146,6 +147,8 @@ def settle_config(cfg: ConfigDict, workdir: Path, planned: bool = False) -> None
             return
         for key, (there, now) in differ.items():
             log.info("%s is %r now, and was %r: it does not change the student", key, now, there)
+        # What was done before there was a key stays unsaid: the next call's own value of it is then not refused.
+        mine = _without(mine, BEFORE.keys() - flat(theirs or {}).keys() - OF_THE_CALL)
     if sharding.is_first_process() and not planned:
         write_json(path, mine)
 
@@ -177,9 +180,10 @@ def _settle_open_keys(cfg: ConfigDict, began: dict[str, Any]) -> dict[str, Any]:
     asked = flat(cfg.to_dict())
     lacking = asked.keys() - began.keys() if began else set()
     older = {key: BEFORE[key] for key in lacking & BEFORE.keys()}
-    for key in sorted(key for key, value in older.items() if asked[key] not in (value, AUTO)):
-        log.info("%s: %r, as what began here before there was this key; %r is not taken", key, older[key], asked[key])
-    cfg.update_from_flattened_dict(older)
+    taken = {key: value for key, value in older.items() if key not in OF_THE_CALL}
+    for key in sorted(key for key, value in taken.items() if asked[key] not in (value, AUTO)):
+        log.info("%s: %r, as what began here before there was this key; %r is not taken", key, taken[key], asked[key])
+    cfg.update_from_flattened_dict(taken)
     settle_dtypes(cfg, began)
     if cfg.checkpoint == AUTO:
         cfg.checkpoint = began.get("checkpoint", exported_checkpoint(cfg))
@@ -214,6 +218,15 @@ def has_begun(workdir: Path) -> bool:
 def of_results(cfg: ConfigDict) -> dict[str, Any]:
     """The values of those OF_RESULTS keys that a config has."""
     return {key: cfg[key] for key in OF_RESULTS if key in cfg}
+
+
+def _without(config: dict[str, Any], keys: Set[str], block: str = "") -> dict[str, Any]:
+    """A config without some dotted keys. block: whose part it is, and a dot."""
+    return {
+        name: _without(value, keys, f"{block}{name}.") if isinstance(value, dict) else value
+        for name, value in config.items()
+        if f"{block}{name}" not in keys
+    }
 
 
 def _difference(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -32,6 +32,22 @@ def test_a_run_that_began_before_texts_were_packed_goes_on_padded(
         settle_config(config(batch_size=8), tmp_path)
 
 
+def test_a_key_that_may_change_does_so_in_an_older_folder_which_stays_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = json.loads(config(packed=False, dtype="float32", teacher_dtype="float32").to_json())
+    del before["packed"], before["student"]["vocabulary"], before["checkpoint_minutes"], before["index_by"]
+    (tmp_path / "config.json").write_text(json.dumps(before))
+    (tmp_path / "distil").mkdir()
+    for _ in range(2):  # the second call meets what the first has written
+        with caplog.at_level("INFO", logger="jdistill"):
+            settle_config(cfg := config(log_every=7, checkpoint_minutes=3.0), tmp_path)
+        assert (cfg.packed, cfg.log_every, cfg.checkpoint_minutes) == (False, 7, 3.0)
+    assert caplog.text.count("checkpoint_minutes is 3.0 now, and was 0.0: it does not change the student") == 1
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written == before | {"log_every": 7, "checkpoint_minutes": 3.0}
+
+
 def test_a_key_that_came_later_is_known_by_all_of_its_name(tmp_path: Path) -> None:
     """student.attention is no attention: a decoder's tokens saw what stood before them when there was neither."""
     before = json.loads(distilface.get_config().to_json())
