@@ -66,7 +66,8 @@ def train_ours(flags: argparse.Namespace, rate: float, seed: int, answers: Answe
     workdir = flags.workdir / f"{SIDES[0]}-{seed}-{rate:g}{'-own-table' if flags.own_table else ''}"
     keys = {
         "teacher": flags.teacher, "text": answers.path, "text_column": "", "seed": seed, "batch_size": flags.batch_size,
-        "learning_rate": rate, "epochs": 1.0, "checkpoint_every": 1_000_000, "index_texts": 0, "latency_texts": 0, "evaluate_teacher": False,
+        "learning_rate": rate, "epochs": 1.0, "index_texts": 0, "latency_texts": 0, "evaluate_teacher": False,
+        "checkpoint_every": 1_000_000, "checkpoint_minutes": 0.0,
         "held_out": 0,  # no scoring on held-out text while training: the other side does none
         "teacher_dtype": "float32",  # as in the cache that answers_of has filled, for both sides
     }  # fmt: skip

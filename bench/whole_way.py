@@ -47,7 +47,8 @@ def command_of(side: str, flags: argparse.Namespace, caches: Path) -> list[str]:
         return [sys.executable, str(ROOT / "bench/st_trainer.py"), *given, *(["--st_bf16"] if flags.st_bf16 else [])]
     keys = {
         "teacher": flags.teacher, "text": flags.workdir / "sentences.txt", "text_column": "", "held_out": 0, "seed": flags.seed,
-        "batch_size": flags.batch_size, "epochs": 1.0, "checkpoint_every": 1_000_000, "index_texts": 0, "latency_texts": 0,
+        "batch_size": flags.batch_size, "epochs": 1.0, "index_texts": 0, "latency_texts": 0,
+        "checkpoint_every": 1_000_000, "checkpoint_minutes": 0.0,
         "evaluate_teacher": False, "cache_dir": caches / "jdistill",
     }  # fmt: skip
     command = [sys.executable, "-m", "jdistill.main", "--config", "configs/simtde.py"]

@@ -37,7 +37,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "deep": {"student.layers": 0},
     "matched": {"student.copy_layers": "none", "loss.hidden": 1.0},
     "no_token": {"loss.token": "none"},
-    "lrn": {"student.embedding_size": 0, "student.layers": 2, "student.copy_layers": "last", "loss.token": "none"},
+    "lrn": {"student.embedding_size": -1, "student.layers": 2, "student.copy_layers": "last", "loss.token": "none"},
     "lmx": {
         "student.embedding_size": 0,
         "student.layers": 0,

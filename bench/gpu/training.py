@@ -40,7 +40,9 @@ def train_ours(setting: Setting, batch_size: int, dtype: str) -> Row:
     cfg.update({"batch_size": batch_size, "dtype": dtype, "teacher_dtype": dtype, "length_multiple": 8, "epochs": 1.0})
     cfg.update({"teacher": str(save(make_encoder(setting), setting.folder / "teacher")), "held_out": 0})
     cfg.update({"text": str(_text(setting)[0]), "text_column": "", "cache_dir": str(setting.folder / "cache")})
-    cfg.update({"index_texts": 0, "log_every": setting.pick(20, 1), "checkpoint_every": 1_000_000})
+    cfg.update(
+        {"index_texts": 0, "log_every": setting.pick(20, 1), "checkpoint_every": 1_000_000, "checkpoint_minutes": 0.0}
+    )
     cfg.student.start = "random"  # its SVD is no part of the training's time
     if setting.toy:
         cfg.update_from_flattened_dict({"student.embedding_size": 8, "student.layers": 1})

@@ -52,7 +52,9 @@ def load_trained(workdir: Path, stage: str = "", step: int | None = None) -> tup
         )
     checkpoints = Checkpoints(folder / "checkpoints", keep_last=1_000_000)
     if not checkpoints.steps():
-        raise UserError(f"{folder} keeps no checkpoint yet; its run saves one each config.checkpoint_every steps")
+        raise UserError(
+            f"{folder} keeps no checkpoint yet; its run saves one each config.checkpoint_every steps and after config.checkpoint_minutes"
+        )
     if step is not None and step not in checkpoints.steps():
         raise UserError(f"{folder} keeps no checkpoint of step {step}; it has {checkpoints.steps()}")
     # The best, and where it is damaged, which is told, the next best; without dev scores, or where the run wants the last, the newest.

@@ -79,6 +79,7 @@ def train(
                 raise Interrupted(caught, training.done)
             if agreement.save_due(training.done):
                 training.save_position()
+                agreement.saved()
         training.end()
         if sharding.any_process(bool(caught)):  # in the last step or its scoring: what comes next must not begin
             raise Interrupted(caught, training.done)

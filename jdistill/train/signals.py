@@ -60,7 +60,7 @@ class Agreement:
         self.saved()
 
     def saved(self) -> None:
-        """Takes note of a checkpoint."""
+        """Takes note of a checkpoint whose writing has begun; saving waits until the one before is written."""
         self._saved_at = time.monotonic()
 
     def reached(self, caught: Sequence[str], done: int) -> bool:
@@ -76,13 +76,10 @@ class Agreement:
         return sharding.any_process(bool(caught))
 
     def save_due(self, done: int) -> bool:
-        """After `done` steps, whether a checkpoint is due by the clock of any process, of which it takes note; asked after `reached`."""
-        if sharding.process_count() > 1 and done != self._asked[0]:
+        """After `done` steps, whether a checkpoint is due by the clock of any process, since the last that was `saved`; asked after `reached`."""
+        if self._seconds == math.inf or (sharding.process_count() > 1 and done != self._asked[0]):
             return False
-        due = sharding.any_process(time.monotonic() - self._saved_at >= self._seconds)
-        if due:
-            self.saved()
-        return due
+        return sharding.any_process(time.monotonic() - self._saved_at >= self._seconds)
 
 
 def stopping_at(caught: Sequence[str]) -> AbstractContextManager[None]:

@@ -161,5 +161,6 @@ def test_a_teacher_narrower_than_the_students_tokens_ends_a_run_before_its_text(
     assert done.returncode == 2, done.stderr
     assert done.stderr.splitlines()[-1] == (
         "error: --config.student.embedding_size=128: the compact block is fitted to the token embeddings of the start, which are "
-        "32 wide; set --config.student.embedding_size=16, another width below 32, or 0 for a table of the layers' own width"
+        "32 wide; set --config.student.embedding_size=16, another width below 32, or 0 for a table of the layers' own width; with "
+        "--config.student.start=random it is not fitted"
     )

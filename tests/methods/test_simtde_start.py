@@ -130,7 +130,7 @@ def test_a_start_whose_tokens_are_narrower_than_its_layers_is_fitted_too(how: st
     embed = architecture_of(electra).embed
     own, fitted = (np.asarray(embed(m.config, m.params, ids, np.float32, places)) for m in (start, student))
     assert np.square(own - fitted).mean() < 0.2 * own.var(1).mean()
-    for width in (13, 0):
+    for width in (13, 0):  # an ELECTRA's table that is to be wider
         with pytest.raises(UserError, match=r"which are 12 wide; set .*embedding_size=6, .* or -1 for the start's own"):
             check_student(config(**{"student.start": how, "student.embedding_size": width}), start)
     whole = make_student(config(**{"student.start": how, "student.embedding_size": -1}), start, TOKENS)

@@ -42,7 +42,8 @@ def to_gguf(config: BertConfig, params: Tree) -> GgufModel:
         raise UserError(
             f"GGUF: the student's token embeddings are {config.embedding_size} wide and its layers {config.hidden_size} (ELECTRA's "
             "layout), which llama.cpp cannot read, nor has BERT the same function; train a student of whole layers "
-            "(--config.student.embedding_size=0), or serve this one by ONNX Runtime or sentence-transformers"
+            "(--config.student.embedding_size=0; of an ELECTRA's narrow table with --config.student.start=random), or serve this one by "
+            "ONNX Runtime or sentence-transformers"
         )
     if config.activation not in _GELUS:
         raise UserError(f"GGUF: the activation is {config.activation}; llama.cpp's BERT has {', '.join(_GELUS)} alone")

@@ -90,7 +90,7 @@ def check_block_width(width: int, whole: BertConfig) -> None:
         raise UserError(
             f"--config.student.embedding_size={width}: the compact block is fitted to the token embeddings of the "
             f"start, which are {widest} wide; set --config.student.embedding_size={max(1, widest // 2)}, another width below {widest}, "
-            f"or {otherwise}"
+            f"or {otherwise}; with --config.student.start=random it is not fitted"
         )
 
 
@@ -122,12 +122,14 @@ def _block(cut: Cut[BertConfig]) -> tuple[Tree, Tree]:
         return block, cut.params.get("project", {})
     if config.model_type != whole.model_type:  # without RoBERTa's unused first rows
         block = block | {"position": {"embedding": block["position"]["embedding"][whole.position_offset :]}}
-    if cut.block_start in FITTED_STARTS and config.hidden_size == whole.hidden_size:
+    if cut.block_start in FITTED_STARTS and whole.hidden_size == config.hidden_size != config.embedding_size:
         sensitive, power = cut.block_start in SENSITIVE_STARTS, TEMPERED if cut.block_start == "tempered" else 1.0
         metric = sensitivity(whole, cut.params, cut.pooling, _texts(cut), cut.rng) if sensitive else None
         return fitted_block(cut, block, metric, power)
     if cut.block_start in FITTED_STARTS:
-        log.warning("the token embeddings start at random: a fitted start needs the start's own width in every layer")
+        log.warning(
+            "the token embeddings start at random: a fitted start needs the start's own width in every layer, and narrower embeddings"
+        )
     return random_start(block, config.embedding_size, config.hidden_size, cut.seed)
 
 
