@@ -36,7 +36,7 @@ OF_RESULTS = (
 )  # fmt: skip
 OF_THE_CALL = {"cache_dir", "log_every", "keep_last", "checkpoint_minutes", "prefetch", "answers_ahead"}
 MAY_CHANGE = {*OF_THE_CALL, *OF_RESULTS}
-# Dotted keys that were not always there, and what runs did before: a folder that lacks one goes on as it began.
+# Dotted keys that were not always there, and what runs did before: a folder that lacks one goes on as it began, but for OF_THE_CALL.
 BEFORE = {
     "packed": False,
     "finetune.packed": False,
@@ -124,8 +124,8 @@ def clear_temporary(workdir: Path) -> None:
 def settle_config(cfg: ConfigDict, workdir: Path, planned: bool = False) -> None:
     """Writes workdir/config.json, or refuses a workdir that belongs to another config and has begun, with the keys that differ.
 
-    Of a run that has begun and is older than a key of BEFORE the config takes what was done then, and where it says "auto" what the run
-    began with. planned: nothing is written.
+    Of a run that has begun and is older than a key of BEFORE, not OF_THE_CALL, the config takes what was done then, and where it says
+    "auto" what the run began with. planned: nothing is written.
     """
     path = workdir / "config.json"
     theirs = look_into(path) if path.is_file() else None
