@@ -61,8 +61,11 @@ def in_a_process_without_jdistill(code: str, folder: Path) -> str:
 
 def free_port() -> int:
     """A port of this machine that nobody listens at, below those that the system gives out by itself: one of these could be
-    another's before the process that is told it opens it."""
-    for port in random.sample(range(20_000, 32_000), 100):
+    another's before the process that is told it opens it. Each of the suite's workers has ports of its own, drawn by the system:
+    importing mteb seeds Python's draws, alike in every worker, and two coordinators may listen at one port, each answering the
+    other's processes."""
+    first = 20_000 + 1_000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 12)
+    for port in random.SystemRandom().sample(range(first, first + 1_000), 100):
         with socket.socket() as one, contextlib.suppress(OSError):
             one.bind(("127.0.0.1", port))
             return port

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import ROOT
+from commands import ROOT, free_port
 
 from jdistill.main import this_python
 
@@ -125,3 +126,17 @@ def test_the_quickstart_hands_its_arguments_on_and_installs_no_extra_by_them(tmp
         assert (tmp_path / "asked").read_text().splitlines()[-1] == (
             f"-m jdistill.main --config configs/quickstart.py --workdir runs/{place} --config.max_steps=20"
         )
+
+
+def test_two_workers_of_the_suite_take_no_port_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However Python's draws are seeded: an import of mteb's seeds them alike in all."""
+    before, ports = random.getstate(), []
+    for worker in ("gw0", "gw1"):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+        random.seed(42)
+        ports.append({free_port() for _ in range(20)})
+        random.seed(42)
+        ports[-1] |= {free_port() for _ in range(20)}
+    random.setstate(before)
+    assert ports[0].isdisjoint(ports[1])
+    assert min(map(len, ports)) > 20  # the second twenty are not the first
