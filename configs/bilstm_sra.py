@@ -37,7 +37,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.glove = (
         ""  # a file of word vectors in GloVe's text format; empty: the start's word pieces, reduced by PCA
     )
-    c.student.dropout = 0.0
+    c.student.dropout = 0.0  # of the embeddings and of the LSTM's channels
 
     c.loss = ConfigDict()
     c.loss.target = "vectors"  # the teacher's vectors; pairs: cosines of a batch's alone; own_pairs: of config.pairs' rows (table 5's rival)

@@ -34,11 +34,13 @@ def get_config() -> ConfigDict:
     c.kd = ""  # a run or export of a classifier of the same task, whose logits are learnt too; empty: labels alone
 
     c.scratch = ConfigDict()  # of a student from scratch, as in configs/bilstm_sra.py; dropout: of any student
-    c.scratch.embedding_size = 300
-    c.scratch.lstm_size = 512
-    c.scratch.over_time = "max"
-    c.scratch.glove = ""
-    c.scratch.dropout = 0.1
+    c.scratch.embedding_size = 300  # of a word piece or word
+    c.scratch.lstm_size = 512  # of a direction
+    c.scratch.over_time = "max"  # max, or final: the two directions' last states
+    c.scratch.glove = (
+        ""  # a file of word vectors in GloVe's text format; empty: the teacher's word pieces, reduced by PCA
+    )
+    c.scratch.dropout = 0.1  # of any student's, from scratch or not
 
     c.loss = ConfigDict()
     c.loss.hard = 0.5  # a of a CE + (1 - a) MSE(logits), with kd

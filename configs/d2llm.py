@@ -80,12 +80,11 @@ def get_config(variant: str = "") -> ConfigDict:
     c.threshold_pairs = 1000  # training pairs on which the threshold of accuracy is chosen; 0: all
     c.max_queries = 0  # train on the first so many of each file, those with a positive first; 0: all
     c.queries_without_positive = True  # take part; CI, which compares with a positive, learns nothing of them
-    # Text sources of queries without labels, whose mined passages (of the pairs above) the judge alone scores; empty: none.
-    c.unlabelled_symmetric = ""
-    c.unlabelled_asymmetric = ""
+    c.unlabelled_symmetric = ""  # a text source of queries without labels, whose mined passages (of these pairs) the judge alone scores; empty: none
+    c.unlabelled_asymmetric = ""  # likewise
     c.unlabelled_queries = 0  # the first so many of each; 0: all
     c.query_length = 64  # tokens, as the student reads them
-    c.document_length = 128
+    c.document_length = 128  # likewise, of a passage
 
     set_judge(c)
 
@@ -126,8 +125,9 @@ def get_config(variant: str = "") -> ConfigDict:
 def set_judge(c: ConfigDict) -> None:
     """What the judge is asked."""
     c.judge = ConfigDict()
-    # Templates; the passage last, since all before it is computed once for the pairs of a query.
+    # Of the task of equal meaning: a template; the passage last, since all before it is computed once for the pairs of a query.
     c.judge.symmetric = "Does text 2 follow from text 1, so that both say the same? Answer yes or no.\nText 1: {query}\nText 2: {passage}"
+    # Likewise, of the task of questions and their passages.
     c.judge.asymmetric = (
         "Does the passage answer the question? Answer yes or no.\nQuestion: {query}\nPassage: {passage}"
     )
@@ -157,13 +157,13 @@ def set_tuning(c: ConfigDict) -> None:
 def set_student(c: ConfigDict) -> None:
     """The bi-encoder: where it starts, its adapters, pooler and interaction module."""
     c.student = ConfigDict()
-    c.student.embedding_size = -1
+    c.student.embedding_size = -1  # the start's own
     c.student.layers = 0  # 0: all of the start's
-    c.student.hidden_size = 0
+    c.student.hidden_size = 0  # 0: the start's
     c.student.intermediate_size = (
         0  # a layer's inner neurons, of BERT's kind; -1: as many as it is wide, -2: half as many again; 0: the start's
     )
-    c.student.start = "svd"
+    c.student.start = "svd"  # compact block: svd (fitted to the start's), weighted (by what vectors feel), tempered (rare tokens more) or random
     c.student.copy_layers = "first"  # which of the start's layers: first, last, spread
     c.student.vocabulary = ""  # pieces of the token table: text (those that the text uses) or the most used so many; empty: its start's all
     c.student.dropout = 0.0  # of the adapters' inputs

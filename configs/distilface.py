@@ -49,7 +49,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.student.intermediate_size = (
         0  # a layer's inner neurons, of BERT's kind; -1: as many as it is wide, -2: half as many again; 0: the start's
     )
-    c.student.start = "svd"
+    c.student.start = "svd"  # compact block: svd (fitted to the start's), weighted (by what vectors feel), tempered (rare tokens more) or random
     c.student.copy_layers = "first"  # which of the start's layers: first, last, spread
     c.student.vocabulary = ""  # pieces of the token table: text (those that the text uses) or the most used so many; empty: its start's all
     c.student.dropout = 0.1  # what makes the two views

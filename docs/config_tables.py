@@ -21,15 +21,13 @@ from jdistill.config.rules import text
 from jdistill.core.files import flat
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = (
+ORDER = (
     "base", "quickstart", "simtde", "search", "budget", "ibkd", "ibkd_retrieval", "distilface", "bilstm_sra", "bilstm_sra_task", "d2llm",
-)  # fmt: skip
+)  # of the page; configs that are not in it come behind  # fmt: skip
 PARENTS = {
-    "quickstart": "simtde",
     "search": "simtde:thin",
     "budget": "simtde:thin",
-    "ibkd_retrieval": "ibkd",
-}  # whose config they change, with a variant of it; the others that of base
+}  # whose variant they change; the others change a config as it is
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def config_page() -> str:
         "behind a colon, as in `--config configs/simtde.py:paper`. A value of the wrong type, or out of its range, is "
         "refused before the first text is read: the first of the wrong type by itself, those out of range in one message.",
     ]
-    for name in FILES:
+    for name in config_files():
         module = importlib.import_module(f"configs.{name}")
         values = flat(module.get_config().to_dict())
         parts += [f"## configs/{name}.py", *docstring(ast.get_docstring(ast.parse(_source(name))) or "")]
@@ -112,7 +110,7 @@ def config_page() -> str:
                 keys = [key for row in rows if row.heading == heading for key in row.keys]
                 parts += [*([f"**{_title(heading)}**"] if heading else []), key_table(keys, values, meanings(name))]
             continue
-        parent = PARENTS.get(name, "base")
+        parent = parent_of(name)
         file, _, variant = parent.partition(":")
         parents = importlib.import_module(f"configs.{file}")
         others = flat((parents.get_config(variant) if variant else parents.get_config()).to_dict())
@@ -126,9 +124,21 @@ def config_page() -> str:
     return as_page(parts)
 
 
+def config_files() -> list[str]:
+    """The names of all files of configs/, in the page's order."""
+    names = {path.stem for path in (ROOT / "configs").glob("*.py")} - {"__init__"}
+    return [*ORDER, *sorted(names - set(ORDER))]
+
+
+def parent_of(name: str) -> str:
+    """The config that a file changes: with its variant, or the one whose get_config it calls."""
+    called = re.search(r"\b(\w+)\.get_config\(", _source(name))
+    return PARENTS.get(name) or (called[1] if called else "base")
+
+
 def meanings(name: str) -> dict[str, str]:
     """Key -> its explanation in a config file, or else in the file that it changes."""
-    inherited = meanings(PARENTS.get(name, "base").partition(":")[0]) if name != "base" else {}
+    inherited = meanings(parent_of(name).partition(":")[0]) if name != "base" else {}
     return inherited | {key: row.comment for row in explained(_source(name)) for key in row.keys if row.comment}
 
 

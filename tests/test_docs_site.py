@@ -58,6 +58,23 @@ def test_every_key_is_explained_in_the_page_of_configs() -> None:
     page = (DOCS / "configs.md").read_text()
     missing = {key for name in config_names() for key in flat(config(name).to_dict()) if f"`{key}`" not in page}
     assert not missing
+    assert not (blank := [line for line in page.splitlines() if re.search(r"\|\s*\|$", line)]), blank
+
+
+def test_a_new_config_is_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever config it changes, whose words stand beside the keys that it only sets anew."""
+    (tmp_path / "configs").mkdir()
+    for path in (ROOT / "configs").glob("*.py"):
+        (tmp_path / "configs" / path.name).write_text(path.read_text())
+    own = "c = ibkd.get_config()\n    c.document_length = 77\n    return c\n"
+    own = f"from configs import ibkd\n\n\ndef get_config(variant=''):\n    {own}"
+    (tmp_path / "configs" / "own.py").write_text(f'"""Own."""\n\n{own}')
+    tables = generator().config_tables
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr("configs.__path__", [str(tmp_path / "configs")])
+    section = tables.config_page().partition("## configs/own.py")[2]
+    assert "every other key is as in `configs/ibkd.py`" in section
+    assert re.search(r"`document_length` \| `77` \| [^|]+ \| tokens of a positive or negative", section)
 
 
 def test_the_site_is_built_without_a_warning_and_asks_nobody(tmp_path: Path) -> None:

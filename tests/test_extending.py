@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sqlite3
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 from commands import HANG, ROOT, environment
 from conftest import make_encoder, save_encoder, sentences, write_senseless_pairs
+
+from jdistill.data.text.schemes import SCHEMES
 
 PAGE = ROOT / "docs" / "extending.md"
 FILE = re.compile(r"<!-- not run: into (\S+) -->\n```python\n(.*?)```", re.S)
@@ -36,6 +39,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         database.execute("create table notes (id integer, note text)")
         database.executemany("insert into notes values (?, ?)", list(enumerate(texts)))
     write_senseless_pairs(folder / "scored.csv", 40)
+    (folder / "notes.txt").write_text("\n".join(texts) + "\n")
     (folder / "twins.tsv").write_text("".join(f"{text}\t{text}\n" for text in texts[:20]))
     return folder
 
@@ -74,6 +78,7 @@ def test_the_page_has_all_of_them() -> None:
         "jdistill/feeds",
         "jdistill/methods",
         "configs",
+        "",
     }
     assert {registry for registry, _, _ in LINE.findall(page)} == {"SCHEMES", "SETS", "TARGETS", "METHODS"}
 
@@ -82,11 +87,12 @@ def test_the_page_has_all_of_them() -> None:
 def said(place: Path) -> dict[str, str]:
     """What one process says of each test: an import of JAX and torch takes longer than what it does then."""
     code = """
-import sys
+import subprocess, sys
 from pathlib import Path
 from configs import regression
 from jdistill import evaluate, main
 from jdistill.core.errors import UserError
+from jdistill.config.keys import check_config
 from jdistill.data.text.sources import read_texts
 from jdistill.export import command
 from jdistill.run.stages import stages_of
@@ -106,7 +112,19 @@ assert evaluate.main(["--model", "out", "--twins", "twins.tsv"]) == 0
 cfg.method = "regresion"
 try: stages_of(cfg)
 except Exception as error: print(error)
+import own_cosine
+own = own_cosine.get_config()
+own.update_from_flattened_dict({
+    "teacher": "teacher", "text": "notes.txt", "cache_dir": "cache", "max_steps": 6, "batch_size": 8, "held_out": 8, "latency_texts": 0,
+    "index_texts": 0, "student.layers": 1, "student.embedding_size": 12,
+})
+main.run(own, Path("own"), False)
+own.method = "own_sine"
+try: check_config(own)
+except UserError as error: print(error)
 assert command.main(["--workdir", "run", "--out", "out2", "--target", "onnx-third"]) == 2
+code = "from jdistill.export import command; command.main(['--workdir', 'own', '--out', 'out3'])"
+assert subprocess.run([sys.executable, "-c", code]).returncode == 0  # which has not seen own_cosine.py
 """
     of_source, of_run = run(place, code).split("of the run\n")
     return {"source": of_source, "run": of_run}
@@ -116,7 +134,7 @@ def test_a_text_source(said: dict[str, str]) -> None:
     found = said["source"]
     assert found.startswith(f"{len(set(sentences(80)))}\n") and "there are id, note" in found
     assert "sqlite:teacher/config.json cannot be read" in found
-    assert "no text source sqlight:; there are sqlite, python-docs, wordnet and pkg:" in found
+    assert f"no text source sqlight:; there are sqlite, {', '.join(SCHEMES)} and pkg:" in found
 
 
 def test_a_feed_and_a_method_and_then_an_evaluation_set_and_a_form_of_the_export(
@@ -129,6 +147,11 @@ def test_a_feed_and_a_method_and_then_an_evaluation_set_and_a_form_of_the_export
     assert half.stat().st_size < 0.6 * plain.stat().st_size
     assert re.search(r"Twins\n  found +1\.0000", found), found[-2000:]
     assert "'regresion' is not one of regression, " in found
+    assert re.search(r"regression, .*, own_cosine$", found, re.M), found[-2000:]
+    logged = map(json.loads, (place / "own/distil/metrics.jsonl").read_text().splitlines())
+    losses = [(of["loss"], of["cosine"]) for of in logged if "loss" in of]
+    assert losses and all(loss == pytest.approx(1 - cosine, abs=1e-6) for loss, cosine in losses)
+    assert (place / "out3/model.safetensors").is_file()
     assert "onnx-third: there is no such form of an export; there are onnx-half, " in found
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from campaign.settings import write_inputs
 
+OF_KEYS = "a new key that changes no number belongs to LATER in tests/golden.py"
 CLOSE = 1e-5  # relative to the largest: sums in another order, on a machine that did not write the numbers
 
 
@@ -26,7 +27,9 @@ def test_numbers_are_those_written_down(name: str, inputs: Path, tmp_path: Path)
     found = golden.measure(name, inputs, tmp_path)
     numbers, expected = numbers_of(found), numbers_of(written)
     close = 0 if found.pop("machine") == written.pop("machine") else CLOSE
-    assert found == written, f"not as in {golden.GOLDEN / name}.json"
+    assert found == written, (
+        f"not as in {golden.GOLDEN / name}.json; where the digest of config alone differs, {OF_KEYS}"
+    )
     for what, values in expected.items():
         difference = np.abs(numbers[what] - values).max()
         assert difference <= close * np.abs(values).max(), f"{what} of {name} differs by {difference:g}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,17 @@ FLOAT32_LARGEST, FLOAT32_SMALLEST = 3.4028234e38, 1.1754944e-38  # what lies bey
 
 @dataclass(frozen=True)
 class Rule:
-    """must: what a value is to be, in words that follow "must be". kinds: its types. fits: whether a value of such a type is allowed."""
+    """says: what a value is to be, in words that follow "must be", or what gives them, where a registry may grow. kinds: its types.
+    fits: whether a value of such a type is allowed."""
 
-    must: str
+    says: str | Callable[[], str]
     kinds: tuple[type, ...]
     fits: Callable[[Any], bool]
+
+    @property
+    def must(self) -> str:
+        """The words."""
+        return self.says if isinstance(self.says, str) else self.says()
 
     def fault(self, value: Any) -> str:
         """ "must be …" for a value that is not allowed, "" for one that is. A bool is no number."""
@@ -146,7 +152,10 @@ def template(*placeholders: str) -> Rule:
 
 
 def one_of(names: Iterable[str], or_empty: bool = False) -> Rule:
-    """One of these names; or_empty: or ""."""
-    allowed: Container[str] = names if isinstance(names, dict) else tuple(names)
-    must = f"one of {', '.join(names)}{', or empty' if or_empty else ''}"
+    """One of these names, of a registry with those that it has by then; or_empty: or ""."""
+    allowed: Collection[str] = names if isinstance(names, dict) else tuple(names)
+
+    def must() -> str:
+        return f"one of {', '.join(allowed)}{', or empty' if or_empty else ''}"
+
     return Rule(must, (str,), lambda value: value in allowed or (or_empty and not value))

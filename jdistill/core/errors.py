@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import sys
+import sysconfig
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -182,8 +183,21 @@ def _crash(error: Exception) -> str:
                 file.write(f"{without_secrets(' '.join(sys.argv))}\n\n{text}")
         except OSError:
             continue
-        return f"error: a defect in jdistill ({type(error).__name__}): see {path}, and report it with that file"
-    return f"error: a defect in jdistill, and no place to keep its traceback:\n{text}"
+        return f"error: {_defect(error)}: see {path}, and report it with that file"
+    return f"error: {_defect(error)}, and no place to keep its traceback:\n{text}"
+
+
+def _defect(error: Exception) -> str:
+    """Where it is: the innermost line of ours, or of a method, set or source of the user's own."""
+    kind, package = type(error).__name__, Path(__file__).parents[1]
+    libraries = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_relative_to(package):
+            return f"a defect in jdistill ({kind}, {path.relative_to(package.parent)}:{frame.lineno})"
+        if path.is_file() and not any(map(path.is_relative_to, libraries)):
+            return f"a defect in {path}:{frame.lineno} ({kind})"
+    return f"a defect in jdistill ({kind})"
 
 
 def first_line(error: BaseException) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from jdistill.students.shape import STUDENT_KEYS
+
 
 def _keys(block: str, names: str) -> tuple[str, ...]:
     return tuple(f"{block}.{name}" if block else name for name in names.split())
 
 
-TRANSFORMER_KEYS = _keys(
-    "student", "embedding_size layers hidden_size intermediate_size start copy_layers vocabulary dropout attention"
-)
+TRANSFORMER_KEYS = _keys("student", " ".join(STUDENT_KEYS))
 TRIPLET_KEYS = (
     *_keys("", "triplets negatives query_length document_length output_dim projection_start kernel"),
     *_keys("hsic", "gamma estimator unit_rows stop_input"),

@@ -11,10 +11,22 @@ from jdistill.models.cutting import COPIED
 from jdistill.models.pooling import LAST, POOLERS
 from jdistill.models.registry import ModelConfig, architecture_of
 
+# Of cfg.student, what a student that starts as a transformer is made by; "attention" of a decoder alone.
+STUDENT_KEYS = (
+    "embedding_size", "layers", "hidden_size", "intermediate_size", "start", "copy_layers", "vocabulary", "dropout", "attention",
+)  # fmt: skip
+OF_DECODERS = "attention"
+
 
 def check_student(cfg: ConfigDict, start: Encoder) -> ModelConfig:
-    """The architecture that make_student gives. Raises UserError for keys of cfg.student that do not fit the start."""
+    """The architecture that make_student gives. Raises UserError for keys of cfg.student that do not fit the start, or are not there."""
     architecture = architecture_of(start.config)
+    missing = [key for key in STUDENT_KEYS if key not in cfg.student and (key != OF_DECODERS or architecture.decoder)]
+    if missing:
+        raise UserError(
+            f"this config lacks student.{', student.'.join(missing)}, which a student that starts as a transformer is made by; take "
+            "c.student as configs/ibkd.py has it"
+        )
     if architecture.recurrent:
         raise UserError(f"{start.source} is a recurrent encoder, and this method's student starts as a transformer")
     over_tokens = POOLERS[start.pooling].over_tokens
@@ -37,7 +49,7 @@ def check_student(cfg: ConfigDict, start: Encoder) -> ModelConfig:
             f"--config.student.hidden_size={config.hidden_size}: the start's pooler {start.pooling!r} has parameters of width "
             f"{start.config.hidden_size}; set --config.student.hidden_size=0 or another --config.pooling"
         )
-    block_start = cfg.student.get("start")
+    block_start = cfg.student.start
     if start.pooler and block_start in SENSITIVE_STARTS and config.embedding_size < start.config.embedding_size:
         raise UserError(
             f"--config.student.start={block_start} weighs by a pooler without parameters, and the start's {start.pooling!r} has some; take svd"

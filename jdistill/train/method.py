@@ -25,7 +25,8 @@ class Method:
       frozen: arrays that the functions read and nothing trains (parts of the teacher).
       represent: (params, frozen, batch, rng) -> dict of arrays [n, ...]; a row depends on no other row, so that the loop may represent a
         large batch in chunks. rng None: no dropout.
-      objective: (params, frozen, representations, batch) -> (scalar, metrics: scalars by name), of all rows of the global batch.
+      objective: (params, frozen, representations, batch) -> (scalar, metrics: scalars by name, to which the scalar is added as "loss"
+        where there is none), of all rows of the global batch.
       merged: params -> the student's weights, where params["student"] is not all of them (low-rank adapters, whose base stands in
         frozen); else None.
     """

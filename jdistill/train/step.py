@@ -58,6 +58,7 @@ def make_gradient(
         params: Tree, frozen: Tree, reps: dict[str, Array], batch: dict[str, Array], scale: Array | None
     ) -> tuple[Array, dict[str, Array]]:
         loss, metrics = method.objective(params, frozen, by_text(reps, batch), by_text(batch, batch))
+        metrics = {"loss": loss} | metrics
         return (loss if scale is None else loss * scale), metrics
 
     def whole(

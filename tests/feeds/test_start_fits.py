@@ -57,6 +57,19 @@ def test_what_fits_a_decoder_is_let_through():
     check(config("distilface", {"pooling": "mean"}), make_decoder())
 
 
+def test_a_student_without_a_key_that_makes_it_is_told_which():
+    cfg = config("ibkd", {})
+    for key in ("intermediate_size", "vocabulary", "attention"):
+        del cfg.student[key]
+    with pytest.raises(UserError, match=r"lacks student\.intermediate_size, student\.vocabulary, which a student"):
+        check(cfg, make_encoder())  # of no decoder, whose attention has two kinds
+    with pytest.raises(UserError, match=r"student\.vocabulary, student\.attention, which"):
+        decoders = config("distilface", {"pooling": "mean"})
+        for key in ("vocabulary", "attention"):
+            del decoders.student[key]
+        check(decoders, make_decoder())
+
+
 # config, changed keys, what the start has instead of 4 layers of 32, words of the message.
 WRONG = [
     ("simtde", {"student.embedding_size": 128}, {}, "student.embedding_size=128: .* 32 wide; set --config.student.embedding_size=16"),
