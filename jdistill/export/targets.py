@@ -125,9 +125,9 @@ def add_form(model: Encoder, folder: Path, name: str, texts: Sequence[str] = ())
     else:
         num_bytes = max(path.stat().st_size for path in out.rglob("*") if path.is_file())
     smaller = 100 * (1 - num_bytes / (4 * model.num_params))
-    what = "max abs difference from it" if target.exact else "mean cosine to it"
+    what = f"max abs difference from it {figure:.2g}" if target.exact else f"mean cosine to it {figure:.5f}"
     shown = out.relative_to(folder)  # which is a temporary place of the whole export
-    log.info("%s: %.1f MB, %.0f %% smaller than float32; %s %.2g", shown, num_bytes / 1e6, smaller, what, figure)
+    log.info("%s: %.1f MB, %.0f %% smaller than float32; %s", shown, num_bytes / 1e6, smaller, what)
     return out
 
 

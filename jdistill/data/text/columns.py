@@ -23,7 +23,8 @@ def pick_column(column: str, strings: list[str], present: list[str], where: str,
         return column or strings[0]
     fault = f"there is no column {column!r}" if column else f"{len(strings)} columns hold text"
     remedy = "each row needs it, and this one has" if key.endswith(".pairs") else choose_column(key)
-    raise UserError(printable(f"{where}: {fault}; {remedy}: {', '.join(strings or present)}"))
+    names = [name if name == name.strip() else repr(name) for name in strings or present]
+    raise UserError(printable(f"{where}: {fault}; {remedy}: {', '.join(names)}"))
 
 
 def text_column(column: str, schema: pa.Schema, where: str, key: str) -> str:

@@ -16,15 +16,15 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jdistill.core.errors import UserError, first_line
+from jdistill.core.errors import UserError, first_line, is_of_machine
 from jdistill.core.printable import printable
 from jdistill.core.progress import log, progress
 from jdistill.data.text.columns import cells, pick_column, text_column
+from jdistill.data.text.quoting import FIRST_ROWS, check_separated, tell_quoted
 from jdistill.data.text.usable import MAX_CHARS, SURPLUS_CELLS, FlawedRow
 
 TABLE_LINE_BYTES = 1 << 26  # a row of .csv or .jsonl may carry more than its text (an embedding, say)
 BLOCK_BYTES = 1 << 20
-COLUMN_ROWS = 100  # of a .csv or .tsv, which tell a column of numbers from one of text
 TEXT_SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
 TABLE_SUFFIXES = TEXT_SUFFIXES[1:]
 
@@ -98,12 +98,16 @@ def _lines(path: Path, limit: int) -> Iterator[bytes | None]:
             while block := file.read(BLOCK_BYTES):
                 meter.advance((raw.tell() >> 10) - meter.done)
                 if first:
+                    if block.startswith((b"\xff\xfe", b"\xfe\xff")):  # which begin no UTF-8
+                        raise UserError(f"{path} is UTF-16, as Excel's Unicode text is; save it as UTF-8")
                     block, first = block.removeprefix(b"\xef\xbb\xbf"), False
                 *pieces, rest = (rest + block).split(b"\n")
                 rest = rest[: limit + 1]  # enough to know that it is too long
                 for piece in pieces:
                     yield piece.removesuffix(b"\r") if len(piece) <= limit else None
     except (EOFError, OSError, zlib.error) as error:
+        if is_of_machine(error):
+            raise
         raise UserError(
             f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; fetch it again"
         ) from None
@@ -152,14 +156,13 @@ def _csv_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
     quoted = kind(path) == ".csv"
     try:
         header, rows = next(reader, None), ((reader.line_num, row) for row in reader)
-        ahead = list(islice(rows, COLUMN_ROWS))
+        if quoted:
+            check_separated(path, header or ())
+        ahead = list(islice(rows, FIRST_ROWS))
         if header is None or not ahead:
             return
-        if quoted and len(header) == 1 and ("\t" in header[0] or ";" in header[0]):
-            raise UserError(
-                f"{path} line 1: no comma, but tabs or semicolons, between the columns; "
-                "name a tab-separated file .tsv, or separate the columns with commas"
-            )
+        if not quoted:
+            tell_quoted(path, len(header), (row for _, row in ahead))
         name = pick_column(column, _text_columns(header, ahead), header, str(path), key)
         refuse_repeated(f"{path} line 1", header, [name])
         if not column and " " in name.strip() and len(header) == 1:
@@ -237,6 +240,8 @@ def _parquet_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
                     meter.advance(10_000)
                 yield number, cell
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's name
+        if is_of_machine(error):
+            raise
         raise UserError(
             f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; fetch it again"
         ) from None

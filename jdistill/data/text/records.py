@@ -15,6 +15,7 @@ from jdistill.core.json_files import parse_json
 from jdistill.core.progress import log
 from jdistill.data.text.hub import dataset_splits, train_of
 from jdistill.data.text.locations import files_of, local_path
+from jdistill.data.text.quoting import check_separated, watched
 from jdistill.data.text.readers import (
     TABLE_SUFFIXES,
     csv_dialect,
@@ -90,7 +91,9 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
             reader = csv.DictReader(open_text(path), **csv_dialect(path))
             try:
                 refuse_repeated(f"{path} line 1", header := reader.fieldnames or (), filter(str.strip, header))
-                for row in reader:
+                if kind(path) == ".csv":
+                    check_separated(path, header)
+                for row in reader if kind(path) == ".csv" else watched(path, len(header), reader):
                     yield f"{path} line {reader.line_num}", row
             except csv.Error as error:
                 raise csv_fault(path, reader.reader.line_num, error) from None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jdistill.core.errors import UserError, first_line
+from jdistill.core.errors import UserError, first_line, is_of_machine
 from jdistill.data.text.columns import cells, pick_column, string_columns, text_column
 from jdistill.data.text.hub import dataset_table
 from jdistill.data.text.locations import files_of, local_path
@@ -148,6 +148,8 @@ def _parquet_ids(path: Path, column: str) -> Iterator[str]:
         batches = (batch.column(0) for batch in file.iter_batches(READ_ROWS, columns=[column]))
         yield from _as_strings(batches, str(path), column)
     except (pa.ArrowException, OSError) as error:
+        if is_of_machine(error):
+            raise
         raise UserError(
             f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; fetch it again"
         ) from None

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jdistill.core import files
-from jdistill.core.errors import UserError, first_line
+from jdistill.core.errors import UserError, first_line, is_of_machine
 from jdistill.core.sorted_keys import keys_of_texts
 from jdistill.data.text.locations import files_of
 from jdistill.data.text.readers import regular
@@ -77,7 +77,9 @@ def _open_file(path: Path, start: int, made_by: str) -> StoredFile:
     return StoredFile(path, start, groups[:-1], int(groups[-1]), vector, not keyed, width)
 
 
-def _damaged(path: Path, error: Exception) -> UserError:
+def _damaged(path: Path, error: Exception) -> Exception:
+    if is_of_machine(error):
+        return error
     return UserError(f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; make it again")
 
 

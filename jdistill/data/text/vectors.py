@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jdistill.core.errors import UserError, first_line
+from jdistill.core.errors import UserError, first_line, is_of_machine
 from jdistill.core.printable import printable
 from jdistill.core.progress import log
 from jdistill.data.text.columns import cells, string_columns
@@ -131,6 +131,8 @@ def _read_parquet(path: Path) -> tuple[list[str], np.ndarray]:
             width = part.shape[1]
             parts.append(part)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's name
+        if is_of_machine(error):
+            raise
         raise UserError(
             f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; write it again"
         ) from None
