@@ -124,3 +124,20 @@ def test_a_slurm_array_makes_a_shard_a_task(place: Path) -> None:
     assert "shard 1/3 has 1 parts: 1 made" in done.stderr
     assert [path.name for path in (place / "out").glob("part-*")] == ["part-00001.parquet"]
     assert run_embed(place) == 0 and len(read_folder(place / "out")) == 130
+
+
+def test_a_shard_of_a_text_that_grew_writes_nothing_into_the_folder_of_the_old(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The part that both have differs, and is another shard's; what this one would add is no part of that folder."""
+    assert run_embed(place) == 0
+    before = {path.name: path.read_bytes() for path in (place / "out").glob("part-*")}
+    text, longer = (place / "text.txt").read_text(), "".join(f"one more text, number {i}\n" for i in range(60))
+    (place / "text.txt").write_text(text + longer)
+    assert run_embed(place, "--shard", "1/2") == 2
+    assert (
+        "part-00002.parquet was made of other texts: it has 30 texts, and now there are 50" in capsys.readouterr().err
+    )
+    assert {path.name: path.read_bytes() for path in (place / "out").glob("part-*")} == before
+    (place / "text.txt").write_text(text)
+    assert run_embed(place, "--shard", "1/2") == 0 and run_embed(place) == 0

@@ -20,6 +20,7 @@ from jdistill.data.text.vector_parts import (
     GROUP_ROWS,
     PART_TEXTS,
     PartTexts,
+    check_footer,
     part_fault,
     split_parts,
     write_part,
@@ -160,11 +161,13 @@ def embed_part(encoder: BulkEncoder, out: Path, part: PartTexts, settings: Embed
 def embed_stream(
     encoder: BulkEncoder, stream: Iterable[StreamedText], out: Path, settings: EmbedSettings, shard: tuple[int, int]
 ) -> FolderParts:
-    """Makes the parts of one shard that a claimed folder lacks. shard: (i, n): every n-th part, beginning with part i."""
+    """Makes the parts of one shard that a claimed folder lacks. shard: (i, n): every n-th part, beginning with part i. Raises UserError as
+    embed_part, and where a part of another shard is there that another model or other texts have made."""
     parts = FolderParts()
     for part in split_parts(stream, settings.part_size):
         parts.sizes.append(len(part.texts))
         if part.number % shard[1] != shard[0]:
+            check_footer(out, part, settings.made_by)  # before ours, which would be of another text than the folder's
             continue
         (parts.made if embed_part(encoder, out, part, settings) else parts.whole).append(part.number)
     return parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,14 @@ def settings_table(groups: list[dict[str, Any]]) -> Table:
     )
 
 
-def write_sweep_page(workdir: Path, rows: list[dict[str, Any]]) -> Path:
-    """Writes WORKDIR/sweep.html and WORKDIR/report/*.png from the rows of sweep.json; returns the page's path."""
-    groups = over_seeds(rows)
+def write_sweep_page(workdir: Path, rows: list[dict[str, Any]], to_come: Sequence[dict[str, Any]] = ()) -> Path:
+    """Writes WORKDIR/sweep.html and WORKDIR/report/*.png; returns the page's path.
+
+    Args:
+      rows: of sweep.json.
+      to_come: of a grid the params of the trials that have not ended yet, whose seeds count as tried.
+    """
+    groups = over_seeds([*rows, *({"params": params, "score": None} for params in to_come)])
     charts = []
     for key in groups[0]["params"] if groups else ():
         values = best_by_value(groups, key)
@@ -94,6 +100,7 @@ def write_sweep_page(workdir: Path, rows: list[dict[str, Any]]) -> Path:
         best_score=num(groups[0]["mean"]) if groups else "",
         best_setting=setting(groups[0]["params"]) if groups else "",
         settings=settings_table(groups),
+        unfinished=f"{len(rows)} of {len(rows) + len(to_come)} trials have ended" if to_come else "",
         ended_early=[f"{setting(row['params'])} ({_end_of(row)})" for row in rows if row["score"] is None],
     )
 

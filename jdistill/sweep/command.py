@@ -37,6 +37,7 @@ from jdistill.run.workdir import (
     settle_dtypes,
 )
 from jdistill.sweep.regrid import settle_grid, with_values
+from jdistill.sweep.same_data import check_same_data
 from jdistill.sweep.space import Space, check_space, parse_space, scored_by_keys, settings_of
 from jdistill.sweep.trials import (
     DIVERGED,
@@ -76,8 +77,10 @@ Trainer = Callable[[ConfigDict, Path, GiveUp], None]
 
 
 def train_trial(cfg: ConfigDict, folder: Path, give_up: GiveUp) -> None:
-    """Trains a trial, without export and evaluation."""
-    train_stages(prepare(cfg), folder, give_up=give_up)
+    """Trains a trial of the sweep in whose trials/ `folder` lies, without export and evaluation."""
+    run = prepare(cfg)
+    check_same_data(run, folder.parents[1])
+    train_stages(run, folder, give_up=give_up)
 
 
 def clear_ended(study: optuna.Study, trials: Path) -> None:
@@ -203,7 +206,8 @@ def _write(workdir: Path, study: optuna.Study, settings: Sequence[dict[str, Any]
     """sweep.json and the page, from the trials that have ended. settings: of a grid those that it is of now."""
     rows = trial_rows(study, settings)
     write_json(workdir / "sweep.json", rows)
-    write_sweep_page(workdir, rows)
+    there = [row["params"] for row in rows]
+    write_sweep_page(workdir, rows, [setting for setting in settings or () if setting not in there])
     return rows
 
 

@@ -60,19 +60,24 @@ def joined(
     tables: TableNames,
 ) -> Collection:
     """The collection of the queries that have a relevant document. Queries without one, judged queries and relevant documents
-    that are not there are counted in the log. Raises UserError where no query has a relevant document."""
+    that are not there are counted in the log. Raises UserError where no query has a relevant document, or none of these is there."""
     relevant = {query: judgements[query] for query in queries if max(judgements.get(query, {}).values(), default=0) > 0}
     if not relevant:
         raise UserError(
             f"{tables.whole}: no query of {tables.queries} has a relevant document in {tables.judgements}; do their ids match?"
         )
     log.info("%s: %d documents, %d queries", name, len(documents), len(relevant))
-    lost = {document for grades in relevant.values() for document, grade in grades.items() if grade > 0}
+    wanted = {document for grades in relevant.values() for document, grade in grades.items() if grade > 0}
+    if wanted.isdisjoint(documents):
+        raise UserError(
+            f"{tables.whole}: none of the {len(wanted)} relevant documents of {tables.judgements} is in {tables.documents}, so that no "
+            "search finds one; do their ids match?"
+        )
     for count, what in (
         (len(queries) - len(relevant), "queries have no relevant document and are left out"),
         (len(judgements.keys() - queries.keys()), f"judged queries are not in {tables.queries} and are left out"),
         (
-            len(lost - documents.keys()),
+            len(wanted - documents.keys()),
             f"relevant documents are not in {tables.documents} and count as not found",
         ),
     ):

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jdistill.core.digest import digest
-from jdistill.core.errors import UserError, first_line
+from jdistill.core.errors import UserError, first_line, is_of_machine
 from jdistill.core.files import writing_beside
 from jdistill.core.sorted_keys import keys_of_texts
 from jdistill.data.text.text_stream import StreamedText
@@ -128,11 +128,7 @@ def part_fault(folder: Path, part: PartTexts, width: int, with_text: bool, made_
         return ""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            about = about_part(path, file.schema_arrow)
-            if about.get("made_by") != made_by:
-                raise UserError(f"{path} was made by another model, or in another way; choose another folder")
-            if about.get("texts") != part.texts_digest:
-                _refuse_other_texts(path, part, file)
+            _refuse_others(path, part, file, made_by)
             if not file.schema_arrow.equals(part_schema(width, with_text, bool(part.ids))):
                 return "its columns have changed"
             rows = 0
@@ -146,6 +142,27 @@ def part_fault(folder: Path, part: PartTexts, width: int, with_text: bool, made_
             raise
         return first_line(error)
     return None if rows == len(part.texts) else f"it holds {rows} of {len(part.texts)} rows"
+
+
+def check_footer(folder: Path, part: PartTexts, made_by: str) -> None:
+    """Raises UserError as part_fault, by the footer of a part's file alone; one that is not there, or cannot be read, passes."""
+    path = folder / part.name
+    if not path.exists():
+        return
+    try:
+        with pq.ParquetFile(path) as file:
+            _refuse_others(path, part, file, made_by)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if is_of_machine(error):
+            raise
+
+
+def _refuse_others(path: Path, part: PartTexts, file: pq.ParquetFile, made_by: str) -> None:
+    about = about_part(path, file.schema_arrow)
+    if about.get("made_by") != made_by:
+        raise UserError(f"{path} was made by another model, or in another way; choose another folder")
+    if about.get("texts") != part.texts_digest:
+        _refuse_other_texts(path, part, file)
 
 
 def about_part(path: Path, schema: pa.Schema) -> dict[str, Any]:

@@ -1,0 +1,50 @@
+"""What all trials of a sweep are trained and scored on: other files under the old names would rank scores that are no rivals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jdistill.core.digest import digest
+from jdistill.core.errors import UserError
+from jdistill.core.files import flat, look_into, write_json
+from jdistill.data.text.stored_texts import fingerprint_of
+from jdistill.feeds.dev_score import dev_sets_digest
+from jdistill.run.stages import Run
+from jdistill.run.workdir import OF_THE_CALL
+from jdistill.train.origins import OF_DEV_SETS
+
+DATA = "data.json"  # in a sweep's folder: name of a part of the data -> the values of the keys that decide it -> its fingerprint
+# Keys, and beginnings of keys, that change neither a text nor what a teacher says of it.
+OF_TRAINING = (
+    "learning_rate", "schedule", "warmup", "weight_decay", "adam_", "clip_norm", "average", "optimizer", "epochs", "max_steps", "batch_size",
+    "chunk_size", "block_size", "patience", "checkpoint", "loss.", "hsic.", "kernel", "lora.", "finetune.", "tune.", "temperature", "length_",
+    "student.layers", "student.dropout", "student.start", "student.hidden_size", "student.embedding_size", "student.intermediate_size",
+)  # fmt: skip
+
+
+def check_same_data(run: Run, sweep: Path) -> None:
+    """Notes what a trial reads, before its first step, and holds it against what earlier trials of the same values have read.
+
+    Args:
+      run: the trial, with its data.
+      sweep: the folder of the whole.
+
+    Raises: UserError where dev sets, training text, held-out text or teacher are others than they were.
+    """
+    values = flat(run.cfg.to_dict())
+    dev_keys = [key for stage in run.stages for key in stage.data.dev_keys]
+    of_dev = digest(repr([values["method"], values["dev_pairs"], values["dev_retrieval"]]))
+    own = {key: value for key, value in values.items() if key not in OF_THE_CALL and not key.startswith(OF_TRAINING)}
+    of_text = digest(repr(sorted(own.items())))
+    parts = {"the training text": fingerprint_of(run.shared.corpus.train)} | run.feeds[0].origins()
+    now = {OF_DEV_SETS: (of_dev, dev_sets_digest(run.cfg, dev_keys))}
+    now |= {name: (of_text, fingerprint) for name, fingerprint in parts.items()}
+    kept: dict[str, Any] = look_into(sweep / DATA) or {}
+    for name, (decided_by, fingerprint) in now.items():
+        if kept.setdefault(name, {}).setdefault(decided_by, fingerprint) != fingerprint:
+            raise UserError(
+                f"{name} has changed since {sweep} began, and its trials' scores would be compared with those of other data. Bring the old "
+                "files back, or choose a new --workdir"
+            )
+    write_json(sweep / DATA, kept)
