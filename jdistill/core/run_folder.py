@@ -8,6 +8,7 @@ from typing import Any
 from jdistill.core.errors import UserError
 from jdistill.core.files import look_into
 
+RUN = "run"  # kind of the seal of a run's folder, which vouches for results and report
 WITH_INDEX = ", with --config.index_texts above 0"  # what the command of a run with an index has
 
 OF_ANY_RUN = {"method", "teacher", "text"}  # keys that the config of any run has

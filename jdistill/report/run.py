@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from jdistill.core.errors import UserError
+from jdistill.core.files import file_digest, read_seal
 from jdistill.core.printable import without_secrets
+from jdistill.core.run_folder import RUN
 from jdistill.report import run_tables
 from jdistill.report.beside import model_beside
 from jdistill.report.charts import agreement_chart, curve_chart
@@ -60,6 +62,8 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
         raise UserError(f"--workdir {workdir}: no such folder; give the folder of a run (it holds config.json)")
     config, config_missing = read_json_object(workdir / "config.json")
     content, results_missing = read_json_object(workdir / "results.json") if results is None else (results, "")
+    if results is None:
+        results_missing = results_missing or edited_results(workdir)
     content = of_search(content, config)
     sections = {key: objects(content).get(key, {}) for key in SECTIONS}
     listed = content["speed"] if isinstance(content.get("speed"), list) else []
@@ -118,6 +122,14 @@ def write_report(workdir: Path, results: dict[str, Any] | None = None) -> Path:
         config_missing=config_missing,
         command=without_secrets(str(content.get("command", ""))).replace(" --", " \\\n    --"),
     )
+
+
+def edited_results(workdir: Path) -> str:
+    """What a page of a run says where its results.json is not the one that it sealed; "" where it is, or nothing is sealed."""
+    sealed = (read_seal(workdir, RUN) or {}).get("files", {}).get("results.json")
+    if sealed is None or sealed == file_digest(workdir / "results.json"):
+        return ""
+    return "results.json has changed since the run wrote it, and these figures are not the run's; its command measures them anew"
 
 
 def stage_curves(workdir: Path) -> list[StageCurves]:

@@ -10,12 +10,12 @@ from ml_collections import ConfigDict
 
 from jdistill.core import files
 from jdistill.core.errors import UserError
+from jdistill.core.run_folder import RUN
 from jdistill.run.search_index import OF_INDEX
 from jdistill.run.stages import stages_of
 from jdistill.run.workdir import BEFORE, of_results
 from jdistill.train.checkpoint import steps_in
 
-RUN = "run"  # kind of the seal of a run's folder, which vouches for results and report
 OF_EXPORT = ("onnx",)
 
 

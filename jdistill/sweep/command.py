@@ -37,8 +37,8 @@ from jdistill.run.workdir import (
     settle_dtypes,
 )
 from jdistill.sweep.regrid import settle_grid, with_values
-from jdistill.sweep.same_data import check_same_data
 from jdistill.sweep.space import Space, check_space, parse_space, scored_by_keys, settings_of
+from jdistill.sweep.trial_data import check_trial_data
 from jdistill.sweep.trials import (
     DIVERGED,
     REFUSED,
@@ -79,7 +79,7 @@ Trainer = Callable[[ConfigDict, Path, GiveUp], None]
 def train_trial(cfg: ConfigDict, folder: Path, give_up: GiveUp) -> None:
     """Trains a trial of the sweep in whose trials/ `folder` lies, without export and evaluation."""
     run = prepare(cfg)
-    check_same_data(run, folder.parents[1])
+    check_trial_data(run, folder.parents[1])
     train_stages(run, folder, give_up=give_up)
 
 

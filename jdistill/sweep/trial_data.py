@@ -23,7 +23,7 @@ OF_TRAINING = (
 )  # fmt: skip
 
 
-def check_same_data(run: Run, sweep: Path) -> None:
+def check_trial_data(run: Run, sweep: Path) -> None:
     """Notes what a trial reads, before its first step, and holds it against what earlier trials of the same values have read.
 
     Args:

@@ -11,8 +11,8 @@ from ml_collections import ConfigDict
 from configs import simtde
 from jdistill.core.json_files import read_json
 from jdistill.sweep.command import sweep
-from jdistill.sweep.same_data import DATA
 from jdistill.sweep.space import parse_space
+from jdistill.sweep.trial_data import DATA
 
 
 @pytest.fixture(scope="module")
