@@ -57,6 +57,9 @@ PEERS = re.compile(
 )
 
 
+_INSTALLED = {"site-packages", "dist-packages"}  # folders of what is installed, wherever they lie
+
+
 class UserError(Exception):
     """A mistake the user can mend. The message names the key, file, line or row, what was found and what to do."""
 
@@ -190,12 +193,12 @@ def _crash(error: Exception) -> str:
 def _defect(error: Exception) -> str:
     """Where it is: the innermost line of ours, or of a method, set or source of the user's own."""
     kind, package = type(error).__name__, Path(__file__).parents[1]
-    libraries = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if path.is_relative_to(package):
             return f"a defect in jdistill ({kind}, {path.relative_to(package.parent)}:{frame.lineno})"
-        if path.is_file() and not any(map(path.is_relative_to, libraries)):
+        library = _INSTALLED.intersection(path.parts) or path.is_relative_to(sysconfig.get_path("stdlib"))
+        if path.is_file() and not library:
             return f"a defect in {path}:{frame.lineno} ({kind})"
     return f"a defect in jdistill ({kind})"
 

@@ -26,7 +26,6 @@ from jdistill.core.stored_checkpoints import ENDED
 from jdistill.report.sweep import over_seeds, seeds_in_words, write_sweep_page
 from jdistill.report.sweep_charts import setting
 from jdistill.run.remote_workdir import mirrored_run
-from jdistill.run.stages import prepare, train_stages
 from jdistill.run.workdir import (
     BEFORE,
     DTYPE_KEYS,
@@ -38,7 +37,7 @@ from jdistill.run.workdir import (
 )
 from jdistill.sweep.regrid import settle_grid, with_values
 from jdistill.sweep.space import Space, check_space, parse_space, scored_by_keys, settings_of
-from jdistill.sweep.trial_data import check_trial_data
+from jdistill.sweep.trial_data import DATA, train_trial
 from jdistill.sweep.trials import (
     DIVERGED,
     REFUSED,
@@ -74,13 +73,6 @@ SAMPLER_SEED = flags.DEFINE_integer(
 
 # Trains a trial in a folder; told step and dev score of each checkpoint, the callback may end it.
 Trainer = Callable[[ConfigDict, Path, GiveUp], None]
-
-
-def train_trial(cfg: ConfigDict, folder: Path, give_up: GiveUp) -> None:
-    """Trains a trial of the sweep in whose trials/ `folder` lies, without export and evaluation."""
-    run = prepare(cfg)
-    check_trial_data(run, folder.parents[1])
-    train_stages(run, folder, give_up=give_up)
 
 
 def clear_ended(study: optuna.Study, trials: Path) -> None:
@@ -191,7 +183,8 @@ def _settle(identity: ConfigDict, workdir: Path, keys: Collection[str]) -> None:
     before = path.read_bytes() if path.is_file() else None
     settle_grid(identity, workdir, keys)
     if before is not None and path.read_bytes() != before and not has_begun(workdir):
-        (workdir / "study.log").unlink(missing_ok=True)
+        for name in ("study.log", DATA):
+            (workdir / name).unlink(missing_ok=True)
 
 
 def _identity(cfg: ConfigDict, space: Space, sampler: str) -> ConfigDict:

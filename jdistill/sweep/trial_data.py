@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from jdistill.core.digest import digest
 from jdistill.core.errors import UserError
 from jdistill.core.files import flat, look_into, write_json
 from jdistill.data.text.stored_texts import fingerprint_of
 from jdistill.feeds.dev_score import dev_sets_digest
-from jdistill.run.stages import Run
+from jdistill.run.stages import Run, prepare, train_stages
 from jdistill.run.workdir import OF_THE_CALL
+from jdistill.train.early_end import GiveUp
 from jdistill.train.origins import OF_DEV_SETS
 
 DATA = "data.json"  # in a sweep's folder: name of a part of the data -> the values of the keys that decide it -> its fingerprint
@@ -23,21 +26,38 @@ OF_TRAINING = (
 )  # fmt: skip
 
 
-def check_trial_data(run: Run, sweep: Path) -> None:
-    """Notes what a trial reads, before its first step, and holds it against what earlier trials of the same values have read.
+def train_trial(cfg: ConfigDict, folder: Path, give_up: GiveUp) -> None:
+    """Trains a trial of the sweep in whose trials/ `folder` lies, without export and evaluation. What it read is noted with its first dev
+    score: until then there is nothing to compare, and who was refused may bring other files."""
+    run = prepare(cfg)
+    noted = compared_data(run, folder.parents[1])
+
+    def scored(step: int, score: float, last: bool = False) -> bool:
+        write_json(folder.parents[1] / DATA, noted)
+        return give_up(step, score, last)
+
+    train_stages(run, folder, give_up=scored)
+
+
+def compared_data(run: Run, sweep: Path) -> dict[str, Any]:
+    """Holds what a trial reads against what earlier trials of the same values have read.
 
     Args:
       run: the trial, with its data.
       sweep: the folder of the whole.
 
-    Raises: UserError where dev sets, training text, held-out text or teacher are others than they were.
+    Returns: what DATA is to hold then.
+
+    Raises: UserError where dev sets, training text, held-out text or a teacher are others than they were.
     """
     values = flat(run.cfg.to_dict())
     dev_keys = [key for stage in run.stages for key in stage.data.dev_keys]
     of_dev = digest(repr([values["method"], values["dev_pairs"], values["dev_retrieval"]]))
     own = {key: value for key, value in values.items() if key not in OF_THE_CALL and not key.startswith(OF_TRAINING)}
     of_text = digest(repr(sorted(own.items())))
-    parts = {"the training text": fingerprint_of(run.shared.corpus.train)} | run.feeds[0].origins()
+    parts = {"the training text": fingerprint_of(run.shared.corpus.train)}
+    for feed in run.feeds:
+        parts |= feed.origins()
     now = {OF_DEV_SETS: (of_dev, dev_sets_digest(run.cfg, dev_keys))}
     now |= {name: (of_text, fingerprint) for name, fingerprint in parts.items()}
     kept: dict[str, Any] = look_into(sweep / DATA) or {}
@@ -47,4 +67,4 @@ def check_trial_data(run: Run, sweep: Path) -> None:
                 f"{name} has changed since {sweep} began, and its trials' scores would be compared with those of other data. Bring the old "
                 "files back, or choose a new --workdir"
             )
-    write_json(sweep / DATA, kept)
+    return kept

@@ -35,3 +35,15 @@ def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path, monkeypatch: pytes
     said = said_of(lambda: names["objective"]({}), tmp_path, monkeypatch)
     assert said.startswith(f"error: a defect in {own}:2 (KeyError): see {tmp_path / 'crash.txt'}")
     assert "own_method.py" in (tmp_path / "crash.txt").read_text()
+
+
+def test_a_library_wherever_it_was_installed_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library, own = tmp_path / "lib" / "python3" / "dist-packages" / "other.py", tmp_path / "own_method.py"
+    library.parent.mkdir(parents=True)
+    library.write_text("def divide(a):\n    return a / 0\n")
+    own.write_text("def objective(a):\n    return divide(a)\n")
+    names: dict = {}
+    for path in (library, own):
+        exec(compile(path.read_text(), str(path), "exec"), names)
+    said = said_of(lambda: names["objective"](1), tmp_path, monkeypatch)
+    assert said.startswith(f"error: a defect in {own}:2 (ZeroDivisionError)")

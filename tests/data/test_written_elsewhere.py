@@ -90,3 +90,10 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monke
         with pytest.raises(PermissionError) as raised:
             texts(tmp_path / name)
         assert raised.value.filename.endswith(name)  # of which a command's last line says what to do
+
+
+def test_a_long_cell_of_quotes_is_looked_at_once(tmp_path: Path) -> None:
+    """In a time that grows as the cell: some 20 MB of doubled quotes, which never close."""
+    path = tmp_path / "json.tsv"
+    path.write_text('query\tdoc\n"' + 'a""' * 7_000_000 + "x\tb\n")
+    assert len(texts(path)) == 1

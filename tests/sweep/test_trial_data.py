@@ -69,6 +69,19 @@ def test_another_dev_set_or_text_under_the_old_name_is_refused_and_the_old_one_b
     assert not refusals(rows) and all(row["score"] is not None for row in rows)
 
 
+def test_before_a_trial_has_a_score_the_files_may_change(begun: Path, tmp_path: Path) -> None:
+    """As who is refused for too little text does."""
+    (tmp_path / "text.txt").write_text("\n".join(sentences(14)) + "\n")
+    cfg = config(begun)
+    cfg.text, cfg.batch_size, cfg.packed = str(tmp_path / "text.txt"), 32, False
+    space = parse_space(["learning_rate=1e-3,2e-3"], cfg, "grid")
+    said = refusals(sweep(cfg, tmp_path / "sweep", space))
+    assert len(said) == 2 and all("fill one batch" in line for line in said), said
+    (tmp_path / "text.txt").write_text("\n".join(sentences(60)) + "\n")
+    rows = sweep(cfg, tmp_path / "sweep", space)
+    assert len(rows) == 2 and not refusals(rows)
+
+
 def test_values_that_decide_the_data_have_each_their_own(begun: Path, tmp_path: Path) -> None:
     cfg = config(begun)
     cfg.learning_rate = 1e-3

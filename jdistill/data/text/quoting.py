@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 
 FIRST_ROWS = 100  # of a table, which tell a column of numbers from one of text, and how it was written
-ESCAPED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # a cell in quotes, with quotes of its own, each written twice
 _WARNING = (
     "WARNING: %s: its cells look quoted, as pandas writes them; a .tsv has no quotes here, so these are part of its texts, and a line feed "
     "within them ends a row; where they are not meant so, save the table as .csv"
@@ -36,7 +34,12 @@ def looks_quoted(columns: int, row: Sequence[str]) -> bool:
       row: its cells.
     """
     cut = 0 < len(row) < columns and row[-1].startswith('"') and row[-1].count('"') % 2 == 1
-    return cut or any(ESCAPED.fullmatch(cell) for cell in row)
+    return cut or any(map(_is_escaped, row))
+
+
+def _is_escaped(cell: str) -> bool:
+    inner = cell[1:-1]
+    return cell[:1] == cell[-1:] == '"' and '""' in inner and '"' not in inner.replace('""', "")
 
 
 def tell_quoted(path: Path, columns: int, rows: Iterable[Sequence[str]]) -> None:
