@@ -56,7 +56,7 @@ def test_lists_of_negatives_pairs_alone_and_what_is_skipped(tmp_path: Path) -> N
         "negative blank": 3,
         "negative repeated in its row": 1,
         "negative that is the anchor or positive": 1,
-        "anchor blank": 1,
+        "query blank": 1,
         "positive with NUL": 1,
         "positive with a lone surrogate": 1,
     }

@@ -73,7 +73,7 @@ def _add_all(triplets: Triplets, records: Iterable[tuple[str, Any]], with_scores
             has, lacks = (first[0], where) if first[1] else (where, first[0])
             raise UserError(f"{lacks} has no scores, and {has} has: all rows need them, or none")
         if flaw := flaw_of(anchor):
-            triplets.skipped[f"anchor {flaw}"] += 1
+            triplets.skipped[f"{next(name for name in ANCHORS if name in record)} {flaw}"] += 1
         elif flaw := flaw_of(positive):
             triplets.skipped[f"positive {flaw}"] += 1
         else:
