@@ -33,7 +33,7 @@ def get_config() -> ConfigDict:
     )
     c.kd = ""  # a run or export of a classifier of the same task, whose logits are learnt too; empty: labels alone
 
-    c.scratch = ConfigDict()  # of a student from scratch, as in configs/bilstm_sra.py; dropout: of any student
+    c.scratch = ConfigDict()  # of a student from scratch, as in configs/bilstm_sra.py
     c.scratch.embedding_size = 300  # of a word piece or word
     c.scratch.lstm_size = 512  # of a direction
     c.scratch.over_time = "max"  # max, or final: the two directions' last states

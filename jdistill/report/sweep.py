@@ -85,6 +85,7 @@ def write_sweep_page(workdir: Path, rows: list[dict[str, Any]], to_come: Sequenc
       to_come: of a grid the params of the trials that have not ended yet, whose seeds count as tried.
     """
     groups = over_seeds([*rows, *({"params": params, "score": None} for params in to_come)])
+    ended = sum(not row.get("earlier", False) for row in rows)
     charts = []
     for key in groups[0]["params"] if groups else ():
         values = best_by_value(groups, key)
@@ -100,7 +101,7 @@ def write_sweep_page(workdir: Path, rows: list[dict[str, Any]], to_come: Sequenc
         best_score=num(groups[0]["mean"]) if groups else "",
         best_setting=setting(groups[0]["params"]) if groups else "",
         settings=settings_table(groups),
-        unfinished=f"{len(rows)} of {len(rows) + len(to_come)} trials have ended" if to_come else "",
+        unfinished=f"{ended} of {ended + len(to_come)} trials have ended" if to_come else "",
         ended_early=[f"{setting(row['params'])} ({_end_of(row)})" for row in rows if row["score"] is None],
     )
 

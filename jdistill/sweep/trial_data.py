@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,14 @@ def train_trial(cfg: ConfigDict, folder: Path, give_up: GiveUp) -> None:
     """Trains a trial of the sweep in whose trials/ `folder` lies, without export and evaluation. What it read is noted with its first dev
     score: until then there is nothing to compare, and who was refused may bring other files."""
     run = prepare(cfg)
-    noted = compared_data(run, folder.parents[1])
+    data = compared_data(run, folder.parents[1])
+
+    @cache
+    def note() -> None:
+        write_json(folder.parents[1] / DATA, data)
 
     def scored(step: int, score: float, last: bool = False) -> bool:
-        write_json(folder.parents[1] / DATA, noted)
+        note()
         return give_up(step, score, last)
 
     train_stages(run, folder, give_up=scored)

@@ -88,6 +88,13 @@ def reading(path: Path) -> Iterator[None]:
         raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
 
 
+def damaged(path: Path, error: Exception, remedy: str = "fetch it again") -> Exception:
+    """The error to raise of a file whose content cannot be read: itself, where the machine refused it. remedy: what to do."""
+    if is_of_machine(error):
+        return error
+    return UserError(f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; {remedy}")
+
+
 def _lines(path: Path, limit: int) -> Iterator[bytes | None]:
     """The lines of a file, without their ends; None for one of more than `limit` bytes, which is never held whole."""
     rest, first = b"", True
@@ -106,11 +113,7 @@ def _lines(path: Path, limit: int) -> Iterator[bytes | None]:
                 for piece in pieces:
                     yield piece.removesuffix(b"\r") if len(piece) <= limit else None
     except (EOFError, OSError, zlib.error) as error:
-        if is_of_machine(error):
-            raise
-        raise UserError(
-            f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; fetch it again"
-        ) from None
+        raise damaged(path, error) from None
     if rest:
         yield rest.removesuffix(b"\r") if len(rest) <= limit else None
 
@@ -240,8 +243,4 @@ def _parquet_rows(path: Path, column: str, key: str) -> Iterator[NumberedText]:
                     meter.advance(10_000)
                 yield number, cell
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's name
-        if is_of_machine(error):
-            raise
-        raise UserError(
-            f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; fetch it again"
-        ) from None
+        raise damaged(path, error) from None

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jdistill.core.errors import UserError, first_line, is_of_machine
+from jdistill.core.errors import UserError
 from jdistill.data.text.columns import cells, pick_column, string_columns, text_column
 from jdistill.data.text.hub import dataset_table
 from jdistill.data.text.locations import files_of, local_path
-from jdistill.data.text.readers import TEXT_SUFFIXES, NumberedText, file_rows, kind, open_text
+from jdistill.data.text.readers import TEXT_SUFFIXES, NumberedText, damaged, file_rows, kind, open_text
 from jdistill.data.text.schemes import reader_of
 from jdistill.data.text.usable import FlawedRow, Skipped, has_surrogate, usable
 
@@ -148,11 +148,7 @@ def _parquet_ids(path: Path, column: str) -> Iterator[str]:
         batches = (batch.column(0) for batch in file.iter_batches(READ_ROWS, columns=[column]))
         yield from _as_strings(batches, str(path), column)
     except (pa.ArrowException, OSError) as error:
-        if is_of_machine(error):
-            raise
-        raise UserError(
-            f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; fetch it again"
-        ) from None
+        raise damaged(path, error) from None
 
 
 def _as_strings(columns: Iterable[pa.Array | pa.ChunkedArray], where: str, name: str) -> Iterator[str]:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jdistill.core import files
-from jdistill.core.errors import UserError, first_line, is_of_machine
+from jdistill.core.errors import UserError
 from jdistill.core.sorted_keys import keys_of_texts
 from jdistill.data.text.locations import files_of
-from jdistill.data.text.readers import regular
+from jdistill.data.text.readers import damaged, regular
 from jdistill.data.text.usable import flaw_of
 from jdistill.data.text.vector_folder import EmbedSettings
 from jdistill.data.text.vector_parts import GROUP_ROWS, about_part, part_name
@@ -68,19 +68,13 @@ def _open_file(path: Path, start: int, made_by: str) -> StoredFile:
             if made_by and about_part(path, schema).get("made_by") != made_by:
                 raise UserError(f"{path} was made in another way than its folder says; run its command again")
     except FAULTS as error:
-        raise _damaged(path, error) from None
+        raise damaged(path, error, "make it again") from None
     keyed = "text" not in schema.names and "key" in schema.names and schema.field("key").type == pa.binary(16)
     vector = "vector" if keyed and "vector" in schema.names else vector_column(path, schema)
     groups = np.cumsum([0, *counts], dtype=np.int64)
     kind = schema.field(vector).type
     width = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
     return StoredFile(path, start, groups[:-1], int(groups[-1]), vector, not keyed, width)
-
-
-def _damaged(path: Path, error: Exception) -> Exception:
-    if is_of_machine(error):
-        return error
-    return UserError(f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; make it again")
 
 
 def _sealed_paths(folder: Path, seal: dict[str, Any]) -> list[Path]:
@@ -145,4 +139,4 @@ def read_batches(path: Path, columns: list[str], groups: list[int] | None = None
         with pq.ParquetFile(path, memory_map=True, page_checksum_verification=True) as file:
             yield from file.iter_batches(GROUP_ROWS, columns=columns, row_groups=groups)
     except FAULTS as error:
-        raise _damaged(path, error) from None
+        raise damaged(path, error, "make it again") from None

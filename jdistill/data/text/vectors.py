@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jdistill.core.errors import UserError, first_line, is_of_machine
+from jdistill.core.errors import UserError, first_line
 from jdistill.core.printable import printable
 from jdistill.core.progress import log
 from jdistill.data.text.columns import cells, string_columns
-from jdistill.data.text.readers import regular
+from jdistill.data.text.readers import damaged, regular
 from jdistill.data.text.usable import flaw_of
 
 READ_FAULTS = (ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, RuntimeError, NotImplementedError)
@@ -131,11 +131,7 @@ def _read_parquet(path: Path) -> tuple[list[str], np.ndarray]:
             width = part.shape[1]
             parts.append(part)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's name
-        if is_of_machine(error):
-            raise
-        raise UserError(
-            f"{path} cannot be read: {first_line(error)}. It is damaged or cut short; write it again"
-        ) from None
+        raise damaged(path, error, "write it again") from None
     return texts, np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
 
 
