@@ -25,7 +25,7 @@ from jdistill.core.progress import progress
 from jdistill.encoder.batch_ids import IdsOfTexts, batch_ids, prompt_tokens
 from jdistill.encoder.text_encoder import prompt_named
 from jdistill.encoder.text_lists import checked_texts
-from jdistill.encoder.vectors import embed_batch, fill_vectors
+from jdistill.encoder.vectors import at_once, embed_batch, fill_vectors
 from jdistill.models.pooling import POOLERS
 from jdistill.models.registry import ModelConfig
 
@@ -188,7 +188,7 @@ class Encoder:
         )
         limits = self.config.pad_token_id, self.max_length, batch_size
         with progress("encoding", len(ids), "texts") if show_progress else nullcontext() as meter:
-            fill_vectors(out, ids, limits, lambda batch: embed(*sharding.shard_rows(batch, mesh)), meter)
+            fill_vectors(out, ids, limits, lambda batch: embed(*sharding.shard_rows(batch, mesh)), meter, at_once())
         return out
 
     def on_device(self) -> tuple[Any, Any, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -10,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jdistill.core import sharding
+from jdistill.core.cores import core_count
 from jdistill.core.mapped import slices_of
 from jdistill.core.progress import Progress
 from jdistill.data.batching.padding import batches_by_length
@@ -28,6 +32,7 @@ def fill_vectors(
     limits: tuple[int, int, int],
     embed: Callable[[tuple[np.ndarray, np.ndarray]], Any],
     meter: Progress | None = None,
+    at_once: int = 1,
 ) -> None:
     """Writes the vectors of texts, some of which are tokenised at a time where they are not yet.
 
@@ -37,14 +42,44 @@ def fill_vectors(
       limits: pad_id, max_length and batch_size of batches_by_length.
       embed: token ids [R, L] and mask -> vectors [R, dim].
       meter: is told of the texts that are done.
+      at_once: batches that are computed at the same time, each by a thread of its own.
 
     Raises: UserError for a batch_size below 1.
     """
     for part in slices_of(len(ids), TOKENISED_AT_ONCE):
-        for numbers, tokens, mask in batches_by_length(ids[part], *limits):
-            out[part][numbers] = np.asarray(embed((tokens, mask)))[: len(numbers)]
+        for numbers, vectors in _embedded(batches_by_length(ids[part], *limits), embed, at_once):
+            out[part][numbers] = vectors[: len(numbers)]
             if meter is not None:
                 meter.advance(len(numbers))
+
+
+def _embedded(
+    batches: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    embed: Callable[[tuple[np.ndarray, np.ndarray]], Any],
+    at_once: int,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(numbers, vectors float32 [R, dim]) of each batch, in their order. Arguments as of fill_vectors."""
+    if at_once == 1:
+        yield from ((numbers, np.asarray(embed((tokens, mask)))) for numbers, tokens, mask in batches)
+        return
+    begun: deque[tuple[np.ndarray, Future[np.ndarray]]] = deque()
+    shapes: set[tuple[int, ...]] = set()
+    with ThreadPoolExecutor(at_once, "encoding") as threads:
+        for numbers, tokens, mask in batches:
+            begun.append((numbers, threads.submit(lambda batch: np.asarray(embed(batch)), (tokens, mask))))
+            if tokens.shape not in shapes:
+                begun[-1][1].exception()  # the first of a shape alone: two threads would both compile its program
+                shapes.add(tokens.shape)
+            while len(begun) > at_once:
+                first, vectors = begun.popleft()
+                yield first, vectors.result()
+        for first, vectors in begun:
+            yield first, vectors.result()
+
+
+def at_once() -> int:
+    """Batches that this process computes at the same time: on one CPU two, since much of a program runs on one core there."""
+    return 2 if sharding.platform() == "cpu" and jax.device_count() == 1 and core_count() > 1 else 1
 
 
 @partial(jax.jit, static_argnames=("config", "pooling", "dtype", "activations", "normalize"))

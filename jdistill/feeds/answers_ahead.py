@@ -12,8 +12,6 @@ from jdistill.core import sharding
 from jdistill.train.dataset import BatchOrder
 from jdistill.train.loop import total_steps
 
-# Of an epoch: where the next answers are of more batches than this share, all texts are asked, which spares finding out which.
-MOST_OF_AN_EPOCH = 0.5
 SORTED_SHARE = 64  # texts of which one is asked for, or fewer: sorting those is less work than marking all
 
 
@@ -24,10 +22,10 @@ def _window_steps(cfg: ConfigDict, batches: BatchOrder) -> int:
 
 def asks_for_all(cfg: ConfigDict, batches: BatchOrder, every_row: bool) -> bool:
     """Whether all texts are asked for before the first step, those that no step reads too. Arguments as of AnswersAhead."""
-    # Steps in which all texts would come: more than an epoch's, where an epoch has a part of a source's.
-    for_all = max(batches.steps_per_epoch, len(batches.lengths) // cfg.batch_size)
     window = min(_window_steps(cfg, batches), total_steps(cfg, batches.steps_per_epoch))
-    return every_row or sharding.process_count() > 1 or window > MOST_OF_AN_EPOCH * for_all
+    # Of weighted sources epochs may draw a part, each epoch another: how many of their texts are read is not told by the steps.
+    whole_epoch = batches.of_epoch is None and window >= batches.steps_per_epoch
+    return every_row or sharding.process_count() > 1 or whole_epoch
 
 
 def texts_asked(cfg: ConfigDict, batches: BatchOrder, every_row: bool) -> int:

@@ -11,7 +11,8 @@ from simtde_setting import config, random_tokens
 
 from jdistill.core import sharding
 from jdistill.core.mapped import file_sum
-from jdistill.feeds.corpus import Corpus
+from jdistill.data.text.text_sources import TextSource
+from jdistill.feeds.corpus import Corpus, SourceRows
 from jdistill.feeds.teacher_embeddings import TeacherEmbeddings
 from jdistill.feeds.texts import text_batches
 from jdistill.teachers import key_index
@@ -22,7 +23,9 @@ from jdistill.train.dataset import Data
 TEXTS = 640
 
 
-def feed(tmp_path: Path, num_extra: int = 0, **keys: Any) -> tuple[Data, list[str], TeacherEmbeddings]:
+def feed(
+    tmp_path: Path, num_extra: int = 0, sources: tuple[SourceRows, ...] = (), **keys: Any
+) -> tuple[Data, list[str], TeacherEmbeddings]:
     """Batches of 16 of TEXTS texts; the texts that the teacher is asked for, in their order; its embeddings."""
     asked: list[str] = []
 
@@ -31,7 +34,7 @@ def feed(tmp_path: Path, num_extra: int = 0, **keys: Any) -> tuple[Data, list[st
         return np.array([[float(text), 1.0] for text in texts], np.float32)
 
     cfg = config(batch_size=16, cache_dir=str(tmp_path), **keys)
-    corpus = Corpus([str(i) for i in range(TEXTS)], [], 0)
+    corpus = Corpus([str(i) for i in range(TEXTS)], [], 0, sources)
     embeddings = TeacherEmbeddings(cfg, corpus, Teacher("made up", 2, "f", answer))
     tokens = random_tokens(TEXTS)
     data = text_batches(cfg, corpus, tokens, embeddings.train, 0, num_extra, cfg.packed, embeddings.ask_for)
@@ -52,10 +55,25 @@ def test_a_short_run_asks_for_its_own_batches_alone(tmp_path: Path, packed: bool
     assert {int(text) for text in asked} == set(np.concatenate([data.batches.at(step)[1] for step in range(5)]))
 
 
-def test_most_of_an_epoch_is_asked_whole(tmp_path: Path) -> None:
-    data, asked, _ = feed(tmp_path, max_steps=21)
+def test_a_whole_epoch_is_asked_as_it_stands(tmp_path: Path) -> None:
+    data, asked, _ = feed(tmp_path, max_steps=40)
     check(data, 0)
-    assert sorted(map(int, asked)) == list(range(TEXTS))
+    assert list(map(int, asked)) == list(range(TEXTS))
+
+
+def test_of_a_part_of_a_source_no_text_is_asked_for_that_no_epoch_draws(tmp_path: Path) -> None:
+    """Two epochs of a fourth of 480 texts and of all of 160 others: the first source's are another fourth each time."""
+    sources = tuple(
+        SourceRows(TextSource(name, weight=weight), rows, 0)
+        for name, weight, rows in (("a", 0.25, 480), ("b", 1.0, 160))
+    )
+    data, asked, _ = feed(tmp_path, sources=sources, epochs=2.0)
+    steps = 2 * data.batches.steps_per_epoch
+    read = np.unique(np.concatenate([data.batches.at(step)[1] for step in range(steps)]))
+    for step in range(steps):
+        check(data, step)
+    assert sorted(map(int, asked)) == read.tolist()
+    assert (read >= 480).sum() >= 150 and 120 < (read < 480).sum() <= 240
 
 
 def test_answers_come_so_many_texts_at_a_time(tmp_path: Path) -> None:
