@@ -25,6 +25,7 @@ PROGRAMS = (
     "kubectl",
     "hf",
     "npm",
+    "export",
 )  # that a line of a block calls
 OTHER_FLAGS = {"fast", "pack", "no-deps", "nodes", "xla_backend_optimization_level", "option", "check", "array"}
 SWEPT = re.compile(r"configs/(\w+)\.py(?::([a-z]\w*))?|--grid ([a-z][\w.]*=[^\s`]+)")
@@ -46,7 +47,7 @@ def test_commands_have_lines_of_their_own(page: Path) -> None:
     """Of blocks that are not run too: who wraps a page's lines may have wrapped theirs."""
     for block in blocks(page):
         for line in prose_of(block.text).splitlines() if block.language == "bash" else ():
-            assert not line.strip() or re.match(rf"(#|[A-Z_]+=|({'|'.join(PROGRAMS)}) )", line), (
+            assert not line.strip() or re.match(rf"(#|[A-Z]+=|({'|'.join(PROGRAMS)}) )", line), (
                 f"{name_of(page)}: {line}"
             )
             assert "\\" not in line and not re.search(r"\S (python|bash) ", line), f"{name_of(page)}: {line}"
