@@ -34,12 +34,17 @@ from jdistill.models import host_products
 AT_ONCE = (1, 2, 3)
 
 
+def compute_at_once(number: int) -> None:
+    """From now on encoders of this process compute so many batches at the same time."""
+    encoders.at_once = lambda: number
+
+
 def measure(model: jdistill.Encoder, texts: list[str], rounds: int, batch_size: int) -> dict[int, float]:
     """Median seconds by how many batches are computed at once."""
     seconds: dict[int, list[float]] = {number: [] for number in AT_ONCE}
     for _ in range(rounds + 1):
         for number, taken in seconds.items():
-            encoders.at_once = lambda number=number: number
+            compute_at_once(number)
             began = time.perf_counter()
             model.encode(texts, batch_size=batch_size)
             taken.append(time.perf_counter() - began)
