@@ -12,6 +12,8 @@ from jdistill.core import sharding
 from jdistill.train.dataset import BatchOrder
 from jdistill.train.loop import total_steps
 
+# Of an epoch of each text once: where the next answers are of more than this share, all texts are asked, which needs no list of them.
+MOST_OF_AN_EPOCH = 0.5
 SORTED_SHARE = 64  # texts of which one is asked for, or fewer: sorting those is less work than marking all
 
 
@@ -23,9 +25,9 @@ def _window_steps(cfg: ConfigDict, batches: BatchOrder) -> int:
 def asks_for_all(cfg: ConfigDict, batches: BatchOrder, every_row: bool) -> bool:
     """Whether all texts are asked for before the first step, those that no step reads too. Arguments as of AnswersAhead."""
     window = min(_window_steps(cfg, batches), total_steps(cfg, batches.steps_per_epoch))
-    # Of weighted sources epochs may draw a part, each epoch another: how many of their texts are read is not told by the steps.
-    whole_epoch = batches.of_epoch is None and window >= batches.steps_per_epoch
-    return every_row or sharding.process_count() > 1 or whole_epoch
+    # Of weighted sources an epoch may draw a part, each another: how many of their texts are read is not told by the steps.
+    most_of_them = batches.of_epoch is None and window > MOST_OF_AN_EPOCH * batches.steps_per_epoch
+    return every_row or sharding.process_count() > 1 or most_of_them
 
 
 def texts_asked(cfg: ConfigDict, batches: BatchOrder, every_row: bool) -> int:
