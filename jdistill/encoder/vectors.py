@@ -46,6 +46,8 @@ def fill_vectors(
 
     Raises: UserError for a batch_size below 1.
     """
+    if len(ids) <= limits[2]:  # one batch, if they are no long texts: a thread would cost its start alone
+        at_once = 1
     for part in slices_of(len(ids), TOKENISED_AT_ONCE):
         for numbers, vectors in _embedded(batches_by_length(ids[part], *limits), embed, at_once):
             out[part][numbers] = vectors[: len(numbers)]
