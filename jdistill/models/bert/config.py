@@ -18,7 +18,7 @@ from jdistill.models.conversion import MOST_LAYERS, Names, names_by_table
 
 def _in_float32(activation: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """The activation computed in float32 and rounded once: of a 16-bit type XLA's CPU rounds every operation, forward
-    and backward, which is two to six times as slow."""
+    and backward, which for GELU is some two times as slow."""
     return lambda x: activation(x.astype(jnp.float32)).astype(x.dtype)
 
 
