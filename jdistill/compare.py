@@ -32,7 +32,7 @@ from jdistill.data.sets.sts import sts_digest
 from jdistill.data.text.sources import read_texts
 from jdistill.encoder import loading
 from jdistill.encoder.encoder import Encoder
-from jdistill.evals.geometry import COVARIANCE_SAMPLE, evaluate_geometry
+from jdistill.evals.geometry import COVARIANCE_SAMPLE, evaluate_geometry, pairs_alike
 from jdistill.evals.sts import evaluate_sts
 from jdistill.report.comparison import write_comparison_page
 from jdistill.report.facts import read_json_object
@@ -61,15 +61,18 @@ def compare_models(models: dict[str, str], senteval: Path, text: str, out: Path)
     texts = read_texts(text, key="texts", at_most=COVARIANCE_SAMPLE).texts
     # A file or folder of the same name may hold others by now.
     about = {"texts": text, "digest": digest(texts), "sts_digest": sts_digest(senteval)}
+    pairs_alike(senteval)  # or refused, before minutes of scoring
+    # Each is read, and let go of again, before the first is scored: the last may be none.
+    fingerprints = {name: loading.load(source, key="models").fingerprint() for name, source in models.items()}
     earlier = read_kept(path, about)
+    scored = {kept["fingerprint"]: kept for kept in earlier.values()}  # a model may have another name by now
     figures: dict[str, dict[str, Any]] = {}
     for name, source in models.items():
-        model = loading.load(source, key="models")
-        if earlier.get(name, {}).get("fingerprint") == model.fingerprint():
-            figures[name] = earlier[name]
+        if fingerprints[name] in scored:
+            figures[name] = scored[fingerprints[name]] | {"source": source}
             continue
         log.info("%s: %s", name, source)
-        figures[name] = score_model(model, senteval, texts)
+        figures[name] = scored[fingerprints[name]] = score_model(loading.load(source, key="models"), senteval, texts)
         write_kept(path, about | {"models": earlier | figures})
     write_comparison_page(figures, out)
     return figures

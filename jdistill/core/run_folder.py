@@ -11,6 +11,7 @@ from jdistill.core.files import look_into
 RUN = "run"  # kind of the seal of a run's folder, which vouches for results and report
 WITH_INDEX = ", with --config.index_texts above 0"  # what the command of a run with an index has
 
+TRIALS_FOLDER = "trials"  # of a sweep's folder: a run's folder each
 OF_ANY_RUN = {"method", "teacher", "text"}  # keys that the config of any run has
 
 
@@ -30,11 +31,37 @@ def part_of_run(workdir: Path, part: str, keys: str = "") -> Path:
     Raises: UserError where it is missing.
     """
     if not (workdir / part).is_dir():
+        _refuse_sweep(workdir, str(workdir), "workdir")
         raise UserError(
             f"{workdir / part} is missing; it is written at the end of a run: "
             f"python -m jdistill.main --config FILE --workdir {workdir}{keys}"
         )
     return workdir / part
+
+
+def refuse_run(folder: Path, source: str, key: str) -> None:
+    """Refuses the folder of a run or a sweep where a model is wanted, and says where its student is, or what is missing for one.
+
+    Args:
+      folder: where the model was looked for.
+      source, key: what the user named, and by which flag, for the message.
+    """
+    if (folder / "modules.json").is_file():
+        return
+    if (folder / "export" / "modules.json").is_file():
+        raise UserError(f"--{key}={source} is the folder of a run; its student is {source}/export")
+    if is_config(look_into(folder / "config.json")):
+        _refuse_sweep(folder, source, key)
+        raise UserError(
+            f"--{key}={source} is the folder of a run that has not ended; its student comes into {source}/export when the command that began it has"
+        )
+
+
+def _refuse_sweep(folder: Path, source: str, key: str) -> None:
+    if (folder / TRIALS_FOLDER).is_dir():
+        raise UserError(
+            f"--{key}={source} is the folder of a sweep; each folder in {source}/{TRIALS_FOLDER} is that of a run, and may have a student"
+        )
 
 
 def export_of(source: str) -> str:

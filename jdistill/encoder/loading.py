@@ -11,6 +11,7 @@ from jdistill.core import files
 from jdistill.core.errors import UserError
 from jdistill.core.json_files import Settings, read_settings
 from jdistill.core.progress import log
+from jdistill.core.run_folder import refuse_run
 from jdistill.data.text.locations import local_path, resolve
 from jdistill.encoder.encoder import Encoder
 from jdistill.encoder.formats import st_reader, st_settings
@@ -74,8 +75,7 @@ def load(
         return _load_gguf(folder, source, dtype)
     if not folder.is_dir():
         raise UserError(f"--{key}={source}: {folder} is no folder of a model and no .gguf file")
-    if not (folder / "modules.json").is_file() and (folder / "export" / "modules.json").is_file():
-        raise UserError(f"--{key}={source} is the folder of a run; its student is {source}/export")
+    refuse_run(folder, source, key)
     if weights is None:
         _tell_damage(folder)
     modules = read_modules(folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from jdistill.core.errors import UserError
-from jdistill.data.sets.sts import sts_tasks
+from jdistill.data.sets.sts import StsSubset, sts_tasks
 from jdistill.encoder.text_encoder import TextEncoder
 from jdistill.retrieval.index import unit_rows
 
@@ -70,19 +70,28 @@ class Geometry:
         }
 
 
-def evaluate_geometry(encoder: TextEncoder, senteval: Path, texts: list[str]) -> Geometry:
-    """Alignment and uniformity on STS-B's test set, covariance over the first 10,000 `texts`. Raises UserError where the
-    folder has no STS-B, or none of its pairs mean the same, and for fewer than 2 texts."""
+def pairs_alike(senteval: Path) -> tuple[StsSubset, np.ndarray]:
+    """STS-B's test set, and which of its pairs mean the same (bool [n]).
+
+    Raises: UserError where the folder has no STS-B, or none of its pairs mean the same.
+    """
     stsb = [task for task in sts_tasks(senteval) if task.name == "STS-B"]
     if not stsb:
         raise UserError(f"{senteval} has no STS-B, which alignment and uniformity are measured on")
     (pairs,) = stsb[0].subsets
-    positive = pairs.gold >= POSITIVE_SCORE
-    if not positive.any():
+    alike = pairs.gold >= POSITIVE_SCORE
+    if not alike.any():
         raise UserError(
             f"{senteval}: no pair of STS-B's test set has a score of {POSITIVE_SCORE:g} or more, and alignment is measured on those; "
             f"the highest of {len(pairs.gold)} is {pairs.gold.max():g}"
         )
+    return pairs, alike
+
+
+def evaluate_geometry(encoder: TextEncoder, senteval: Path, texts: list[str]) -> Geometry:
+    """Alignment and uniformity on STS-B's test set, covariance over the first 10,000 `texts`. Raises UserError as pairs_alike does, and
+    for fewer than 2 texts."""
+    pairs, positive = pairs_alike(senteval)
     left, right = encoder.encode(pairs.left), encoder.encode(pairs.right)
     return Geometry(
         alignment(left[positive], right[positive]),

@@ -22,6 +22,7 @@ from jdistill.core.errors import UserError, exits_cleanly, keep_crashes_in
 from jdistill.core.files import TEMPORARY, flat, naming, write_json
 from jdistill.core.left_over import take_away
 from jdistill.core.progress import log, setup_logging
+from jdistill.core.run_folder import TRIALS_FOLDER
 from jdistill.core.stored_checkpoints import ENDED
 from jdistill.report.sweep import over_seeds, seeds_in_words, write_sweep_page
 from jdistill.report.sweep_charts import setting
@@ -140,7 +141,7 @@ def _sweep(
     space = as_begun(study, space)
     before = take_up_killed(study, space)
     earlier = {trial.number for trial in refused_trials(study)}
-    clear_ended(study, workdir / "trials")  # a kill may have come before it
+    clear_ended(study, workdir / TRIALS_FOLDER)  # a kill may have come before it
     settings = None
     if sampler == "grid":
         settings = settings_of(space)
@@ -171,8 +172,10 @@ def _sweep(
         settle_dtypes(own_cfg)  # of those that the sweep varies
         own_cfg.checkpoint = exported_checkpoint(own_cfg)
         by_last = own_cfg.checkpoint == LAST_CHECKPOINT
-        run_trial(study, trial, before.pop(name, {}), partial(trainer, own_cfg, workdir / "trials" / name), by_last)
-        clear_ended(study, workdir / "trials")
+        run_trial(
+            study, trial, before.pop(name, {}), partial(trainer, own_cfg, workdir / TRIALS_FOLDER / name), by_last
+        )
+        clear_ended(study, workdir / TRIALS_FOLDER)
         _write(workdir, study, settings)
     return _write(workdir, study, settings)
 

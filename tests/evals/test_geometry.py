@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +105,10 @@ def test_encoders_side_by_side(
     save_encoder(make_encoder(seed=7), tmp_path / "m1")  # other weights in the same folder
     compare.compare_models(sources, senteval, str(tmp_path / "texts.txt"), out)
     assert scored == [sources["model 1"]]
-    compare.compare_models({"model 2": sources["model 0"]}, senteval, str(tmp_path / "texts.txt"), out)
     scored.clear()
+    moved = str(shutil.copytree(sources["model 0"], tmp_path / "elsewhere"))
+    renamed = compare.compare_models({"model 2": moved}, senteval, str(tmp_path / "texts.txt"), out)
+    assert scored == [] and renamed["model 2"]["source"] == moved  # it is the same model
     (out / "jdistill.json").write_text("{}")  # a kill before the folder's seal knows of the figures costs none
     compare.compare_models(sources, senteval, str(tmp_path / "texts.txt"), out)
     assert scored == []  # a comparison of others between did not drop them
@@ -117,6 +121,16 @@ def test_encoders_side_by_side(
     path.write_text(path.read_text().replace("\t5.0\t", "\t4.5\t"))  # other scores of the same sentences
     compare.compare_models(sources, senteval, str(tmp_path / "texts.txt"), out)
     assert scored == list(sources.values())
+    scored.clear()
+    unended = tmp_path / "unended"
+    unended.mkdir()
+    (unended / "config.json").write_text(json.dumps({"method": "ibkd", "teacher": "t", "text": "a.txt"}))
+    with pytest.raises(
+        UserError, match="--models=.*unended is the folder of a run that has not ended; its student comes into"
+    ):
+        other = {"other": str(save_encoder(make_encoder(seed=8), tmp_path / "other"))}
+        compare.compare_models(other | {"last": str(unended)}, senteval, str(tmp_path / "texts.txt"), out)
+    assert scored == []  # the one that is no model was found before the first was scored
     flags = ["--senteval", str(senteval), "--texts", str(tmp_path / "texts.txt"), "--out", str(out)]
     assert (
         compare.main(["--models", "a=x", "a=y", *flags]) == 2 and "a=y: each is NAME=SOURCE" in capsys.readouterr().err
