@@ -153,7 +153,7 @@ def main(argv: list[str] | None = None) -> int:
     setup_logging()
     workdir = path_here(args.workdir, "workdir", ("export/", "index/", SEAL))
     for rank, (score, text) in enumerate(answer(workdir, args.query, args.k, args.hybrid), 1):
-        print(f"{rank:3d}  {score:.3f}  {printable(text)}")
+        print(f"{rank:3d}  {score:.4f}  {printable(text)}")
     return 0
 
 

@@ -22,12 +22,12 @@ def over_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
       rows: of sweep.json: params; score; state; curve, the dev score by step; earlier, True, of those of an earlier grid.
 
     Returns: params without the seed, mean, spread (standard deviation; None for one trial), count (seeds with a score), tried (seeds)
-      and earlier of each.
+      of each, seed (that of the only trial; None where there are more, or the sweep varies none) and earlier.
     """
-    groups: dict[tuple, list[float | None]] = {}
+    groups: dict[tuple, list[tuple[float | None, Any]]] = {}
     for row in rows:
         params = tuple((key, value) for key, value in row["params"].items() if key != "seed")
-        groups.setdefault((row.get("earlier", False), params), []).append(row["score"])
+        groups.setdefault((row.get("earlier", False), params), []).append((row["score"], row["params"].get("seed")))
     merged = [
         {
             "params": dict(params),
@@ -35,10 +35,11 @@ def over_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "spread": statistics.stdev(scores) if len(scores) > 1 else None,
             "count": len(scores),
             "tried": len(tried),
+            "seed": tried[0][1] if len(tried) == 1 else None,
             "earlier": earlier,
         }
         for (earlier, params), tried in groups.items()
-        if (scores := [score for score in tried if score is not None])
+        if (scores := [score for score, _ in tried if score is not None])
     ]
     return sorted(merged, key=lambda group: (group["earlier"], group["count"] < group["tried"], -group["mean"]))
 

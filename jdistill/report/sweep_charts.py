@@ -67,14 +67,15 @@ def _bars(axes: Axes, best: dict[Any, dict[str, Any]], first: dict[str, Any]) ->
 
 
 def curves_chart(rows: list[dict[str, Any]]) -> Chart:
-    """Dev score by step (figure 2) of the best trials. rows: of sweep.json, best first."""
+    """Dev score by step (figure 2) of the best trials; those that ended early are dashed. rows: of sweep.json, best first."""
     figure, axes = new_axes(2.8)
-    shown = rows[:MOST_CURVES]
+    shown = [row for row in rows if len(row["curve"]) > 1][:MOST_CURVES]  # a single score is no curve
     for i, row in enumerate(shown):
         axes.plot(
             [int(step) for step in row["curve"]],
             list(row["curve"].values()),
             color=BLUE if i else RED,
+            linestyle="-" if row["score"] is not None else "--",
             alpha=0.4 if i else 1.0,
             zorder=-i,
         )
@@ -82,5 +83,7 @@ def curves_chart(rows: list[dict[str, Any]]) -> Chart:
     axes.set_ylabel("dev score")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    caption = f"Dev score by step of the {len(shown)} best trials; red is the best, {setting(shown[0]['params'])}."
+    ended = sum(row["score"] is not None for row in shown)
+    early = f"; dashed, of {len(shown) - ended} that ended early" if ended < len(shown) else ""
+    caption = f"Dev score by step of the {ended} best trials{early}; red is {setting(shown[0]['params'])}."
     return draw_chart("sweep-curves", figure, caption, caption)

@@ -6,6 +6,7 @@ Sizes are known by the shapes alone. Times are taken of untrained weights, since
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def choose_student(cfg: ConfigDict) -> tuple[dict[str, int], str]:
     of_size = f" within {budget.mb:g} MB" if budget.mb else ""
     raise UserError(
         f"--config.budget.ms={budget.ms:g}: none of the {len(taken)} students of the menu{of_size} is so fast in {_runtime(cfg)}, one text "
-        f"at a time on this machine; the nearest has {nearest}: it needs {ms:.2f} ms and {nearest.mb:.1f} MB"
+        f"at a time on this machine; the nearest has {nearest}: it needs {_up(ms, 2)} ms and {_up(nearest.mb, 1)} MB"
     )
 
 
@@ -129,17 +130,22 @@ def _too_heavy(cfg: ConfigDict, start: Encoder, nearest: Candidate, texts: Seque
     budget, takes = cfg.budget, ""
     if texts:
         ms = timed_ms(start, nearest.config, budget_form(cfg), texts)
-        takes = f" and {ms:.2f} ms a text"
+        takes = f" and {_up(ms, 2)} ms a text"
     smaller = []
     if budget.precision == "float32":
         mb = expected_bytes(BUDGET_FORMS[budget.runtime, "int8"], nearest.config) / 1e6
-        smaller.append(f"with --config.budget.precision=int8 it needs {mb:.1f} MB")
+        smaller.append(f"with --config.budget.precision=int8 it needs {_up(mb, 1)} MB")
     if not vocabulary_asked(cfg):
         smaller.append("a vocabulary cut to so many pieces, as --config.student.vocabulary=8000, makes it smaller")
     return (
         f"--config.budget.mb={budget.mb:g}: no student of the menu is so small in {_runtime(cfg)}; the nearest has {nearest}: it needs "
-        f"{nearest.mb:.1f} MB{takes}" + "".join(f"; {way}" for way in smaller)
+        f"{_up(nearest.mb, 1)} MB{takes}" + "".join(f"; {way}" for way in smaller)
     )
+
+
+def _up(value: float, places: int) -> str:
+    """A need in so many decimals, rounded up: a budget of what is said is one that it meets."""
+    return f"{math.ceil(value * 10**places) / 10**places:.{places}f}"
 
 
 def _runtime(cfg: ConfigDict) -> str:

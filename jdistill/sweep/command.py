@@ -215,7 +215,8 @@ def best_line(rows: list[dict[str, Any]]) -> str:
     best = groups[0]
     mean = "mean of " if best["count"] > 1 else ""
     seeds = f" ({mean}{seeds_in_words(best)} seeds)" if best["tried"] > 1 else ""
-    keys = "".join(f" {shlex.quote(f'--config.{key}={value}')}" for key, value in best["params"].items())
+    params = best["params"] | ({} if best["seed"] is None else {"seed": best["seed"]})
+    keys = "".join(f" {shlex.quote(f'--config.{key}={value}')}" for key, value in params.items())
     return f"best: dev score {best['mean']:.2f}{seeds}" + (f" by{keys}" if keys else "")
 
 

@@ -238,9 +238,9 @@ class _Training:
         checkpoint. Closes the checkpoints."""
         best, taken = self.checkpoints.best_first(), self.done
         if best and best[0] != self.done and self.cfg.checkpoint == LAST_CHECKPOINT:
-            log.info("the last step's parameters are exported; the best dev score is that of step %d", best[0])
+            log.info("the last step's parameters are taken; the best dev score is that of step %d", best[0])
         elif best and best[0] != self.done:
-            log.info("the best dev score is that of step %d, which is exported", best[0])
+            log.info("the best dev score is that of step %d, whose parameters are taken", best[0])
             layout = abstract(self.state)._asdict()
             del self.state
             taken, arrays, _ = self.checkpoints.restore(layout, best)

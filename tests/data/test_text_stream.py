@@ -94,7 +94,14 @@ def test_a_text_without_id_is_named(tmp_path: Path, name: str) -> None:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UserError, match=f"{name} (row|line) 2: column 'id' holds no id"):
         list(TextStream(str(path), "text", "id"))
+    rows[1]["id"] = "  "
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "blank.parquet")
+    with pytest.raises(UserError, match="blank.parquet row 2: column 'id' holds no id"):
+        list(TextStream(str(tmp_path / "blank.parquet"), "text", "id"))
     if name == "a.jsonl":
+        path.write_text('{"id": "1", "text": "one"}\n{"text": "two"}\n')
+        with pytest.raises(UserError, match="line 2: column 'id' holds no id; give every text one"):
+            list(TextStream(str(path), "text", "id"))
         path.write_text('{"id": "user\\ud83d", "text": "one"}\n')
         with pytest.raises(UserError, match=r"line 1: column 'id' holds an id with half a character"):
             list(TextStream(str(path), "text", "id"))

@@ -12,6 +12,7 @@ from jdistill.core.run_folder import RUN
 from jdistill.report.run import write_report
 from jdistill.report.run_tables import headline_sentence, times_as_fast
 from jdistill.report.sweep import over_seeds, write_sweep_page
+from jdistill.report.sweep_charts import curves_chart
 
 
 def test_a_page_of_results_that_were_edited_says_so(tmp_path: Path) -> None:
@@ -58,3 +59,12 @@ def test_a_sweep_that_has_not_ended_says_so_and_ranks_a_setting_with_fewer_seeds
     assert over_seeds(rows)[0]["params"] == {"learning_rate": 1e-3}  # as before the page knew of what is to come
     whole = write_sweep_page(tmp_path, [*rows, rows[0] | {"params": {"learning_rate": 1e-3, "seed": 1}}]).read_text()
     assert "trials have ended" not in whole and "Best dev score 74.40" in whole
+
+
+def test_the_curves_of_a_sweep_count_no_trial_that_ended_early_among_the_best() -> None:
+    ended = [{"params": {"tau": tau}, "score": 60 - tau, "curve": {"1": 50.0, "2": 60 - tau}} for tau in (1, 2)]
+    pruned = {"params": {"tau": 3}, "score": None, "curve": {"1": 40.0, "2": 41.0}}
+    one_score = {"params": {"tau": 4}, "score": None, "curve": {"1": 30.0}}
+    caption = curves_chart([*ended, pruned, one_score]).caption
+    assert "of the 2 best trials; dashed, of 1 that ended early; red is tau 1." in caption
+    assert "of the 2 best trials; red is tau 1." in curves_chart(ended).caption

@@ -61,7 +61,7 @@ class TextStream:
                 if flaw:
                     self.skipped.add(flaw, f"{where} {row}", count)
                     continue
-                if self.id_column and not number:
+                if self.id_column and not number.strip():
                     raise UserError(f"{where} {row}: column {self.id_column!r} holds no id; give every text one")
                 if has_surrogate(number):
                     raise UserError(
@@ -132,6 +132,9 @@ def _jsonl_ids(path: Path, column: str) -> Iterator[str]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):  # which the text's reader names
+            yield ""
+            continue
+        if column not in record and number > 1:  # this row lacks it; that the first does says that the name is wrong
             yield ""
             continue
         where = f"{path} line {number}"
