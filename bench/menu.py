@@ -41,6 +41,9 @@ def menu_shapes(teacher: Encoder) -> list[str]:
 def train(shape: str, flags: argparse.Namespace) -> dict[str, Any]:
     """The results of a shape's run, which is run or resumed."""
     settings: dict[str, Any] = {f"student.{key}": size for key, size in zip(SHAPE_KEYS, shape.split("x"), strict=True)}
+    settings["student.copy_layers"] = (
+        "last"  # as configs/budget.py:search has it, to whose students a menu promises this
+    )
     settings |= {name: getattr(flags, name) for name in ("teacher", "text", "pairs", "dev_pairs", "senteval", "seed")}
     return run_search(flags.workdir / shape, settings | {"max_steps": flags.steps, "checkpoint_every": 1_000_000})
 

@@ -74,6 +74,7 @@ def compare_models(models: dict[str, str], senteval: Path, text: str, out: Path)
         log.info("%s: %s", name, source)
         figures[name] = scored[fingerprints[name]] = score_model(loading.load(source, key="models"), senteval, texts)
         write_kept(path, about | {"models": earlier | figures})
+    write_kept(path, about | {"models": earlier | figures})  # those that another name had, too
     write_comparison_page(figures, out)
     return figures
 

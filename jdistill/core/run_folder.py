@@ -52,15 +52,16 @@ def refuse_run(folder: Path, source: str, key: str) -> None:
         raise UserError(f"--{key}={source} is the folder of a run; its student is {source}/export")
     if is_config(look_into(folder / "config.json")):
         _refuse_sweep(folder, source, key)
+        without = "without its student" if (folder / "results.json").is_file() else "that has not ended"
         raise UserError(
-            f"--{key}={source} is the folder of a run that has not ended; its student comes into {source}/export when the command that began it has"
+            f"--{key}={source} is the folder of a run {without}; the command that began it writes that into {source}/export"
         )
 
 
 def _refuse_sweep(folder: Path, source: str, key: str) -> None:
     if (folder / TRIALS_FOLDER).is_dir():
         raise UserError(
-            f"--{key}={source} is the folder of a sweep; each folder in {source}/{TRIALS_FOLDER} is that of a run, and may have a student"
+            f"--{key}={source} is the folder of a sweep, which keeps scores and no student: train the best setting by python -m jdistill.main"
         )
 
 

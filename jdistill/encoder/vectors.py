@@ -66,7 +66,8 @@ def _embedded(
         return
     begun: deque[tuple[np.ndarray, Future[np.ndarray]]] = deque()
     shapes: set[tuple[int, ...]] = set()
-    with ThreadPoolExecutor(at_once, "encoding") as threads:
+    threads = ThreadPoolExecutor(at_once, "encoding")
+    try:
         for numbers, tokens, mask in batches:
             begun.append((numbers, threads.submit(lambda batch: np.asarray(embed(batch)), (tokens, mask))))
             if tokens.shape not in shapes:
@@ -77,6 +78,8 @@ def _embedded(
                 yield first, vectors.result()
         for first, vectors in begun:
             yield first, vectors.result()
+    finally:
+        threads.shutdown(cancel_futures=True)  # a batch that failed, or an interruption, waits for no further one
 
 
 def at_once() -> int:

@@ -58,7 +58,8 @@ def compared_data(run: Run, sweep: Path) -> dict[str, Any]:
     values = flat(run.cfg.to_dict())
     dev_keys = [key for stage in run.stages for key in stage.data.dev_keys]
     of_dev = digest(repr([values["method"], values["dev_pairs"], values["dev_retrieval"]]))
-    own = {key: value for key, value in values.items() if key not in OF_THE_CALL and not key.startswith(OF_TRAINING)}
+    passed = {*OF_THE_CALL, "seed"}  # which draws batches, and no data
+    own = {key: value for key, value in values.items() if key not in passed and not key.startswith(OF_TRAINING)}
     of_text = digest(repr(sorted(own.items())))
     parts = {"the training text": fingerprint_of(run.shared.corpus.train)}
     for feed in run.feeds:

@@ -26,6 +26,9 @@ def test_a_run_that_has_not_ended_is_no_model(run: Path) -> None:
         UserError, match="--model=.*/run is the folder of a run that has not ended; .* into .*/run/export"
     ):
         loading.load(run)
+    (run / "results.json").write_text("{}")
+    with pytest.raises(UserError, match="is the folder of a run without its student; .* into .*/run/export"):
+        loading.load(run)
     save_encoder(make_encoder(), run / "export")
     (run / "export" / "modules.json").write_text("[]")
     with pytest.raises(UserError, match="is the folder of a run; its student is .*/run/export"):
@@ -34,9 +37,9 @@ def test_a_run_that_has_not_ended_is_no_model(run: Path) -> None:
 
 def test_a_sweep_is_no_model_and_has_no_index(run: Path) -> None:
     (run / "trials" / "seed=0").mkdir(parents=True)
-    with pytest.raises(UserError, match="is the folder of a sweep; each folder in .*/run/trials is that of a run"):
+    with pytest.raises(UserError, match="is the folder of a sweep, which keeps scores and no student: train"):
         loading.load(run)
-    with pytest.raises(UserError, match="--workdir=.*/run is the folder of a sweep; each folder in .*/run/trials"):
+    with pytest.raises(UserError, match="--workdir=.*/run is the folder of a sweep, which keeps scores"):
         search.answer(run, "question", 1)
 
 

@@ -102,6 +102,9 @@ def test_a_text_without_id_is_named(tmp_path: Path, name: str) -> None:
         path.write_text('{"id": "1", "text": "one"}\n{"text": "two"}\n')
         with pytest.raises(UserError, match="line 2: column 'id' holds no id; give every text one"):
             list(TextStream(str(path), "text", "id"))
+        path.write_text('\n{"id": "1", "text": "one"}\n')
+        with pytest.raises(UserError, match="there is no column 'nr'; set --id_column to one of: id, text"):
+            list(TextStream(str(path), "text", "nr"))
         path.write_text('{"id": "user\\ud83d", "text": "one"}\n')
         with pytest.raises(UserError, match=r"line 1: column 'id' holds an id with half a character"):
             list(TextStream(str(path), "text", "id"))

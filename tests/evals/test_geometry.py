@@ -14,6 +14,7 @@ from conftest import make_encoder, save_encoder, sentences
 
 from jdistill import compare
 from jdistill.core.errors import UserError
+from jdistill.core.json_files import read_json
 from jdistill.encoder.encoder import Encoder
 from jdistill.evals import geometry
 
@@ -109,6 +110,7 @@ def test_encoders_side_by_side(
     moved = str(shutil.copytree(sources["model 0"], tmp_path / "elsewhere"))
     renamed = compare.compare_models({"model 2": moved}, senteval, str(tmp_path / "texts.txt"), out)
     assert scored == [] and renamed["model 2"]["source"] == moved  # it is the same model
+    assert read_json(out / "compare.json")["models"]["model 2"]["source"] == moved
     (out / "jdistill.json").write_text("{}")  # a kill before the folder's seal knows of the figures costs none
     compare.compare_models(sources, senteval, str(tmp_path / "texts.txt"), out)
     assert scored == []  # a comparison of others between did not drop them
@@ -125,9 +127,7 @@ def test_encoders_side_by_side(
     unended = tmp_path / "unended"
     unended.mkdir()
     (unended / "config.json").write_text(json.dumps({"method": "ibkd", "teacher": "t", "text": "a.txt"}))
-    with pytest.raises(
-        UserError, match="--models=.*unended is the folder of a run that has not ended; its student comes into"
-    ):
+    with pytest.raises(UserError, match="--models=.*unended is the folder of a run that has not ended; the command"):
         other = {"other": str(save_encoder(make_encoder(seed=8), tmp_path / "other"))}
         compare.compare_models(other | {"last": str(unended)}, senteval, str(tmp_path / "texts.txt"), out)
     assert scored == []  # the one that is no model was found before the first was scored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,13 @@ def test_values_that_decide_the_data_have_each_their_own(begun: Path, tmp_path: 
     rows = sweep(cfg, tmp_path / "sweep", space)
     assert not refusals(rows) and len(rows) == 4
     assert len(read_json(tmp_path / "sweep" / DATA)["the training text"]) == 2
+
+
+def test_seeds_are_compared_on_the_same_text(begun: Path, tmp_path: Path) -> None:
+    shutil.copy(begun / "text.txt", tmp_path / "text.txt")
+    cfg = config(begun)
+    cfg.text = str(tmp_path / "text.txt")
+    assert not refusals(sweep(cfg, tmp_path / "sweep", parse_space(["seed=0"], cfg, "grid")))
+    (tmp_path / "text.txt").write_text("\n".join(sentences(50)) + "\n")
+    (said,) = refusals(sweep(cfg, tmp_path / "sweep", parse_space(["seed=0,1"], cfg, "grid")))
+    assert said.startswith("the training text has changed since")

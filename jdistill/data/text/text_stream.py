@@ -125,6 +125,7 @@ def _decoded(cell: str | bytes | FlawedRow | None) -> str:
 
 
 def _jsonl_ids(path: Path, column: str) -> Iterator[str]:
+    columns_known = False
     for number, line in enumerate(open_text(path, "replace"), 1):
         if not line.strip():
             yield ""
@@ -134,9 +135,10 @@ def _jsonl_ids(path: Path, column: str) -> Iterator[str]:
         except (ValueError, RecursionError):  # which the text's reader names
             yield ""
             continue
-        if column not in record and number > 1:  # this row lacks it; that the first does says that the name is wrong
+        if column not in record and columns_known:  # this row lacks it; where the first does, the name is wrong
             yield ""
             continue
+        columns_known = True
         where = f"{path} line {number}"
         name = pick_column(column, [], list(record), where, "id_column")
         if record[name] is not None and (isinstance(record[name], bool) or not isinstance(record[name], str | int)):
