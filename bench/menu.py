@@ -1,4 +1,4 @@
-"""Quality by size: students of several shapes by configs/search.py, each with the same text, steps and seed, as a user may choose among them.
+"""Quality by size: students of several shapes, trained as configs/budget.py:search trains them, with the same text, steps and seed.
 
     python bench/menu.py --collections COLLECTIONS --senteval SENTEVAL --dev_pairs sts-dev-clean.csv --text passages.txt.gz,… \\
         --pairs pairs.jsonl.gz [--steps 300] [--shapes 6x128x384 …] [--workdir runs/menu]
@@ -23,6 +23,7 @@ from runs import computed_in
 from search_runs import Searches, run_search
 
 import jdistill
+from configs import budget
 from jdistill import Encoder
 from jdistill.data.sets.collections import read_collections
 from jdistill.evals.lexical import evaluate_bm25
@@ -41,9 +42,7 @@ def menu_shapes(teacher: Encoder) -> list[str]:
 def train(shape: str, flags: argparse.Namespace) -> dict[str, Any]:
     """The results of a shape's run, which is run or resumed."""
     settings: dict[str, Any] = {f"student.{key}": size for key, size in zip(SHAPE_KEYS, shape.split("x"), strict=True)}
-    settings["student.copy_layers"] = (
-        "last"  # as configs/budget.py:search has it, to whose students a menu promises this
-    )
+    settings |= budget.VARIANTS["search"]  # to whose students a menu promises what is measured here
     settings |= {name: getattr(flags, name) for name in ("teacher", "text", "pairs", "dev_pairs", "senteval", "seed")}
     return run_search(flags.workdir / shape, settings | {"max_steps": flags.steps, "checkpoint_every": 1_000_000})
 

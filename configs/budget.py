@@ -17,7 +17,8 @@ from configs import base, search, simtde
 
 VARIANTS: dict[str, dict[str, object]] = {
     "": {},
-    "search": {"student.copy_layers": "last"},  # as the menu was measured, whose promises are of these layers
+    # As the menu was measured, whose promises are of these students.
+    "search": {"student.copy_layers": "last", "student.vocabulary": "24000", "student.start": "weighted"},
 }
 
 

@@ -59,7 +59,7 @@ class Shape:
 
 
 # With MiniLM's width of 384 compact tables of 256, 160, 128 and 64, and 1,536 (all), 768 and 384 inner neurons.
-# Retention: of MiniLM's, after 300 steps of configs/search.py with each shape, in float32 (bench/menu.py, docs/results/search.md).
+# Retention: of MiniLM's, after 300 steps of configs/search.py:wide with each shape, in float32 (bench/menu.py, docs/results/search.md).
 MINILM = Measured(layers=6, width=384, vocabulary="24000", copied="last")
 MENU = (
     Shape(12, 1 / 3),
@@ -69,7 +69,7 @@ MENU = (
     Shape(6, 2 / 3, 1),
     Shape(6, 1 / 3),
     Shape(6, 1 / 3, 2),
-    Shape(6, 5 / 12, 1, 92.7, MINILM),  # of a teacher with six layers configs/search.py's own
+    Shape(6, 5 / 12, 1, 92.7, MINILM),  # of a teacher with six layers configs/search.py:wide
     Shape(6, 1 / 3, 1),  # configs/simtde.py:thin
     Shape(4, 2 / 3),
     Shape(4, 1 / 3),
