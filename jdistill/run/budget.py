@@ -143,9 +143,9 @@ def _too_heavy(cfg: ConfigDict, start: Encoder, nearest: Candidate, texts: Seque
     )
 
 
-def _up(value: float, places: int) -> str:
+def _up(value: float, decimals: int) -> str:
     """A need in so many decimals, rounded up: a budget of what is said is one that it meets."""
-    return f"{math.ceil(value * 10**places) / 10**places:.{places}f}"
+    return f"{math.ceil(value * 10**decimals) / 10**decimals:.{decimals}f}"
 
 
 def _runtime(cfg: ConfigDict) -> str:
