@@ -25,8 +25,6 @@ from jdistill.retrieval.index import EXACT, Index, build_index, row_cosines
 
 # What these benches measure themselves, or not at all.
 UNMEASURED = {"evaluate_teacher": False, "index_texts": 0, "latency_texts": 0}
-
-
 SEARCH_CONFIG = "configs/search.py"
 
 

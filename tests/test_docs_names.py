@@ -27,8 +27,18 @@ PROGRAMS = (
     "npm",
     "export",
 )  # that a line of a block calls
-OTHER_FLAGS = {"fast", "pack", "no-deps", "nodes", "xla_backend_optimization_level", "option", "check", "array"}
-OTHER_FLAGS |= {"gpus-per-node", "gpus-per-task"}  # sbatch's
+OTHER_FLAGS = {
+    "fast",
+    "pack",
+    "no-deps",
+    "nodes",
+    "xla_backend_optimization_level",
+    "option",
+    "check",
+    "array",
+    "gpus-per-node",
+    "gpus-per-task",
+}
 SWEPT = re.compile(r"configs/(\w+)\.py(?::([a-z]\w*))?|--grid ([a-z][\w.]*=[^\s`]+)")
 
 
