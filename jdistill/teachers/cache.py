@@ -22,6 +22,7 @@ from jdistill.core.progress import log, progress
 from jdistill.core.sorted_keys import BUCKET_ROWS, keys_of_texts
 from jdistill.teachers.cache_about import check_shape
 from jdistill.teachers.cache_parts import STRUCK_KEY, Part, RowType, append_to_parts, read_parts
+from jdistill.teachers.fills_beside import FillsBeside
 from jdistill.teachers.missing import LOOKED_UP, find_missing
 
 CHUNK = 2048  # texts that are asked for at once; what a killed fill loses at most
@@ -195,16 +196,18 @@ class AnswerCache:
             self._strike_damaged_keys(missing.wanted)
             self._others_checked = True
 
+        beside = FillsBeside(self.folder, self.row_type, self.parts)
+
         def pieces() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for texts, mask in zip(chunks, missing.masks, strict=True):
-                batch = [text for text, asks in zip(texts, mask.tolist(), strict=True) if asks]
-                for rows, answer in answer_pieces(batch) if batch else ():
+            for batch in beside.still_missing(chunks, missing.masks, meter.advance):
+                for rows, answer in answer_pieces(batch):
                     asked = [batch[i] for i in rows]
                     yield keys_of_texts(asked), self._checked(asked, answer)
 
         with naming(self.folder), progress(what, total, "texts") as meter:
-            append_to_parts(self.folder, self.row_type, self.writer, pieces(), meter.advance)
+            append_to_parts(self.folder, self.row_type, self.writer, pieces(), beside.begin, meter.advance)
         self.reload()
+        total -= beside.answered
         log.info("%s: %d asked, %d found in %s", what, total, sum(map(len, chunks)) - total, self.folder)
         return total
 

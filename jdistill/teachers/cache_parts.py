@@ -105,7 +105,7 @@ def _read_part(values_path: Path, row_type: RowType, earlier: Part | None) -> Pa
     n = min(_count_rows(keys_path, KEY.itemsize), _count_rows(values_path, row_type.nbytes))
     if n and not sums_path.exists():
         _add_checksums(values_path, row_type, n)
-    n = min(n, _count_rows(sums_path, SUM.itemsize))
+    n = count_whole_rows(values_path, row_type)
     stats = [path.stat() for path in (values_path, sums_path, keys_path)] if n else []
     files = tuple((stat.st_dev, stat.st_ino) for stat in stats)
     if earlier is not None and (earlier.files != files or not 0 < len(earlier) <= n):
@@ -133,11 +133,24 @@ def _add_checksums(values_path: Path, row_type: RowType, n: int) -> None:
             checksums(np.fromfile(keys_path, KEY, n), values).tofile(beside)
 
 
-@contextmanager
-def open_own_part(folder: Path, row_type: RowType, writer: int) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
-    """A function that appends to a part which no other process writes: the writer's, or the next free one.
+@dataclass(frozen=True)
+class OwnPart:
+    """A part that this process alone writes.
 
-    Returns: (keys [n] of 16 bytes, values [n, width]) -> None; it returns once they are on disk.
+    Args:
+      values_path: of the file with its values.
+      turn: how many parts before it are others'.
+      append: (keys [n] of 16 bytes, values [n, width]) -> None; it returns once they are on disk.
+    """
+
+    values_path: Path
+    turn: int
+    append: Callable[[np.ndarray, np.ndarray], None]
+
+
+@contextmanager
+def open_own_part(folder: Path, row_type: RowType, writer: int) -> Iterator[OwnPart]:
+    """A part which no other process writes: the writer's, or the next free one.
 
     Raises: UserError where all are held.
     """
@@ -166,7 +179,7 @@ def open_own_part(folder: Path, row_type: RowType, writer: int) -> Iterator[Call
                     os.fsync(file.fileno())
 
             try:
-                yield append
+                yield OwnPart(paths[0], number - first, append)
             finally:  # also what was answered until a signal came
                 sync_parts(folder)
             return
@@ -178,6 +191,7 @@ def append_to_parts(
     row_type: RowType,
     writer: int,
     pieces: Iterator[tuple[np.ndarray, np.ndarray]],
+    begun: Callable[[OwnPart], None],
     appended: Callable[[int], None],
 ) -> None:
     """Appends answers to parts that no other process writes. Of a mirror one is stored, and another begun, as often as one is full.
@@ -185,6 +199,7 @@ def append_to_parts(
     Args:
       folder, row_type, writer: as of open_own_part.
       pieces: keys and values, as it appends them.
+      begun: is told of each part, before the first piece that goes there is asked for.
       appended: is told of how many rows, after each piece.
 
     Raises: Stopped after the piece in hand, within stopping_by, where a signal came.
@@ -192,13 +207,20 @@ def append_to_parts(
     more = True
     while more:
         more = False
-        with open_own_part(folder, row_type, writer) as append:
+        with open_own_part(folder, row_type, writer) as part:
+            begun(part)
             for keys, values in pieces:
-                append(keys, values)
+                part.append(keys, values)
                 appended(len(keys))
                 stop_if_asked()
                 if more := is_own_part_full(folder):
                     break
+
+
+def count_whole_rows(values_path: Path, row_type: RowType) -> int:
+    """The rows of a part of which all is there."""
+    size_of = {".values": row_type.nbytes, ".sums": SUM.itemsize, ".keys": KEY.itemsize}
+    return min(_count_rows(values_path.with_suffix(end), size) for end, size in size_of.items())
 
 
 def _count_rows(path: Path, size: int) -> int:
