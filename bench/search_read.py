@@ -1,9 +1,9 @@
 """What a student of configs/search.py keeps of its teacher's search in a collection before and after it has read the collection.
 
     python bench/search_read.py --students runs/search-table/0/export … --collections RETRIEVAL [--questions qnli_dev.jsonl] \\
-        [--epochs 5] [--learning_rate 5e-4] [--more 'sentences.txt.gz*0.1'] [--control TEXT] [--workdir runs/search-read]
+        [--epochs 6] [--learning_rate 5e-4] [--more 'sentences.txt.gz*0.1'] [--control TEXT] [--workdir runs/search-read]
 
-The student goes on over the collection's documents alone, of which none is held out, as its teacher answers them; no query and no
+The student goes on over the collection's documents alone, by configs/search.py:read, as its teacher answers them; no query and no
 judgement is read. --control: a student reads as many steps of other text (its recipe's own, say) in the same way, which tells what
 of the gain is the collection's. COLLECTIONS is a folder in BEIR layout; the questions' file becomes one as in search_table.py. Each is a run in
 WORKDIR/COLLECTION/STUDENT that resumes; what is complete is not run again. Test collections are for reading once. Writes
@@ -29,8 +29,7 @@ from jdistill.data.sets.collections import read_collections
 from jdistill.evals.lexical import evaluate_bm25
 
 CONTROL = "no, as many steps on other text"
-# A student of configs/search.py as its own start: no part of it is made smaller again.
-AS_IT_IS = {"student.layers": 0, "student.embedding_size": -1, "student.intermediate_size": 0, "student.vocabulary": ""}
+READ_CONFIG = "configs/search.py:read"
 
 
 def write_documents(collection: Collection, path: Path) -> None:
@@ -47,25 +46,23 @@ def read(
     Args:
       name: of the student, in the workdir.
     """
-    # Its teacher is asked for vectors alone: it reads by another vocabulary than the student.
     folder = flags.workdir / collection.name
     text = folder / "documents.jsonl"
     write_documents(collection, text)
-    settings: dict[str, Any] = AS_IT_IS | {
-        "teacher": flags.teacher, "start": student, "loss.token": "none", "held_out": 0, "learning_rate": flags.learning_rate,
-        "checkpoint_every": 1_000_000, "onnx": False,
+    settings: dict[str, Any] = {
+        "teacher": flags.teacher, "start": student, "learning_rate": flags.learning_rate, "checkpoint_every": 1_000_000, "onnx": False,
     }  # fmt: skip
     documents = {
         "text": f"{text}{',' if flags.more else ''}{flags.more}",
         "text_column": "text",
         "epochs": flags.epochs,
     }
-    results = [run_search(folder / name, settings | documents)]
+    results = [run_search(folder / name, settings | documents, config=READ_CONFIG)]
     folders = {"yes": folder / name}
     if flags.control:
         folders[CONTROL] = folder / f"{name}-control"
         control = {"text": flags.control, "max_steps": results[0]["training"]["steps"]}
-        results.append(run_search(folders[CONTROL], settings | control))
+        results.append(run_search(folders[CONTROL], settings | control, config=READ_CONFIG))
     return {what: jdistill.load(str(run / "export")) for what, run in folders.items()}, results
 
 
@@ -94,7 +91,7 @@ def main() -> None:
     parser.add_argument("--questions", type=Path, help="QNLI's dev set; none: left out")
     parser.add_argument("--more", default="", help="further text beside the documents, as config.text has it")
     parser.add_argument("--control", default="", help="other text, as config.text has it; none: no such row")
-    parser.add_argument("--epochs", type=float, default=5.0)
+    parser.add_argument("--epochs", type=float, default=6.0)
     parser.add_argument("--learning_rate", type=float, default=5e-4)
     parser.add_argument("--workdir", type=Path, default=Path("runs/search-read"))
     flags = parser.parse_args()

@@ -16,6 +16,8 @@ refused), and
 
     wide       24,000 pieces of 160 numbers, and as many inner neurons as a layer is wide: a percent and a half fewer
                parameters, further from the teacher, most on words that the text lacks (docs/results/search.md)
+    read       a finished student, --config.start=runs/search/export or any other, goes on over the passages that it is
+               to search: some minutes and points (docs/search.md)
 """
 
 from ml_collections import ConfigDict
@@ -30,6 +32,18 @@ OWN: dict[str, dict[str, object]] = {
         "student.start": "tempered",
     },
     "wide": {"student.vocabulary": "24000", "student.embedding_size": 160},
+    # The start as it is, no part of it made smaller again; it reads by another vocabulary than its teacher, so vectors alone are imitated.
+    "read": {
+        "start": "runs/search/export",
+        "student.layers": 0,
+        "student.vocabulary": "",
+        "student.embedding_size": -1,
+        "student.intermediate_size": 0,
+        "loss.token": "none",
+        "held_out": 0,
+        "learning_rate": 5e-4,
+        "epochs": 6.0,
+    },
 }
 VARIANTS = simtde.VARIANTS | OWN
 

@@ -36,10 +36,13 @@ SHORT = {
     "max_length": 32, "onnx": False, "evaluate_teacher": False,
 }  # fmt: skip
 WHOLE = {"onnx": True, "index_texts": 100}  # of the README's run, whose parts other pages use
-WITH_INDEX = {"runs/mine": WHOLE, "runs/passages": {"index_texts": 100}}  # of runs that a page searches
+WITH_INDEX = {"runs/mine": WHOLE} | dict.fromkeys(
+    ["runs/passages", "runs/read"], {"index_texts": 100}
+)  # of runs that a page searches
 SMALLER: dict[str, dict[str, object]] = {
     "simtde": {"student.embedding_size": 8},
     "search": {"student.embedding_size": 8},
+    "search.py:read": {},  # a student of that size
     "ibkd": {"output_dim": 8, "finetune.max_steps": 2, "finetune.batch_size": 8},
     "bilstm_sra": {"student.embedding_size": 8, "student.lstm_size": 8},
     "bilstm_sra_task": {"held_out": 0, "index_texts": 0},
@@ -102,8 +105,9 @@ def run_block(block: Block, folder: Path) -> None:
                 continue
             assert words[:2] == ["python", "-m"], f"{where}: {line!r} is no command that the test runs; mark it"
             if words[2] == "jdistill.main":
-                config = Path(words[words.index("--config") + 1]).stem.partition(".")[0]
-                keys = SHORT | SMALLER.get(config, {}) | {"cache_dir": folder / "cache"}
+                config = Path(words[words.index("--config") + 1])
+                smaller = SMALLER.get(config.name, SMALLER.get(config.stem.partition(".")[0], {}))
+                keys = SHORT | smaller | {"cache_dir": folder / "cache"}
                 if "output_dim" not in line:  # made smaller where the page asks for it
                     keys.pop("output_dim", None)
                 keys |= next((more for workdir, more in WITH_INDEX.items() if workdir in words), {})

@@ -55,6 +55,35 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+def test_a_finished_student_reads_the_passages_as_it_is(place: Path) -> None:
+    done = run_inside(
+        search_command(place, "small", **{"student.layers": 1, "student.vocabulary": "text", "max_steps": 2})
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    keys = {"teacher": "teacher", "text": "passages.txt", "cache_dir": "cache", "start": "small/export"}
+    settings = {key: place / path for key, path in keys.items()} | {
+        "teacher_dtype": "float32",
+        "batch_size": 8,
+        "onnx": False,
+    }
+    done = run_inside(
+        command("configs/search.py:read", place / "read", {**settings, "epochs": 3.0, "latency_texts": 0})
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    before, after = (jdistill.load(str(place / run / "export")) for run in ("small", "read"))
+    assert after.config == before.config and after.tokenizer.get_vocab() == before.tokenizer.get_vocab()
+    texts = load_index(place / "read" / "index").texts
+    assert sorted(texts) == sorted({text.strip() for text in (place / "passages.txt").read_text().splitlines()})
+    by_teacher = unit_rows(jdistill.load(str(place / "teacher")).encode(texts, prompt="document"))
+    cosine = [
+        (unit_rows(model.encode(texts, prompt="document")) * by_teacher).sum(1).mean() for model in (before, after)
+    ]
+    assert 1 - cosine[1] < 0.8 * (1 - cosine[0]), cosine
+    assert len(search.answer(place / "read", QUESTION, 3)) == 3
+    done = run_inside(command("configs/search.py:read", place / "read-2", {**settings, "start": place / "nothing"}))
+    assert done.returncode == 2 and "--config.start" in done.stderr, done.stderr[-1000:]
+
+
 def test_answers_are_cosines_of_the_students_question_and_the_teachers_passages(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
