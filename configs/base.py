@@ -21,7 +21,7 @@ def get_config() -> ConfigDict:
     c.trust_remote_code = ""
     c.start = ""  # where the student's weights start; empty: the teacher itself
     c.pooling = ""  # the student's pooler, a name in jdistill/models/pooling.py; empty: its start's own
-    # .txt .txt.gz .csv .tsv .jsonl .parquet, a folder, a URL, a datasets id, python-docs, wordnet; several: PATH@ROLE*WEIGHT,… (docs/data.md)
+    # .txt .csv .tsv .jsonl .parquet, a folder, a URL, a datasets id, python-docs, wordnet, beir:FOLDER; several: PATH@ROLE*WEIGHT,… (docs/data.md)
     c.text = ""  # empty: a vectors: teacher's own texts
     c.text_role = ""  # query or document: of the sources of text that name no role after @; empty: none
     c.text_column = ""  # the column of a table or dataset; may be empty where there is only one of strings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +26,33 @@ BEIR_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 
 def collections(folder: Path) -> list[Path]:
     """The collection folders, by name: those in `folder` that hold corpus.jsonl, or `folder` itself where it does."""
+    folders = _with_documents(folder)
+    for path in folders:
+        missing = [name for name in BEIR_FILES if not (path / name).is_file()]
+        if missing:
+            raise UserError(f"the collection {path} lacks {', '.join(missing)}")
+    return folders
+
+
+def _with_documents(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; it should hold folders with {', '.join(BEIR_FILES)}")
     inside = sorted(path for path in folder.iterdir() if (path / BEIR_FILES[0]).is_file())
     folders = [folder.resolve()] if (folder / BEIR_FILES[0]).is_file() else inside
     if not folders:
         raise UserError(f"no collection in {folder}: none of its folders holds {BEIR_FILES[0]}")
-    for path in folders:
-        missing = [name for name in BEIR_FILES if not (path / name).is_file()]
-        if missing:
-            raise UserError(f"the collection {path} lacks {', '.join(missing)}")
     return folders
+
+
+def numbered_documents(rest: str, column: str, key: str) -> Iterator[tuple[int, str]]:
+    """The documents of every collection in a folder, title and text, as an index has them, with their numbers, from 1; as Reader
+    (data.text.schemes). Neither queries nor judgements need be there. Raises UserError naming file and line of what is malformed."""
+    if not rest:
+        raise UserError(f"--{key}=beir: name the collection's folder, beir:FOLDER")
+    number = count(1)
+    for folder in _with_documents(Path(rest).expanduser()):
+        for place, row in _rows(folder / BEIR_FILES[0], needed=("text",)):
+            yield next(number), title_and_text(place, row)
 
 
 def beir_queries(folder: Path) -> Iterator[str]:

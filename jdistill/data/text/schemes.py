@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from jdistill.core.errors import UserError
 from jdistill.core.progress import log
 from jdistill.core.remote import is_url
+from jdistill.data.sets.beir import numbered_documents
 from jdistill.data.text.python_docs import numbered_sentences
 from jdistill.data.text.wordnet import numbered_glosses
 
@@ -19,6 +20,7 @@ Reader = Callable[[str, str, str], Iterator[tuple[int, str | bytes | None]]]
 SCHEMES: dict[str, Reader] = {
     "python-docs": numbered_sentences,
     "wordnet": numbered_glosses,
+    "beir": numbered_documents,
 }
 
 
