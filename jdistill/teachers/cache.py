@@ -167,7 +167,7 @@ class AnswerCache:
           chunk: texts asked for at once.
           what: the answers, for messages.
 
-        Returns: how many texts were asked for.
+        Returns: how many texts had no answer; others, that fill it beside this process, may have asked for some.
 
         Raises: UserError where an answer is not finite.
         """
@@ -184,7 +184,7 @@ class AnswerCache:
           answer_pieces: gives a chunk's answers in pieces.
           what: the answers, for messages.
 
-        Returns: how many texts were asked for.
+        Returns: how many texts had no answer; others, that fill it beside this process, may have asked for some.
 
         Raises: Stopped after the piece in hand, within stopping_by, where a signal came.
         """
@@ -192,11 +192,10 @@ class AnswerCache:
         total = missing.count
         if not total:
             return 0
+        beside = FillsBeside(self.folder, self.row_type, self.parts)
         if not self._others_checked:  # once: the others of a later fill are, for the most part, answers to this one
             self._strike_damaged_keys(missing.wanted)
             self._others_checked = True
-
-        beside = FillsBeside(self.folder, self.row_type, self.parts)
 
         def pieces() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             for batch in beside.still_missing(chunks, missing.masks, meter.advance):
@@ -207,8 +206,8 @@ class AnswerCache:
         with naming(self.folder), progress(what, total, "texts") as meter:
             append_to_parts(self.folder, self.row_type, self.writer, pieces(), beside.begin, meter.advance)
         self.reload()
-        total -= beside.answered
-        log.info("%s: %d asked, %d found in %s", what, total, sum(map(len, chunks)) - total, self.folder)
+        asked_here = total - beside.answered
+        log.info("%s: %d asked, %d found in %s", what, asked_here, sum(map(len, chunks)) - asked_here, self.folder)
         return total
 
     def _strike_damaged_keys(self, wanted: np.ndarray) -> None:

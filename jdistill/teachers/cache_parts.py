@@ -139,7 +139,7 @@ class OwnPart:
 
     Args:
       values_path: of the file with its values.
-      turn: how many parts before it are others'.
+      turn: 0 of the only process, or the first, that fills a cache here; of others each its own. Of a store's mirror always 0.
       append: (keys [n] of 16 bytes, values [n, width]) -> None; it returns once they are on disk.
     """
 

@@ -73,8 +73,11 @@ class FillsBeside:
         return len(self._keys.keys) > 0
 
     def _remember(self, new: list[np.ndarray]) -> None:
+        together = self._keys.keys
+        for keys in new:
+            together = np.concatenate([together, keys])[-REMEMBERED:]
         if any(map(len, new)):
-            self._keys = sort_keys(np.concatenate([self._keys.keys, *new])[-REMEMBERED:])
+            self._keys = sort_keys(np.ascontiguousarray(together))
 
     def _new_keys(self, values_path: Path) -> np.ndarray:
         """The keys of the rows that have been appended to a part since it was looked at last, [n] of 16 bytes."""

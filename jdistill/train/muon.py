@@ -87,7 +87,8 @@ def orthogonal_factor(x: Array, dtype: jnp.dtype, eps: float) -> Array:
     """
     a, b, c = QUINTIC
     wide = x.T if x.shape[0] > x.shape[1] else x
-    y = (wide / (jnp.linalg.norm(wide) + eps)).astype(dtype)
+    # The barrier keeps a turned x out of the products: XLA's CPU has none of bfloat16 that sum over the first axis.
+    y = jax.lax.optimization_barrier((wide / (jnp.linalg.norm(wide) + eps)).astype(dtype))
     for _ in range(ITERATIONS):
         gram = times_transpose(y, y)
         y = a * y + product(b * gram + c * product(gram, gram), y)

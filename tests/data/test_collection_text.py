@@ -47,7 +47,10 @@ def test_they_are_those_that_a_search_reads(tmp_path: Path) -> None:
     ("source", "told"),
     [
         ("beir:", "--config.text=beir: name the collection's folder, beir:FOLDER"),
-        ("beir:{}/nothing", "/nothing: no such folder"),
+        ("beir:{}/nothing", "--config.text="),
+        ("beir:~nosuchuser/x", "--config.text="),
+        ("beir:no/collection", "--config.text=beir:no/collection: there is no such folder"),
+        ("beir:{}/cut/corpus.jsonl", "there is no such folder; it holds corpus.jsonl"),
         ("beir:{}", "none of its folders holds corpus.jsonl"),
         ("beir:{}/cut", "corpus.jsonl, line 2"),
         ("beir:{}/number", "corpus.jsonl, line 1: text is int, not a string"),

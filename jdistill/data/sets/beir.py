@@ -19,6 +19,7 @@ from jdistill.data.sets.collection import (
     text_of,
     title_and_text,
 )
+from jdistill.data.text.locations import local_path
 from jdistill.data.text.readers import reading
 
 BEIR_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
@@ -49,8 +50,10 @@ def numbered_documents(rest: str, column: str, key: str) -> Iterator[tuple[int, 
     (data.text.schemes). Neither queries nor judgements need be there. Raises UserError naming file and line of what is malformed."""
     if not rest:
         raise UserError(f"--{key}=beir: name the collection's folder, beir:FOLDER")
-    number = count(1)
-    for folder in _with_documents(Path(rest).expanduser()):
+    path, number = local_path(rest, key), count(1)
+    if path is None or not path.is_dir():
+        raise UserError(f"--{key}=beir:{rest}: there is no such folder; it holds {BEIR_FILES[0]}, or folders with one")
+    for folder in _with_documents(path):
         for place, row in _rows(folder / BEIR_FILES[0], needed=("text",)):
             yield next(number), title_and_text(place, row)
 
