@@ -1,7 +1,7 @@
 """What a student of configs/search.py keeps of its teacher's search in a collection before and after it has read the collection.
 
     python bench/search_read.py --students runs/search-table/0/export … --collections RETRIEVAL [--questions qnli_dev.jsonl] \\
-        [--epochs 6] [--learning_rate 5e-4] [--more 'sentences.txt.gz*0.1'] [--control TEXT] [--workdir runs/search-read]
+        [--epochs 3] [--learning_rate 5e-4] [--more 'sentences.txt.gz*0.1'] [--control TEXT] [--workdir runs/search-read]
 
 The student goes on over the collection's documents alone, by configs/search.py:read, as its teacher answers them; no query and no
 judgement is read. --control: a student reads as many steps of other text (its recipe's own, say) in the same way, which tells what
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--questions", type=Path, help="QNLI's dev set; none: left out")
     parser.add_argument("--more", default="", help="further text beside the documents, as config.text has it")
     parser.add_argument("--control", default="", help="other text, as config.text has it; none: no such row")
-    parser.add_argument("--epochs", type=float, default=6.0)
+    parser.add_argument("--epochs", type=float, default=3.0)
     parser.add_argument("--learning_rate", type=float, default=5e-4)
     parser.add_argument("--workdir", type=Path, default=Path("runs/search-read"))
     flags = parser.parse_args()

@@ -17,7 +17,7 @@ refused), and
     wide       24,000 pieces of 160 numbers, and as many inner neurons as a layer is wide: a percent and a half fewer
                parameters, further from the teacher, most on words that the text lacks (docs/results/search.md)
     read       a finished student, --config.start=runs/search/export or any other, goes on over the passages that it is
-               to search: some minutes and points (docs/search.md)
+               to search (docs/search.md)
 """
 
 from ml_collections import ConfigDict
@@ -42,7 +42,7 @@ OWN: dict[str, dict[str, object]] = {
         "loss.token": "none",
         "held_out": 0,
         "learning_rate": 5e-4,
-        "epochs": 6.0,
+        "epochs": 3.0,
     },
 }
 VARIANTS = simtde.VARIANTS | OWN
