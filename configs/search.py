@@ -16,8 +16,8 @@ refused), and
 
     wide       24,000 pieces of 160 numbers, and as many inner neurons as a layer is wide: a percent and a half fewer
                parameters, further from the teacher, most on words that the text lacks (docs/results/search.md)
-    read       a finished student, --config.start=runs/search/export or any other, goes on over the passages that it is
-               to search (docs/search.md)
+    read       a finished student, --config.start=runs/search/export or another of its kind, goes on over the passages
+               that it is to search (docs/search.md)
 """
 
 from ml_collections import ConfigDict
