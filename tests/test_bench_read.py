@@ -29,9 +29,7 @@ def test_a_student_that_is_its_own_start_stays_as_it_is() -> None:
     cfg.student.update({"embedding_size": 12, "vocabulary": "60"})
     student = make_student(cfg, teacher, parts.tokens_of(teacher, TEXTS))
     assert student.num_params < teacher.num_params
-    for key, value in search_read.AS_IT_IS.items():
-        cfg.student[key.removeprefix("student.")] = value
-    again = make_student(cfg, student, parts.tokens_of(student, TEXTS))
+    again = make_student(search.get_config("read"), student, parts.tokens_of(student, TEXTS))
     assert again.config == student.config
     jax.tree.map(np.testing.assert_array_equal, again.params, student.params)
     np.testing.assert_array_equal(again.encode(TEXTS), student.encode(TEXTS))
