@@ -72,7 +72,7 @@ def _items(text: str) -> Iterator[str]:
         stop = len(pieces)
         while stop > start + 1 and not _leads_somewhere(",".join(pieces[start:stop])):
             stop -= 1
-        while stop < len(pieces) and _is_open(pieces[start]) and not _is_source(pieces[stop].strip()):
+        while stop < len(pieces) and _is_open(",".join(pieces[start:stop])) and not _is_source(pieces[stop].strip()):
             stop += 1
         item = ",".join(pieces[start:stop])
         yield item if len(pieces) == 1 or _is_there(item) else item.strip()
@@ -133,8 +133,8 @@ def _leads_somewhere(item: str) -> bool:
 
 
 def _is_open(item: str) -> bool:
-    """Whether commas may be part of it although nothing here tells: of a URL, and of what stands behind a scheme."""
-    return is_url(item) or (":" in item and item.partition(":")[0] in SCHEMES)
+    """Whether commas may be part of it although nothing here tells: of a URL, and of what stands behind a scheme and is not there."""
+    return is_url(item) or (":" in item and item.partition(":")[0] in SCHEMES and not _leads_somewhere(item))
 
 
 def _is_source(item: str) -> bool:
