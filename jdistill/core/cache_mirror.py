@@ -79,22 +79,22 @@ def sync_parts(folder: Path) -> None:
                     store.put(folder / name, name)
 
 
-def own_part(folder: Path) -> int:
-    """The number of the part of a folder that this process adds answers to: 0 where the folder is of no mirror, else one that no other
-    process has."""
+def own_part(folder: Path, writer: int) -> int:
+    """The number of the part of a folder that this process adds answers to: the writer's own where the folder is of no mirror, else one that
+    no other process has."""
     if _url_of(folder) is None:
-        return 0
-    if folder not in _own_parts or is_own_part_full(folder):
+        return writer
+    if folder not in _own_parts or is_part_full(folder / f"part-{_own_parts[folder]}.values"):
         _own_parts[folder] = random.SystemRandom().randrange(10**8, 10**9)
     return _own_parts[folder]
 
 
-def is_own_part_full(folder: Path) -> bool:
-    """Whether the part that this process adds answers to is to be stored, and another begun; never in a folder of no mirror."""
-    values = folder / f"part-{_own_parts.get(folder)}.values"
-    if not values.is_file() or values.stat().st_size <= PART_BYTES:
+def is_part_full(values: Path) -> bool:
+    """Whether a part, by the file of its values, is to be stored and another begun; never in a folder of no mirror."""
+    if _url_of(values.parent) is None or not values.is_file() or values.stat().st_size <= PART_BYTES:
         return False
-    return values.stat().st_size > PART_BYTES * (1 + sum(1 for _ in folder.glob("part-*.values")) // PARTS_OF_A_SIZE)
+    parts = sum(1 for _ in values.parent.glob("part-*.values"))
+    return values.stat().st_size > PART_BYTES * (1 + parts // PARTS_OF_A_SIZE)
 
 
 def _url_of(folder: Path) -> str | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jdistill.core.cache_mirror import is_own_part_full, own_part, sync_parts
+from jdistill.core.cache_mirror import is_part_full, own_part, sync_parts
 from jdistill.core.errors import UserError
 from jdistill.core.files import writing_beside
 from jdistill.core.left_over import clear_beside
@@ -154,7 +154,7 @@ def open_own_part(folder: Path, row_type: RowType, writer: int) -> Iterator[OwnP
 
     Raises: UserError where all are held.
     """
-    first = writer + own_part(folder)
+    first = own_part(folder, writer)
     for number in range(first, first + MOST_PARTS):
         stem = folder / f"part-{number:05d}"
         paths = [stem.with_suffix(f".{end}") for end in ("values", "sums", "keys")]
@@ -213,7 +213,7 @@ def append_to_parts(
                 part.append(keys, values)
                 appended(len(keys))
                 stop_if_asked()
-                if more := is_own_part_full(folder):
+                if more := is_part_full(part.values_path):
                     break
 
 

@@ -110,6 +110,25 @@ def test_what_was_answered_until_the_end_of_a_process_is_stored(
     assert ask(url, TEXTS) == TEXTS[35 if end else 28 :]
 
 
+@pytest.mark.parametrize("writer", [0, 1, 7])
+def test_every_writer_stores_what_is_full_while_it_goes_on(
+    url: str, writer: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_mirror, "PART_BYTES", 12 * 10)
+    monkeypatch.setattr(cache_mirror, "PARTS_OF_A_SIZE", 1000)
+    stored: list[int] = []  # texts with an answer in the store, whenever the teacher is asked
+
+    class Watched(Counting):
+        def __call__(self, texts: list[str]) -> np.ndarray:
+            stored.append(sum(len(of) // 16 for name, of in objects(url).items() if name.endswith(".keys")))
+            return super().__call__(texts)
+
+    cache = AnswerCache(cache_root(url) / "teacher" / "name", 3, writer=writer)
+    AnswerCache(cache.folder, 3)  # the first writer, which describes the cache
+    cache.fill(TEXTS, Watched(), chunk=7)
+    assert stored == [0, 0, 14, 14, 28, 28, 42, 42]
+
+
 def test_parts_grow_with_their_number(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_mirror, "PART_BYTES", 10)
     monkeypatch.setattr(cache_mirror, "PARTS_OF_A_SIZE", 2, raising=False)
