@@ -59,8 +59,7 @@ class AnswerCache:
       width: numbers of a row.
       dtype: of a number, float16 or float32.
       about: written to about.json for a person who looks.
-      writer: the number of the process that appends; where another process holds that part, the next free one is taken. All parts
-        are read.
+      writer: the number of the process that appends; where another holds that part, the next free one is taken. All parts are read.
 
     Raises: UserError for a folder of answers of another width or type.
     """
@@ -115,12 +114,13 @@ class AnswerCache:
         for part in self.parts:
             release(part.keys, part.sums, part.values, part.index.kept.first, part.index.kept.rows)
 
-    def _live_rows(self) -> Iterator[np.ndarray]:
-        """The rows that are somebody's answer, int64, in blocks from the last to the first."""
+    def _live_rows(self, without: np.ndarray | None = None) -> Iterator[np.ndarray]:
+        """The rows that are somebody's answer, int64, in blocks from the last to the first; `without`, bool [rows], are not looked up."""
         for part, start in reversed(list(zip(self.parts, self.starts, strict=False))):
             for block in reversed(list(slices_of(len(part), BUCKET_ROWS))):
                 keys, rows = np.array(part.keys[block]), start + np.arange(block.start, block.stop)
-                yield rows[(keys != STRUCK_KEY) & (self.find(keys) == rows)]
+                ours = (keys != STRUCK_KEY) & (True if without is None else ~without[rows])
+                yield rows[ours][self.find(keys[ours]) == rows[ours]]
 
     def gather(self, rows: np.ndarray, columns: slice = slice(None)) -> np.ndarray:
         """The answers in these rows.
@@ -218,8 +218,8 @@ class AnswerCache:
           wanted: bool [rows], of the answers that are asked for.
         """
         others = [np.empty(0, np.int64)]
-        for live in self._live_rows():
-            others.insert(0, live[~wanted[live]])
+        for live in self._live_rows(without=wanted):
+            others.insert(0, live)
             if sum(map(len, others)) >= MOST_CHECKED:
                 break
         rows = np.concatenate(others)[-MOST_CHECKED:]
