@@ -139,7 +139,7 @@ class OwnPart:
 
     Args:
       values_path: of the file with its values.
-      turn: 0 of the only process, or the first, that fills a cache here; of others each its own. Of a store's mirror always 0.
+      turn: 0 of the only process, or the first, that fills a cache here; of others, and of all that fill one in a store, each its own.
       append: (keys [n] of 16 bytes, values [n, width]) -> None; it returns once they are on disk.
     """
 
@@ -179,7 +179,7 @@ def open_own_part(folder: Path, row_type: RowType, writer: int) -> Iterator[OwnP
                     os.fsync(file.fileno())
 
             try:
-                yield OwnPart(paths[0], number - first, append)
+                yield OwnPart(paths[0], number - writer, append)
             finally:  # also what was answered until a signal came
                 sync_parts(folder)
             return

@@ -1,6 +1,7 @@
 """What other processes answer in a cache while this one fills it, so that each text is asked once: three seeds, say, side by side.
 
-The first of them goes through the texts in their order, each further one in an order of its own: they seldom ask for the same at a time.
+The first of them goes through the texts in their order, each further one, and each that fills a cache in a store, in an order of its own: they
+seldom ask for the same at a time.
 """
 
 from __future__ import annotations

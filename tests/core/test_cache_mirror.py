@@ -17,6 +17,7 @@ from jdistill.core.remote import Store, StoreError
 from jdistill.data.batching.kept_tokens import in_this_process, tokenize_once
 from jdistill.data.text import kept_texts
 from jdistill.data.text.kept_texts import keep_source
+from jdistill.teachers import fills_beside
 from jdistill.teachers.cache import AnswerCache
 
 
@@ -31,11 +32,11 @@ TEXTS = [f"text {i}" for i in range(50)]
 
 
 def ask(url: str, texts: list[str], width: int = 3) -> list[str]:
-    """Texts that the teacher was asked, on a machine that has just begun."""
+    """Texts that the teacher was asked, in their own order, on a machine that has just begun."""
     teacher, cache = Counting(), AnswerCache(cache_root(url) / "teacher" / "name", width)
     cache.fill(texts, teacher, chunk=20)
     np.testing.assert_array_equal(cache.gather(cache.rows(texts)), Counting()(texts))
-    return teacher.asked
+    return sorted(teacher.asked, key=texts.index)
 
 
 def test_another_machine_asks_what_nobody_asked(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +67,40 @@ def test_answers_of_another_shape_are_refused(url: str, tmp_path: Path, monkeypa
     enter_machine(monkeypatch, tmp_path / "two")
     with pytest.raises(Exception, match="another shape"):
         AnswerCache(cache_root(url) / "teacher" / "name", 4)
+
+
+def test_two_machines_side_by_side_share_the_questions(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second fills as the first is asked for the third time, and stores; the first finds it when its part is full."""
+    monkeypatch.setattr(cache_mirror, "PART_BYTES", 12 * 10)
+    monkeypatch.setattr(fills_beside, "LOOKING", 1e9)
+    asked: list[str] = []
+
+    class Meanwhile(Counting):
+        def __call__(self, texts: list[str]) -> np.ndarray:
+            if len(self.asked) == 4:
+                here = dict(cache_mirror._roots)
+                enter_machine(monkeypatch, tmp_path / "two")
+                asked.extend(ask(url, TEXTS[10:]))
+                monkeypatch.setattr(cache_mirror, "_roots", here)
+            return super().__call__(texts)
+
+    first, cache = Meanwhile(), AnswerCache(cache_root(url) / "teacher" / "name", 3)
+    cache.fill(TEXTS, first, chunk=2)
+    assert len(asked) == 40 and len(first.asked) < 50 - 25
+    assert cache.lacks(TEXTS) == 0
+    np.testing.assert_array_equal(cache.gather(cache.rows(TEXTS)), Counting()(TEXTS))
+
+
+def test_machines_go_through_the_texts_in_orders_of_their_own(url: str, tmp_path: Path) -> None:
+    orders = []
+    for _ in range(2):
+        teacher = Counting()
+        cache_mirror._own_parts.clear()
+        AnswerCache(cache_root(f"{url}-{len(orders)}") / "teacher" / "name", 3).fill(TEXTS, teacher, chunk=2)
+        orders.append(teacher.asked)
+    assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]) == sorted(TEXTS)
 
 
 @pytest.mark.parametrize("lost", ["values", "sums", "keys"])
@@ -103,11 +138,11 @@ def test_what_was_answered_until_the_end_of_a_process_is_stored(
             return super().__call__(texts)
 
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        AnswerCache(cache_root(url) / "teacher" / "name", 3).fill(TEXTS, Ended(), chunk=7)
+        AnswerCache(cache_root(url) / "teacher" / "name", 3).fill(TEXTS[:49], Ended(), chunk=7)
     if end is None:  # as it was while the teacher answered
         Store(url).delete(sorted(objects(url).keys() - left[0].keys()))
     enter_machine(monkeypatch, tmp_path / "two")
-    assert ask(url, TEXTS) == TEXTS[35 if end else 28 :]
+    assert len(ask(url, TEXTS)) == 50 - (35 if end else 28)
 
 
 @pytest.mark.parametrize("writer", [0, 1, 7])
@@ -125,8 +160,8 @@ def test_every_writer_stores_what_is_full_while_it_goes_on(
 
     cache = AnswerCache(cache_root(url) / "teacher" / "name", 3, writer=writer)
     AnswerCache(cache.folder, 3)  # the first writer, which describes the cache
-    cache.fill(TEXTS, Watched(), chunk=7)
-    assert stored == [0, 0, 14, 14, 28, 28, 42, 42]
+    cache.fill(TEXTS[:49], Watched(), chunk=7)
+    assert stored == [0, 0, 14, 14, 28, 28, 42]
 
 
 def test_parts_grow_with_their_number(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
