@@ -69,9 +69,7 @@ def test_answers_of_another_shape_are_refused(url: str, tmp_path: Path, monkeypa
         AnswerCache(cache_root(url) / "teacher" / "name", 4)
 
 
-def test_two_machines_side_by_side_share_the_questions(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_side_by_side_share_the_questions(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second fills as the first is asked for the third time, and stores; the first finds it when its part is full."""
     monkeypatch.setattr(cache_mirror, "PART_BYTES", 12 * 10)
     monkeypatch.setattr(fills_beside, "LOOKING", 1e9)
@@ -146,9 +144,7 @@ def test_what_was_answered_until_the_end_of_a_process_is_stored(
 
 
 @pytest.mark.parametrize("writer", [0, 1, 7])
-def test_every_writer_stores_what_is_full_while_it_goes_on(
-    url: str, writer: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_writer_stores_full_parts(url: str, writer: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_mirror, "PART_BYTES", 12 * 10)
     monkeypatch.setattr(cache_mirror, "PARTS_OF_A_SIZE", 1000)
     stored: list[int] = []  # texts with an answer in the store, whenever the teacher is asked
